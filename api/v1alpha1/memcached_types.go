@@ -1,0 +1,436 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// Finalizer holds a deleted Memcached until its servers are gone.
+	Finalizer = "cache.example.com/finalizer"
+
+	// RestartedAtAnnotation on a Memcached restarts its servers, paced like any rollout, each time its value
+	// changes. Any value does; a timestamp is customary.
+	RestartedAtAnnotation = "cache.example.com/restartedAt"
+
+	// GenerationAnnotation on a child is the generation of the Memcached that the child was made from. A status
+	// is computed only from a workload that carries the current one, so that no older state can pass for the new.
+	GenerationAnnotation = "cache.example.com/generation"
+)
+
+// MemcachedSpec is the desired state of a group of memcached servers.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || quantity(self.maxItemSize).asInteger() * 2 <= quantity(self.memory).asInteger()",fieldPath=".maxItemSize",message="spec.maxItemSize must be at most half of spec.memory"
+// +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod",message="spec.pod.resources.limits.memory must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
+type MemcachedSpec struct {
+	// size is the number of memcached servers. An autoscaler that owns it works through the scale subresource;
+	// leave it out of git then. Zero keeps the object and removes all servers.
+	//
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:podCount"}
+	Size *int32 `json:"size,omitempty"`
+
+	// image is the memcached container image: a name with a tag, a digest, or both, such as
+	// "docker.io/library/memcached:1.6.39". When it is left out, the operator's default at creation is used, and from
+	// then on the image that runs: upgrading the operator never restarts a cache. Setting it, or the annotation
+	// cache.example.com/restartedAt, moves the servers to the new image or to the operator's current default.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="spec.image must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest]"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image"
+	Image string `json:"image,omitempty"`
+
+	// containerPort is the TCP port that memcached listens on, and the port of the Service. Tutorials also call it port.
+	//
+	// +kubebuilder:default=11211
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Container port"
+	ContainerPort int32 `json:"containerPort,omitempty"`
+
+	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4Ti (4096Gi). The memory
+	// request and limit of the container are derived from it: they add what connections, threads and the hash
+	// table need.
+	//
+	// +kubebuilder:default="64Mi"
+	// +kubebuilder:validation:MaxLength=12
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Mi|Gi)$')",message="spec.memory must be a whole number followed by Mi or Gi, such as 512Mi"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]*(Mi|Gi)$') || (quantity(self).compareTo(quantity('16Mi')) >= 0 && quantity(self).compareTo(quantity('4Ti')) <= 0)",message="spec.memory must be from 16Mi to 4096Gi"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
+	Memory string `json:"memory,omitempty"`
+
+	// maxConnections is the number of simultaneous client connections of each server (memcached -c). Further ones wait
+	// until one is closed.
+	//
+	// +kubebuilder:default=1024
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum connections",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	MaxConnections int32 `json:"maxConnections,omitempty"`
+
+	// threads is the number of worker threads of each server (memcached -t). More than the processors at hand
+	// brings nothing.
+	//
+	// +kubebuilder:default=4
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Threads",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Threads int32 `json:"threads,omitempty"`
+
+	// maxItemSize is the size of the largest item that can be stored (memcached -I), from 512Ki to 1024Mi and at most half
+	// of memory. It is a multiple of 512Ki, because memcached stores large items in chunks of that size and
+	// refuses to start with any other. memcached's own default is 1Mi.
+	//
+	// +kubebuilder:default="1Mi"
+	// +kubebuilder:validation:MaxLength=12
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Ki|Mi)$') && quantity(self).asInteger() >= 524288 && quantity(self).asInteger() <= 1073741824 && quantity(self).asInteger() % 524288 == 0",message="spec.maxItemSize must be a multiple of 512Ki from 512Ki to 1024Mi, such as 2Mi"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum item size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	MaxItemSize string `json:"maxItemSize,omitempty"`
+
+	// extraArgs are further memcached options, each in its long form and in one string: "--disable-evictions",
+	// "--slab-growth-factor=1.1", "--extended=idle_timeout=600,slab_automove=2". Options that another field owns, and those that open a
+	// socket or a file or change the user, are refused.
+	//
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(a, a.matches('^--(verbose|disable-evictions|disable-cas|disable-flush-all|disable-dumping|disable-watch|enable-largepages)$') || a.matches('^--(slab-growth-factor|slab-min-size|max-reqs-per-event|listen-backlog)=[0-9]+([.][0-9]+)?$') || a.matches('^--extended=((maxconns_fast|no_maxconns_fast|no_hashexpand|modern|no_modern|slab_reassign|no_slab_reassign|no_slab_automove|lru_crawler|no_lru_crawler|lru_maintainer|no_lru_maintainer|track_sizes|no_chunked_items|hash_algorithm=(jenkins|murmur3|xxh3)|(tail_repair_time|slab_automove|slab_automove_ratio|slab_automove_window|lru_crawler_sleep|lru_crawler_tocrawl|hot_lru_pct|warm_lru_pct|hot_max_factor|warm_max_factor|temporary_ttl|idle_timeout|watcher_logbuf_size|worker_logbuf_size|resp_obj_mem_limit|read_buf_mem_limit)=[0-9]+([.][0-9]+)?)(,|$))+$'))",message="spec.extraArgs may hold --verbose, --disable-evictions, --disable-cas, --disable-flush-all, --disable-dumping, --disable-watch, --enable-largepages, --slab-growth-factor=N, --slab-min-size=N, --max-reqs-per-event=N, --listen-backlog=N and --extended=KEY[=N][,KEY[=N]...] with the tuning keys of memcached -o; options that a field of the spec owns, or that open a socket, a file or another user, are not allowed"
+	// +listType=atomic
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Extra arguments",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	ExtraArgs []string `json:"extraArgs,omitempty"`
+
+	// pod adjusts the pods that the servers run in.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Pod",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Pod *PodSpec `json:"pod,omitempty"`
+
+	// rollout paces the replacement of servers when their configuration changes.
+	//
+	// +kubebuilder:default={}
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Rollout",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Rollout RolloutSpec `json:"rollout,omitzero"`
+
+	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists; servers that are
+	// not healthy may always be evicted.
+	//
+	// +kubebuilder:default={}
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
+
+	// paused makes the operator observe and report, and write nothing but the status. Argo CD shows a paused object as
+	// Suspended, which holds later sync waves.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
+	Paused bool `json:"paused,omitempty"`
+}
+
+// PodSpec adjusts the pods that the servers run in.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.resources) || !has(self.resources.claims)",fieldPath=".resources",message="spec.pod.resources.claims is not supported"
+type PodSpec struct {
+	// labels are added to the pods. Those that the operator sets cannot be changed.
+	//
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/') && k != 'pod-template-hash')",message="spec.pod.labels must not use the prefix app.kubernetes.io/ or the key pod-template-hash: they belong to the operator and to Kubernetes"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// annotations are added to the pods.
+	//
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="spec.pod.annotations must not use the prefix cache.example.com/: it belongs to the operator"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// resources of the memcached container. Each request or limit given here replaces the one that the operator derives.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// securityContext of the pod. Each field given here replaces the operator's: runAsNonRoot, user and group 11211,
+	// the RuntimeDefault seccomp profile.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Security context"
+	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
+
+	// nodeSelector restricts the nodes that the pods run on.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node selector"
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// tolerations of the pods.
+	//
+	// +listType=atomic
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Tolerations"
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// affinity of the pods.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Affinity"
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+
+	// topologySpreadConstraints spread the pods over nodes or zones.
+	//
+	// +listType=atomic
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Topology spread constraints"
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+
+	// priorityClassName of the pods.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Priority class name"
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// imagePullSecrets name the Secrets for pulling the image from a private registry.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull secrets"
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+}
+
+// RolloutSpec paces the replacement of servers, each of which takes its part of the cache with it.
+//
+// +kubebuilder:validation:XValidation:rule="self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="spec.rollout.progressDeadlineSeconds must be greater than spec.rollout.minReadySeconds"
+type RolloutSpec struct {
+	// maxUnavailable is the number of servers that may be replaced at the same time. No more servers than size run during
+	// a rollout, except for a size of 1: then the new server starts before the old one ends.
+	//
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Max unavailable"
+	MaxUnavailable int32 `json:"maxUnavailable,omitempty"`
+
+	// minReadySeconds is how long a new server must be ready before the next one is replaced, in seconds. It gives a
+	// cold cache the time to fill.
+	//
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min ready seconds"
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+
+	// progressDeadlineSeconds is how long servers may take to become ready without any progress before the object says
+	// Stalled, in seconds. The operator keeps trying after that.
+	//
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=172800
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Progress deadline seconds"
+	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
+}
+
+// DisruptionBudgetSpec limits voluntary disruptions.
+type DisruptionBudgetSpec struct {
+	// maxUnavailable is the number of servers that may be down at the same time because of voluntary disruptions. Zero blocks
+	// every drain of a node that a server runs on.
+	//
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Max unavailable"
+	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
+}
+
+// Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and never together.
+// https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+const (
+	// ConditionReady is True when every server of the current generation is updated and available.
+	ConditionReady = "Ready"
+	// ConditionAvailable is True when at least one server is available.
+	ConditionAvailable = "Available"
+	// ConditionDegraded is True when servers were lost, an error cannot be overcome, or the object is being deleted.
+	ConditionDegraded = "Degraded"
+	// ConditionReconciling is True while the operator works towards the current generation.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True when only a change from outside can help.
+	ConditionStalled = "Stalled"
+)
+
+// Reasons of the conditions of a Memcached.
+const (
+	// ReasonPending is the reason before any operator has seen the object.
+	ReasonPending = "Pending"
+	// ReasonReady says that all servers are available.
+	ReasonReady = "Ready"
+	// ReasonRollingOut says that servers are created or replaced.
+	ReasonRollingOut = "RollingOut"
+	// ReasonResizing says that servers are added or removed.
+	ReasonResizing = "Resizing"
+	// ReasonServersLost says that servers that were ready are not any more.
+	ReasonServersLost = "ServersLost"
+	// ReasonProgressingWithRetry says that an error, named in the message, is retried.
+	ReasonProgressingWithRetry = "ProgressingWithRetry"
+	// ReasonConflict says that an object of a needed name exists and belongs to somebody else.
+	ReasonConflict = "Conflict"
+	// ReasonInvalid says that the API server refuses what the spec asks for.
+	ReasonInvalid = "Invalid"
+	// ReasonProgressDeadlineExceeded says that nothing progressed for spec.rollout.progressDeadlineSeconds.
+	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
+	// ReasonAvailable says that at least one server is available.
+	ReasonAvailable = "ServersAvailable"
+	// ReasonUnavailable says that no server is available.
+	ReasonUnavailable = "NoServersAvailable"
+	// ReasonScaledToZero says that no server is wanted.
+	ReasonScaledToZero = "ScaledToZero"
+	// ReasonAsExpected says that nothing is degraded.
+	ReasonAsExpected = "AsExpected"
+	// ReasonPaused says that spec.paused keeps the operator from applying the spec.
+	ReasonPaused = "Paused"
+	// ReasonDeleting says that the object is being deleted.
+	ReasonDeleting = "Deleting"
+	// ReasonFinalizing says that the operator removes the servers of a deleted object.
+	ReasonFinalizing = "Finalizing"
+)
+
+// Phase is one word for people, derived from the conditions; programs read the conditions.
+//
+// +kubebuilder:validation:Enum=Pending;Progressing;Ready;Degraded;Paused;Deleting
+type Phase string
+
+// Phases of a Memcached.
+const (
+	PhasePending     Phase = "Pending"
+	PhaseProgressing Phase = "Progressing"
+	PhaseReady       Phase = "Ready"
+	PhaseDegraded    Phase = "Degraded"
+	PhasePaused      Phase = "Paused"
+	PhaseDeleting    Phase = "Deleting"
+)
+
+// MemcachedStatus is the observed state of a group of memcached servers.
+type MemcachedStatus struct {
+	// observedGeneration is the metadata.generation that this status speaks of; -1 before any operator has seen the object.
+	//
+	// +kubebuilder:default=-1
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Observed generation"
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions are Ready, Available and Degraded always, Reconciling or Stalled while they are true.
+	//
+	// +default=[{"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}, {"type": "Available", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}]
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Conditions",xDescriptors={"urn:alm:descriptor:io.kubernetes.conditions"}
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// phase is one word for people, derived from the conditions: Pending, Progressing, Ready, Degraded, Paused or Deleting.
+	//
+	// +kubebuilder:default=Pending
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
+	Phase Phase `json:"phase,omitempty"`
+
+	// nodes are the names of the memcached pods that are neither terminating nor finished, sorted.
+	//
+	// +listType=set
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Nodes"
+	Nodes []string `json:"nodes"`
+
+	// replicas is the number of servers that exist.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Replicas"
+	Replicas int32 `json:"replicas"`
+
+	// readyReplicas is the number of servers that accept connections.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Ready replicas"
+	ReadyReplicas int32 `json:"readyReplicas"`
+
+	// selector matches the pods of the servers, for autoscalers.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Selector"
+	Selector string `json:"selector,omitempty"`
+
+	// image is the memcached image in use.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Image"
+	Image string `json:"image,omitempty"`
+
+	// servers are the host:port addresses to configure clients with, in a stable order: the name of a headless
+	// Service, which resolves to the addresses of all servers that are ready.
+	//
+	// +listType=atomic
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Servers"
+	Servers []string `json:"servers,omitempty"`
+}
+
+// Memcached is a group of memcached servers that share nothing: clients spread their keys over them.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=mc
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.size,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.spec.size`
+// +kubebuilder:printcolumn:name="Nodes Ready",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.image`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name must start with a letter, hold only lower case letters, digits and '-', and have at most 52 characters: the names and labels of the servers are made of it"
+// +kubebuilder:metadata:annotations="argocd.argoproj.io/sync-options=Prune=false,Delete=false"
+// +kubebuilder:metadata:annotations="kustomize.toolkit.fluxcd.io/prune=disabled"
+// +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
+// +operator-sdk:csv:customresourcedefinitions:displayName="Memcached",resources={{Deployment,v1,},{Service,v1,},{PodDisruptionBudget,v1,},{Pod,v1,}}
+type Memcached struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the desired state.
+	//
+	// +kubebuilder:default={}
+	// +optional
+	Spec MemcachedSpec `json:"spec,omitzero"`
+
+	// status is the observed state. Before any operator has seen the object it says so: Ready is Unknown.
+	//
+	// +default={"observedGeneration": -1, "phase": "Pending", "conditions": [{"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}, {"type": "Available", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}]}
+	// +optional
+	Status MemcachedStatus `json:"status,omitzero"`
+}
+
+// MemcachedList is a list of Memcacheds.
+//
+// +kubebuilder:object:root=true
+type MemcachedList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Memcached `json:"items"`
+}

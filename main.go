@@ -1,0 +1,4 @@
+// Command memcached-operator runs the controller of the Memcached API.
+package main
+
+func main() {}
