@@ -1,0 +1,65 @@
+// Command cluster starts and ends the ephemeral clusters from a shell.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/example/memcached-operator/tests/cluster"
+)
+
+const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
+
+  up                  start the cluster, if it is not up
+  down                end it and remove its state
+  status              say whether it is up
+  build IMAGE         build the operator's image from the Dockerfile
+  load IMAGE          make a built image available to the nodes
+  operator-start IMAGE
+                      install the operator from config/default and start it, or start it anew; on kwok bin/manager
+                      runs on this machine as the operator's service account
+  operator-stop       stop it
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context) error {
+	kind := flag.String("kind", "kwok", "kwok, node or kind")
+	nodes := flag.Int("nodes", 3, "number of simulated nodes of a kwok cluster")
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	flag.Parse()
+	c, err := cluster.New(*kind)
+	if err != nil {
+		return err
+	}
+	c.Nodes = *nodes
+
+	switch flag.Arg(0) {
+	case "up":
+		_, err := c.Create(ctx)
+		return err
+	case "down":
+		return c.Destroy(ctx)
+	case "status":
+		if err := c.Check(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("%s cluster is up: export KUBECONFIG=%s\n", c.Kind, c.GetKubeconfig())
+		return nil
+	}
+	flag.Usage()
+	return errors.New("no such command")
+}

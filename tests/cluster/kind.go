@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"sigs.k8s.io/e2e-framework/support"
+	kindprovider "sigs.k8s.io/e2e-framework/support/kind"
+)
+
+// kind is e2e-framework's own provider, with the pinned kind and the kubeconfig where the other clusters have it.
+type kind struct {
+	*Cluster
+	provider support.E2EClusterProviderWithImageLoader
+}
+
+func newKind(c *Cluster) *kind {
+	provider := kindprovider.NewCluster(c.name)
+	provider.WithPath(c.bin + "/kind")
+	return &kind{c, provider}
+}
+
+func (k *kind) check(ctx context.Context) error { return k.checkAPI(ctx) }
+
+func (k *kind) up(ctx context.Context) error {
+	if err := k.needTools("kind", "kubernetes"); err != nil {
+		return err
+	}
+	kubeconfig, err := k.provider.Create(ctx, "--wait", "2m")
+	if err != nil {
+		return fmt.Errorf("%w\nkind needs a Docker engine that answers `docker info`", err)
+	}
+	return os.Rename(kubeconfig, k.GetKubeconfig())
+}
+
+func (k *kind) down(ctx context.Context) error {
+	if !isDir(k.dir) {
+		return nil
+	}
+	if err := k.provider.Destroy(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(k.dir)
+}
+
+func (k *kind) loadArchive(ctx context.Context, archive, _ string) error {
+	return k.provider.LoadImageArchive(ctx, archive)
+}

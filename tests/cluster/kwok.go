@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+//go:embed kwokctl.yaml
+var kwokctlConfig string
+
+// kwok is a control plane whose nodes and pods are simulated. A pod is Running a moment after it was scheduled.
+type kwok struct{ *Cluster }
+
+func (k *kwok) check(ctx context.Context) error { return k.checkControlPlane(ctx) }
+
+func (k *kwok) up(ctx context.Context) error {
+	if err := k.startControlPlane(ctx, nil); err != nil {
+		return err
+	}
+	_, err := k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(k.Nodes))
+	return err
+}
+
+func (k *kwok) down(ctx context.Context) error {
+	if err := k.kill(ctx, k.pidFiles()...); err != nil {
+		return err
+	}
+	return os.RemoveAll(k.dir)
+}
+
+func (k *kwok) loadArchive(context.Context, string, string) error { return nil }
+
+// startControlPlane runs etcd, kube-apiserver, kube-controller-manager, kube-scheduler and, unless there is a real
+// node, kwok, through kwokctl. Every port is a free one, so that clusters of several clones can run at once.
+func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) error {
+	if err := c.needTools("kubernetes", "kwok", "etcd"); err != nil {
+		return err
+	}
+	var config bytes.Buffer
+	err := template.Must(template.New("").Funcs(template.FuncMap{"port": freePort}).Parse(kwokctlConfig)).
+		Execute(&config, map[string]any{"Bin": c.bin, "Node": node})
+	if err != nil {
+		return fmt.Errorf("kwokctl.yaml: %w", err)
+	}
+	if err := os.WriteFile(c.path("kwokctl.yaml"), config.Bytes(), 0o644); err != nil {
+		return err
+	}
+	_, err = c.kwokctl(ctx, "create", "cluster", "--config", c.path("kwokctl.yaml"), "--kubeconfig", c.GetKubeconfig(), "--wait", "60s")
+	if err != nil {
+		for _, pidFile := range c.pidFiles() {
+			if _, ok := c.alive(pidFile); !ok {
+				return c.tail(err, strings.TrimSuffix(filepath.Base(pidFile), ".pid"))
+			}
+		}
+		return err
+	}
+	return c.checkControlPlane(ctx)
+}
+
+// kwokctl runs a command of kwokctl with its state in the cluster's folder.
+func (c *Cluster) kwokctl(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, []string{"KWOK_WORKDIR=" + c.dir, "KUBECONFIG=" + c.GetKubeconfig()},
+		filepath.Join(c.bin, "kwokctl"), append(args, "--name", "c")...)
+}
+
+// checkControlPlane says which program is gone, or that the API server is not ready.
+func (c *Cluster) checkControlPlane(ctx context.Context) error {
+	if err := c.checkProcesses(); err != nil {
+		return err
+	}
+	return c.checkAPI(ctx)
+}
+
+func (c *Cluster) checkAPI(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.GetKubeconfig())
+	if err != nil {
+		return err
+	}
+	config.Timeout = 5 * time.Second
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// needTools refuses to start with tools that are not built, and says how to build them.
+func (c *Cluster) needTools(names ...string) error {
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(c.bin, ".built", name)); err != nil {
+			return fmt.Errorf("%s is not built: run `make cluster-up CLUSTER=%s`, which builds what it needs", name, c.Kind)
+		}
+	}
+	return nil
+}
+
+// freePort is a port that nobody listens on, outside of the ranges of node ports and of outgoing connections.
+func freePort() (int, error) {
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, fmt.Errorf("no free port between 20000 and 29999")
+}

@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// start runs a program that outlives this one: in a session of its own, its output in logs/<name>.log, its id in
+// pids/<name>.pid. The arguments must name a file under the cluster's folder, which is how alive recognises it.
+func (c *Cluster) start(name string, env []string, command string, args ...string) error {
+	if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755), os.MkdirAll(c.path("pids"), 0o755)); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.path("logs", name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(command, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	// Without this a program that ends while this one still runs stays a zombie, and looks alive.
+	go func() { _ = cmd.Wait() }()
+	return os.WriteFile(c.path("pids", name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+}
+
+// pidFiles are those of start and of kwokctl, which uses the same form.
+func (c *Cluster) pidFiles() []string {
+	own, _ := filepath.Glob(c.path("pids", "*.pid"))
+	kwokctl, _ := filepath.Glob(c.path("clusters", "*", "pids", "*.pid"))
+	return append(own, kwokctl...)
+}
+
+// logs are those of start and of kwokctl.
+func (c *Cluster) logs() []string {
+	own, _ := filepath.Glob(c.path("logs", "*.log"))
+	kwokctl, _ := filepath.Glob(c.path("clusters", "*", "logs", "*.log"))
+	return append(own, kwokctl...)
+}
+
+// alive returns the process that a pid file recorded. After a crash or a reboot its number may belong to somebody
+// else, so it counts only if its command line names the cluster's folder.
+func (c *Cluster) alive(pidFile string) (pid int, ok bool) {
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return 0, false
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		return 0, false
+	}
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if errors.Is(err, os.ErrNotExist) && !isDir("/proc/self") { // not Linux
+		line, _ = exec.Command("ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	}
+	return pid, strings.Contains(string(line), c.dir+"/")
+}
+
+// checkProcesses says which recorded program is gone.
+func (c *Cluster) checkProcesses() error {
+	files := c.pidFiles()
+	if len(files) == 0 {
+		return errors.New("not running")
+	}
+	var gone []string
+	for _, f := range files {
+		if _, ok := c.alive(f); !ok {
+			gone = append(gone, strings.TrimSuffix(filepath.Base(f), ".pid"))
+		}
+	}
+	if len(gone) > 0 {
+		return fmt.Errorf("gone: %s", strings.Join(gone, ", "))
+	}
+	return nil
+}
+
+// kill ends the recorded programs at once. Nothing of theirs is kept, so there is nothing that they need to save.
+func (c *Cluster) kill(ctx context.Context, pidFiles ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for _, f := range pidFiles {
+		if err := c.signal(ctx, f, syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signal sends a signal to a recorded program, waits for its end and forgets it.
+func (c *Cluster) signal(ctx context.Context, pidFile string, s syscall.Signal) error {
+	if pid, ok := c.alive(pidFile); ok {
+		_ = syscall.Kill(pid, s)
+	}
+	err := poll(ctx, func(context.Context) error {
+		if pid, ok := c.alive(pidFile); ok {
+			return fmt.Errorf("process %d of %s does not end", pid, pidFile)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(pidFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// tail adds the end of a component's log to its error.
+func (c *Cluster) tail(err error, component string) error {
+	if err == nil {
+		return nil
+	}
+	for _, log := range c.logs() {
+		if filepath.Base(log) != component+".log" {
+			continue
+		}
+		text, _ := os.ReadFile(log)
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		return fmt.Errorf("%w\nthe end of %s:\n  %s", err, log, strings.Join(lines[max(0, len(lines)-15):], "\n  "))
+	}
+	return err
+}
+
+// poll tries every 100 ms until it works; when time is up it returns the last error.
+func poll(ctx context.Context, try func(context.Context) error) error {
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// run runs a command to its end and returns its output; the error says what it printed.
+func run(ctx context.Context, env []string, command string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, command, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(command), strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
