@@ -75,7 +75,7 @@ func New(kind string) (*Cluster, error) {
 	case "kwok":
 		c.driver = &kwok{c}
 	case "node":
-		c.driver = &node{c}
+		c.driver = &node{Cluster: c}
 	case "kind":
 		c.driver = newKind(c)
 	default:
@@ -231,7 +231,11 @@ func (c *Cluster) lock() (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(c.dir), 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(c.dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	path := c.dir + ".lock"
+	if c.Kind == "node" && os.Geteuid() == 0 {
+		path = nodeRun + ".lock" // one a machine
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}

@@ -72,8 +72,11 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 
 // kwokctl runs a command of kwokctl with its state in the cluster's folder.
 func (c *Cluster) kwokctl(ctx context.Context, args ...string) (string, error) {
-	return run(ctx, []string{"KWOK_WORKDIR=" + c.dir, "KUBECONFIG=" + c.GetKubeconfig()},
-		filepath.Join(c.bin, "kwokctl"), append(args, "--name", "c")...)
+	command, args := filepath.Join(c.bin, "kwokctl"), append(args, "--name", "c")
+	if c.Kind == "node" {
+		command, args = inCgroup(command, args...)
+	}
+	return run(ctx, []string{"KWOK_WORKDIR=" + c.dir, "KUBECONFIG=" + c.GetKubeconfig()}, command, args...)
 }
 
 // checkControlPlane says which program is gone, or that the API server is not ready.

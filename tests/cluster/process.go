@@ -24,6 +24,9 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 		return err
 	}
 	defer log.Close()
+	if c.Kind == "node" {
+		command, args = inCgroup(command, args...)
+	}
 	cmd := exec.Command(command, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
 	cmd.Env = append(os.Environ(), env...)

@@ -1,0 +1,266 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// pauseImage is the image of the pod sandbox, from the local registry like every other.
+const pauseImage = "registry.k8s.io/pause:local"
+
+// file is one entry of an image: content from a file of this machine, a link, or an empty folder.
+type file struct {
+	from, link string
+	mode       int64
+	text       string
+}
+
+// image describes an image that is made here, because no registry of images can be reached or needs to be.
+type image struct {
+	name  string
+	tags  []string
+	user  string
+	cmd   []string
+	files map[string]file
+}
+
+// serveImages starts the registry on loopback and fills it with what tests use: memcached and busybox under their
+// upstream names. The registry forgets when it ends; the archives in .cluster/images are kept.
+func (n *node) serveImages(ctx context.Context, o *nodeOptions) error {
+	err := n.start("registry", nil, filepath.Join(n.bin, "crane"), "registry", "serve", "--address", o.Registry, "--disk", n.path("registry"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(n.path("registry"), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.path("registry.address"), []byte(o.Registry), 0o644); err != nil {
+		return err
+	}
+	makers := []func(context.Context) (*image, error){n.pause, n.busybox, n.memcached}
+	errs := make([]error, len(makers))
+	var all sync.WaitGroup
+	for i, build := range makers {
+		all.Go(func() {
+			img, err := build(ctx)
+			if err == nil {
+				err = n.publish(ctx, img)
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return n.tail(err, "registry")
+		}
+	}
+	return nil
+}
+
+// publish pushes an image and gives it its other tags.
+func (n *node) publish(ctx context.Context, img *image) error {
+	archive := n.images(path.Base(img.name) + ".tar")
+	if err := img.write(archive); err != nil {
+		return fmt.Errorf("image %s: %w", img.name, err)
+	}
+	if err := n.loadArchive(ctx, archive, img.name+":"+img.tags[0]); err != nil {
+		return err
+	}
+	for _, tag := range img.tags[1:] {
+		if _, err := n.crane(ctx, "tag", n.local(img.name+":"+img.tags[0]), tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadArchive puts the image of a docker archive into the registry under the name ref.
+func (n *node) loadArchive(ctx context.Context, archive, ref string) error {
+	return poll(ctx, func(ctx context.Context) error { // the registry may have been started just now
+		_, err := n.crane(ctx, "push", archive, n.local(ref))
+		return err
+	})
+}
+
+// local is the name that containerd asks the local registry for when a pod names ref.
+func (n *node) local(ref string) string {
+	host, rest, ok := strings.Cut(ref, "/")
+	switch {
+	case !ok:
+		rest = "library/" + ref
+	case !strings.ContainsAny(host, ".:") && host != "localhost":
+		rest = ref
+	}
+	registry, _ := os.ReadFile(n.path("registry.address"))
+	return string(registry) + "/" + rest
+}
+
+func (n *node) crane(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, nil, filepath.Join(n.bin, "crane"), args...)
+}
+
+// images is a path in the folder of what is made once and kept when clusters go.
+func (c *Cluster) images(elem ...string) string {
+	return filepath.Join(append([]string{c.root, ".cluster", "images"}, elem...)...)
+}
+
+func (n *node) pause(ctx context.Context) (*image, error) {
+	binary := n.images("pause")
+	_, err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", n.root, "-trimpath", "-ldflags=-s -w", "-o", binary, "./tests/cluster/pause")
+	return &image{
+		name: strings.Split(pauseImage, ":")[0], tags: []string{"local"}, user: "65535:65535",
+		cmd: []string{"/pause"}, files: map[string]file{"pause": {from: binary, mode: 0o755}},
+	}, err
+}
+
+// busybox is the image of test clients. Like upstream's it names no user.
+func (n *node) busybox(ctx context.Context) (*image, error) {
+	binary, err := n.debian(ctx, "busybox-static", "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	applets, err := run(ctx, nil, binary, "--list")
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]file{
+		"bin/busybox": {from: binary, mode: 0o755},
+		"etc/passwd":  {text: "root:x:0:0:root:/root:/bin/sh\n", mode: 0o644},
+		"tmp/":        {mode: 0o1777},
+	}
+	for name := range strings.FieldsSeq(applets) {
+		if name != "busybox" {
+			files["bin/"+name] = file{link: "busybox"}
+		}
+	}
+	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"}, files: files}, nil
+}
+
+// memcached is Debian's memcached with its libraries, in an image that is like upstream's in what an operator meets:
+// it has a shell, and it names its user, which runAsNonRoot alone refuses.
+func (n *node) memcached(ctx context.Context) (*image, error) {
+	binary, err := n.debian(ctx, "memcached", "usr/bin/memcached")
+	if err != nil {
+		return nil, err
+	}
+	shell, err := n.debian(ctx, "busybox-static", "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]file{
+		"usr/local/bin/memcached": {from: binary, mode: 0o755},
+		"bin/sh":                  {from: shell, mode: 0o755},
+		"etc/passwd":              {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n", mode: 0o644},
+		"etc/group":               {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
+		"tmp/":                    {mode: 0o1777},
+	}
+	root := strings.TrimSuffix(binary, "/usr/bin/memcached")
+	libraries, _ := filepath.Glob(root + "/usr/lib/*-linux-*")
+	out, err := run(ctx, []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}, "ldd", binary)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(out) {
+		for field := range strings.FieldsSeq(line) {
+			if strings.HasPrefix(field, "/") {
+				to := strings.TrimPrefix(strings.TrimPrefix(field, root), "/")
+				files[to] = file{from: field, mode: 0o755}
+			}
+		}
+	}
+	return &image{
+		name: "docker.io/library/memcached", tags: []string{"1.6.39", "1.6.38", "1.6", "latest"}, user: "memcache",
+		cmd: []string{"memcached"}, files: files,
+	}, nil
+}
+
+// debian returns a file of a Debian package, which it fetches the first time. Several images share one package.
+func (n *node) debian(ctx context.Context, pkg, name string) (string, error) {
+	n.packages.Lock()
+	defer n.packages.Unlock()
+	dir := n.images("debian", pkg)
+	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+		return filepath.Join(dir, name), nil
+	}
+	return filepath.Join(dir, name), n.download(ctx, dir, pkg)
+}
+
+// write makes a docker archive of the image, the same bytes for the same content.
+func (img *image) write(archive string) error {
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	names := make([]string, 0, len(img.files))
+	for name := range img.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		f := img.files[name]
+		content := []byte(f.text)
+		if f.from != "" {
+			var err error
+			if content, err = os.ReadFile(f.from); err != nil {
+				return err
+			}
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: f.mode, Size: int64(len(content))}
+		switch {
+		case f.link != "":
+			header.Typeflag, header.Linkname, header.Mode = tar.TypeSymlink, f.link, 0o777
+		case strings.HasSuffix(name, "/"):
+			header.Typeflag = tar.TypeDir
+		}
+		if err := add(w, header, content); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))}},
+	})
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "Layers": []string{"layer.tar"}, "RepoTags": []string{img.name + ":" + img.tags[0]}}})
+	if err != nil {
+		return err
+	}
+	var whole bytes.Buffer
+	w = tar.NewWriter(&whole)
+	for _, part := range []struct {
+		name    string
+		content []byte
+	}{{"config.json", config}, {"layer.tar", layer.Bytes()}, {"manifest.json", manifest}} {
+		if err := add(w, &tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))}, part.content); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(archive, whole.Bytes(), 0o644)
+}
+
+func add(w *tar.Writer, header *tar.Header, content []byte) error {
+	if err := w.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := w.Write(content)
+	return err
+}

@@ -1,0 +1,174 @@
+package cluster
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// What the machine sees of a node cluster. There is one a machine, so the names are fixed, and whatever an earlier
+// one left can be recognised and removed by any later one.
+const (
+	nodeName     = "node"
+	nodeIP       = "10.244.0.1"
+	podCIDR      = "10.244.0.0/24"
+	serviceCIDR  = "10.96.0.0/16"
+	apiServiceIP = "10.96.0.1"
+	dnsServiceIP = "10.96.0.10"
+	nodeBridge   = "memcached-node" // an interface name has at most 15 letters
+	nodeTable    = "memcached-operator-node"
+	nodeCgroup   = "memcached-operator-node"
+	// nodeRun holds sockets, mounts and the kubelet's folder: socket paths are limited to 108 bytes, so they
+	// cannot be in the repository.
+	nodeRun = "/run/memcached-operator-node"
+)
+
+// node is a control plane with one real node: kubelet, containerd, kube-proxy and CoreDNS as programs of this
+// machine, images from a registry on loopback that stands in for all others.
+type node struct {
+	*Cluster
+	packages sync.Mutex
+}
+
+// nodeOptions are what the templates of configuration files see.
+type nodeOptions struct {
+	Name, NodeIP, ServiceCIDR, APIServiceIP, DNSServiceIP, PodCIDR string
+	Bin, Dir, Run, PKI, Cgroup, Registry, PauseImage               string
+	RestrictOOMScore                                               bool
+}
+
+func (n *node) options(registry string) *nodeOptions {
+	return &nodeOptions{
+		Name: nodeName, NodeIP: nodeIP, ServiceCIDR: serviceCIDR, APIServiceIP: apiServiceIP,
+		DNSServiceIP: dnsServiceIP, PodCIDR: podCIDR,
+		Bin: n.bin, Dir: n.dir, Run: nodeRun, PKI: n.path("clusters", "c", "pki"), Cgroup: "/" + nodeCgroup,
+		Registry: registry, PauseImage: pauseImage, RestrictOOMScore: !mayLowerOOMScore(),
+	}
+}
+
+func (n *node) check(ctx context.Context) error {
+	if err := n.checkControlPlane(ctx); err != nil {
+		return err
+	}
+	return n.checkNode(ctx)
+}
+
+func (n *node) up(ctx context.Context) error {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		return errors.New("a real node needs root on Linux: use `CLUSTER=kwok` (simulated nodes), or `CLUSTER=kind` where a Docker engine is")
+	}
+	if owner, alive := nodeOwner(); alive {
+		return fmt.Errorf("this machine already runs the one of %s: end that first, with `make -C %[1]s cluster-down CLUSTER=node`", owner)
+	}
+	if err := n.needTools("kubernetes", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
+		return err
+	}
+	if err := n.installPackages(ctx, "runc", "nft:nftables", "ip:iproute2"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("not ready after 3 minutes"))
+	defer cancel()
+
+	if err := os.MkdirAll(nodeRun, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(nodeRun, "owner"), []byte(n.root), 0o644); err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	o := n.options(fmt.Sprintf("127.0.0.1:%d", port))
+
+	if err := n.step("network", func() error { return errors.Join(saveSysctls(), createCgroup(), n.createNetwork(ctx)) }); err != nil {
+		return err
+	}
+	// The control plane takes the longest and needs only the network, so images and containerd start beside it.
+	var control, runtime error
+	var both sync.WaitGroup
+	both.Go(func() { control = n.step("control plane", func() error { return n.startControlPlane(ctx, o) }) })
+	both.Go(func() {
+		runtime = errors.Join(
+			n.step("images", func() error { return n.serveImages(ctx, o) }),
+			n.step("containerd", func() error { return n.startContainerd(ctx, o) }))
+	})
+	both.Wait()
+	if err := errors.Join(control, runtime); err != nil {
+		return err
+	}
+	return n.step("node", func() error { return n.startNode(ctx, o) })
+}
+
+// step prints how long a part of the start took.
+func (n *node) step(name string, do func() error) error {
+	start := time.Now()
+	if err := do(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	n.logf("  %s: %.1f s", name, time.Since(start).Seconds())
+	return nil
+}
+
+// down ends everything without asking it to save anything, so that it works in every state: after a crash, after a
+// kill -9 of any part, in the middle of a start. Programs are found by their cgroup, which is the cluster's own.
+func (n *node) down(ctx context.Context) error {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		return os.RemoveAll(n.dir)
+	}
+	if owner, alive := nodeOwner(); !alive || owner == n.root {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := killCgroup(ctx); err != nil {
+			return err
+		}
+		unmountAll(nodeRun, n.dir)
+		if err := errors.Join(n.deleteNetwork(ctx), restoreSysctls(), removePodLogLinks(), os.RemoveAll(nodeRun)); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(n.dir)
+}
+
+// nodeOwner is the clone whose node cluster left its mark on this machine, and whether any of its programs runs.
+func nodeOwner() (root string, alive bool) {
+	text, err := os.ReadFile(filepath.Join(nodeRun, "owner"))
+	if err != nil {
+		return "", false
+	}
+	return string(text), len(cgroupPIDs()) > 0
+}
+
+// unmountAll detaches what is mounted below these folders, the innermost first.
+func unmountAll(dirs ...string) {
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	lines := strings.Split(string(text), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		fields := strings.Fields(lines[i])
+		for _, dir := range dirs {
+			if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+				_ = syscall.Unmount(fields[4], syscall.MNT_DETACH)
+			}
+		}
+	}
+}
+
+// removePodLogLinks removes the links that a kubelet puts into a folder that cannot be configured.
+func removePodLogLinks() error {
+	links, _ := filepath.Glob("/var/log/containers/*.log")
+	var errs []error
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.Contains(target, "/.cluster/node/") {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}
