@@ -1,0 +1,285 @@
+// Command demo shows the operator at work on a cluster where it is deployed: the sample of the tutorials becomes
+// memcached servers, which are then written to, read from and scaled.
+//
+//	demo [flags]        the whole tour
+//	demo [flags] check  only the protocol part, for a Memcached that exists; fails if a server loses or misses a key
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// The tour applies the sample of every operator-sdk tutorial, unchanged.
+const (
+	sample     = "config/samples/cache_v1alpha1_memcached.yaml"
+	sampleName = "memcached-sample"
+)
+
+// demo is one tour, and what it needs to know of the cluster.
+type demo struct {
+	kubectl    string
+	kubeconfig string
+	namespace  string
+	name       string
+	keys       int
+	scaleTo    int
+	protocol   bool
+	timeout    time.Duration
+
+	config *rest.Config
+	client client.Client
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx); err != nil {
+		stop()
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context) error {
+	d := demo{}
+	flag.StringVar(&d.kubeconfig, "kubeconfig", "", "the cluster's kubeconfig (default: $KUBECONFIG, then ~/.kube/config)")
+	flag.StringVar(&d.kubectl, "kubectl", "kubectl", "the kubectl to run")
+	flag.StringVar(&d.namespace, "namespace", "", "namespace of the Memcached (default: that of the kubeconfig)")
+	flag.StringVar(&d.name, "name", sampleName, "name of the Memcached to check; the tour has its own")
+	flag.IntVar(&d.keys, "keys", 300, "number of keys to spread over the servers")
+	flag.IntVar(&d.scaleTo, "scale-to", 5, "number of servers that the tour scales to")
+	flag.BoolVar(&d.protocol, "protocol", true, "talk to the servers; false on a cluster of simulated nodes, which run none")
+	flag.DurationVar(&d.timeout, "timeout", 3*time.Minute, "how long to wait for the servers to be ready")
+	flag.Parse()
+
+	if err := d.connect(); err != nil {
+		return err
+	}
+	switch {
+	case flag.NArg() == 0:
+		d.name = sampleName
+		err := d.tour(ctx)
+		if err != nil && ctx.Err() == nil {
+			d.explain(ctx)
+		}
+		return err
+	case flag.NArg() == 1 && flag.Arg(0) == "check":
+		return d.check(ctx)
+	}
+	return fmt.Errorf("unknown arguments %q: there is only check", flag.Args())
+}
+
+func (d *demo) connect() error {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if d.kubeconfig != "" {
+		path, err := filepath.Abs(d.kubeconfig)
+		if err != nil {
+			return err
+		}
+		d.kubeconfig, rules.ExplicitPath = path, path
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
+	var err error
+	if d.config, err = loader.ClientConfig(); err != nil {
+		return err
+	}
+	if d.namespace == "" {
+		if d.namespace, _, err = loader.Namespace(); err != nil {
+			return err
+		}
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	d.client, err = client.New(d.config, client.Options{Scheme: scheme})
+	return err
+}
+
+// tour is the whole demonstration. It may be repeated on the same cluster.
+func (d *demo) tour(ctx context.Context) error {
+	object := "memcached/" + d.name
+	heading("Servers from the sample of the tutorials")
+	if err := d.run(ctx, "apply", "-f", sample); err != nil {
+		return err
+	}
+	if err := d.waitReady(ctx); err != nil {
+		return err
+	}
+	if err := d.run(ctx, "get", "memcached"); err != nil {
+		return err
+	}
+	if err := d.run(ctx, "get", "deployment,service,poddisruptionbudget", "-l", "app.kubernetes.io/instance="+d.name); err != nil {
+		return err
+	}
+	if err := d.showNodes(ctx); err != nil {
+		return err
+	}
+	if d.protocol {
+		if err := d.check(ctx); err != nil {
+			return err
+		}
+	} else {
+		heading("No protocol part on this cluster")
+		fmt.Println("Its nodes are simulated: the pods become ready, but no memcached runs in them that could be")
+		fmt.Println("written to. As root on Linux, or with a Docker engine, `make demo` shows that part too.")
+	}
+
+	heading(fmt.Sprintf("Scaled to %d", d.scaleTo))
+	if err := d.run(ctx, "scale", object, fmt.Sprintf("--replicas=%d", d.scaleTo)); err != nil {
+		return err
+	}
+	if err := d.waitReady(ctx); err != nil {
+		return err
+	}
+	if err := d.run(ctx, "get", "memcached"); err != nil {
+		return err
+	}
+	if err := d.showNodes(ctx); err != nil {
+		return err
+	}
+	if d.protocol {
+		servers, err := d.servers(ctx)
+		if err != nil {
+			return err
+		}
+		defer servers.close()
+		if err := servers.spreadKeys(d.keys); err != nil {
+			return err
+		}
+	}
+	d.farewell()
+	return nil
+}
+
+// check talks to every server of a Memcached once it is ready.
+func (d *demo) check(ctx context.Context) error {
+	servers, err := d.servers(ctx)
+	if err != nil {
+		return err
+	}
+	defer servers.close()
+	heading("Each server by itself, in the memcached protocol")
+	if err := servers.greet(); err != nil {
+		return err
+	}
+	heading("All servers together, behind a client that hashes")
+	return servers.spreadKeys(d.keys)
+}
+
+func (d *demo) waitReady(ctx context.Context) error {
+	start := time.Now()
+	if err := d.run(ctx, "wait", "--for=condition=Ready", "memcached/"+d.name, fmt.Sprintf("--timeout=%.0fs", d.timeout.Seconds())); err != nil {
+		return err
+	}
+	fmt.Printf("(after %.1f s)\n", time.Since(start).Seconds())
+	return nil
+}
+
+func (d *demo) showNodes(ctx context.Context) error {
+	return d.run(ctx, "get", "memcached", d.name, "-o", `jsonpath={range .status.nodes[*]}{@}{"\n"}{end}`)
+}
+
+// explain shows what is needed to see why the tour failed.
+func (d *demo) explain(ctx context.Context) {
+	heading("What the cluster says about it")
+	for _, args := range [][]string{
+		{"describe", "memcached", d.name},
+		{"get", "pods", "-o", "wide", "-l", "app.kubernetes.io/instance=" + d.name},
+		{"logs", "-n", "memcached-operator-system", "deployment/memcached-operator-controller-manager", "--tail=20"},
+	} {
+		_ = d.run(ctx, args...) // Each is worth trying, whatever became of the others.
+	}
+	fmt.Println()
+}
+
+func (d *demo) farewell() {
+	heading("It keeps running")
+	kubectl, err := filepath.Abs(d.kubectl)
+	if _, stat := os.Stat(kubectl); err != nil || stat != nil {
+		kubectl = "" // Found in the PATH.
+	}
+	if d.kubeconfig != "" {
+		fmt.Println("  export KUBECONFIG=" + d.kubeconfig)
+	}
+	if kubectl != "" {
+		fmt.Printf("  export PATH=%s:$PATH\n", filepath.Dir(kubectl))
+	}
+	namespace := d.namespaceFlag()
+	fmt.Printf("  kubectl%s get memcached,pods\n", namespace)
+	fmt.Printf("  kubectl%s scale memcached/%s --replicas=2\n", namespace, d.name)
+	if d.protocol {
+		fmt.Printf("  kubectl%s port-forward deployment/%s 11211   # then, from another shell:\n", namespace, d.name)
+		fmt.Println(`  printf 'stats\r\nquit\r\n' | nc 127.0.0.1 11211`)
+	}
+	fmt.Printf("  kubectl%s delete memcached %s\n", namespace, d.name)
+	fmt.Println("\nmake demo-down ends it.")
+}
+
+// run prints a kubectl command as one would type it, runs it and shows what it prints.
+func (d *demo) run(ctx context.Context, args ...string) error {
+	fmt.Printf("%s kubectl%s %s\n", bold("$"), d.namespaceFlag(), quote(args))
+	if flag := strings.Fields(d.namespaceFlag()); len(flag) > 0 {
+		args = append(flag, args...)
+	}
+	cmd := exec.CommandContext(ctx, d.kubectl, args...)
+	cmd.Env = os.Environ()
+	if d.kubeconfig != "" {
+		cmd.Env = append(cmd.Env, "KUBECONFIG="+d.kubeconfig)
+	}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return err
+		}
+		return fmt.Errorf("kubectl %s: %w", args[0], err)
+	}
+	return nil
+}
+
+func (d *demo) namespaceFlag() string {
+	if d.namespace == "default" {
+		return ""
+	}
+	return " -n " + d.namespace
+}
+
+// quote joins arguments so that the line can be pasted into a shell.
+func quote(args []string) string {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		if strings.ContainsAny(a, ` "'{}[]*$\;&|<>`) {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		quoted[i] = a
+	}
+	return strings.Join(quoted, " ")
+}
+
+func heading(text string) { fmt.Printf("\n%s\n", bold("── "+text+" ──")) }
+
+// bold does nothing where the output is not a terminal or colours are unwanted.
+func bold(text string) string {
+	info, err := os.Stdout.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("NO_COLOR") != "" {
+		return text
+	}
+	return "\x1b[1m" + text + "\x1b[0m"
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+)
+
+// talkTimeout bounds one conversation with a server.
+const talkTimeout = 15 * time.Second
+
+// greet writes a value of its own to each server, without any client library, and reads it back.
+func (s *servers) greet() error {
+	fmt.Println("Through a port forwarded to each pod: set greeting, get greeting.")
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "SERVER\tMEMCACHED\tSET\tGET")
+	for _, server := range s.list {
+		value := "hello, " + server.pod
+		var version, stored string
+		err := server.talk(func(c *textproto.Conn) error {
+			var err error
+			if version, err = ask(c, "version"); err != nil {
+				return err
+			}
+			if stored, err = ask(c, "set greeting 0 0 %d\r\n%s", len(value), value); err != nil {
+				return err
+			}
+			if stored != "STORED" {
+				return fmt.Errorf("set greeting: want STORED, got %q", stored)
+			}
+			answer, err := askLines(c, "get greeting")
+			if err != nil {
+				return err
+			}
+			if want := fmt.Sprintf("VALUE greeting 0 %d\n%s", len(value), value); answer != want {
+				return fmt.Errorf("get greeting: want %q, got %q", want, answer)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%q\n", server.pod, strings.TrimPrefix(version, "VERSION "), stored, value)
+	}
+	return table.Flush()
+}
+
+// spreadKeys writes keys through a client that hashes each to one of the servers, asks each server how many it
+// holds, and reads all back. Nobody else may write to the servers meanwhile.
+func (s *servers) spreadKeys(keys int) error {
+	list := &memcache.ServerList{}
+	if err := list.SetServers(s.addresses()...); err != nil {
+		return err
+	}
+	client := memcache.NewFromSelector(list)
+	client.Timeout = talkTimeout
+	defer func() { _ = client.Close() }()
+
+	if err := s.recall(client, keys); err != nil {
+		return err
+	}
+	before, err := s.items()
+	if err != nil {
+		return err
+	}
+	want := map[string]int{}
+	for i := range keys {
+		address, err := list.PickServer(key(i))
+		if err != nil {
+			return err
+		}
+		want[address.String()]++
+		if err := client.Set(&memcache.Item{Key: key(i), Value: []byte(value(i))}); err != nil {
+			return fmt.Errorf("set %s: %w", key(i), err)
+		}
+	}
+	after, err := s.items()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d keys written by a client that picks the server from the hash of the key; curr_items says:\n", keys)
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "SERVER\tKEYS\t")
+	var wrong []error
+	for i, server := range s.list {
+		n := after[i] - before[i]
+		fmt.Fprintf(table, "%s\t%d\t%s\n", server.pod, n, strings.Repeat("█", max(0, n*60/keys)))
+		if n != want[server.address] {
+			wrong = append(wrong, fmt.Errorf("server %s: wrote %d keys to it, it holds %d", server.pod, want[server.address], n))
+		}
+	}
+	if err := errors.Join(table.Flush(), errors.Join(wrong...)); err != nil {
+		return err
+	}
+	for i := range keys {
+		item, err := client.Get(key(i))
+		if err != nil {
+			return fmt.Errorf("get %s: %w", key(i), err)
+		}
+		if string(item.Value) != value(i) {
+			return fmt.Errorf("get %s: want %q, got %q", key(i), value(i), item.Value)
+		}
+	}
+	fmt.Printf("All %d read back.\n", keys)
+	return nil
+}
+
+// recall says how many keys of an earlier round are still found, and then removes them from every server, so that
+// those left behind where nobody looks for them any more do not blur the count.
+func (s *servers) recall(client *memcache.Client, keys int) error {
+	found := 0
+	for i := range keys {
+		switch _, err := client.Get(key(i)); {
+		case err == nil:
+			found++
+		case !errors.Is(err, memcache.ErrCacheMiss):
+			return fmt.Errorf("get %s: %w", key(i), err)
+		}
+	}
+	if found > 0 {
+		fmt.Printf("%d of the %d keys written before are found where they hash to now; the others are misses to fill again.\n", found, keys)
+	}
+	for _, server := range s.list {
+		err := server.talk(func(c *textproto.Conn) error {
+			for i := range keys {
+				if _, err := fmt.Fprintf(c.W, "delete %s noreply\r\n", key(i)); err != nil {
+					return err
+				}
+			}
+			_, err := ask(c, "version") // Its answer comes when all before it is done.
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// items asks each server how many items it holds.
+func (s *servers) items() ([]int, error) {
+	counts := make([]int, len(s.list))
+	for i, server := range s.list {
+		err := server.talk(func(c *textproto.Conn) error {
+			stats, err := askLines(c, "stats")
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(stats) {
+				if text, ok := strings.CutPrefix(line, "STAT curr_items "); ok {
+					counts[i], err = strconv.Atoi(strings.TrimSpace(text))
+					return err
+				}
+			}
+			return errors.New("stats: no curr_items")
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
+}
+
+func (s *servers) addresses() []string {
+	addresses := make([]string, len(s.list))
+	for i, server := range s.list {
+		addresses[i] = server.address
+	}
+	return addresses
+}
+
+// talk connects to the server for one conversation.
+func (s server) talk(conversation func(*textproto.Conn) error) error {
+	conn, err := net.DialTimeout("tcp", s.address, talkTimeout)
+	if err != nil {
+		return fmt.Errorf("server %s: %w", s.pod, err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(talkTimeout)); err != nil {
+		return fmt.Errorf("server %s: %w", s.pod, err)
+	}
+	if err := conversation(textproto.NewConn(conn)); err != nil {
+		return fmt.Errorf("server %s: %w", s.pod, err)
+	}
+	return nil
+}
+
+// ask sends a request and returns the line that answers it.
+func ask(c *textproto.Conn, format string, args ...any) (string, error) {
+	if err := c.PrintfLine(format, args...); err != nil {
+		return "", err
+	}
+	return c.ReadLine()
+}
+
+// askLines sends a request and returns the lines that answer it, up to END.
+func askLines(c *textproto.Conn, request string) (string, error) {
+	var lines []string
+	line, err := ask(c, "%s", request)
+	for ; err == nil && line != "END"; line, err = c.ReadLine() {
+		if strings.Contains(line, "ERROR") {
+			return "", fmt.Errorf("%s: %s", request, line)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n"), err
+}
+
+func key(i int) string   { return fmt.Sprintf("demo-key-%d", i) }
+func value(i int) string { return fmt.Sprintf("value %d", i) }
