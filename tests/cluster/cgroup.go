@@ -23,7 +23,7 @@ func cgroupDirs() []string {
 	var dirs []string
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 2 && f[2] == "cgroup" {
+		if f := strings.Fields(line); len(f) > 2 && (f[2] == "cgroup" || f[2] == "cgroup2") { // hybrid machines have both
 			dirs = append(dirs, filepath.Join(f[1], nodeCgroup))
 		}
 	}

@@ -26,6 +26,7 @@ const (
 	nodeBridge   = "memcached-node" // an interface name has at most 15 letters
 	nodeTable    = "memcached-operator-node"
 	nodeCgroup   = "memcached-operator-node"
+	cniName      = "memcached-operator-node"
 	// nodeRun holds sockets, mounts and the kubelet's folder: socket paths are limited to 108 bytes, so they
 	// cannot be in the repository.
 	nodeRun = "/run/memcached-operator-node"
@@ -131,7 +132,7 @@ func (n *node) down(ctx context.Context) error {
 			return err
 		}
 		unmountAll(nodeRun, n.dir)
-		if err := errors.Join(n.deleteNetwork(ctx), restoreSysctls(), removePodLogLinks(), os.RemoveAll(nodeRun)); err != nil {
+		if err := errors.Join(n.deleteNetwork(ctx), restoreSysctls(), removeStrays(), os.RemoveAll(nodeRun)); err != nil {
 			return err
 		}
 	}
@@ -161,14 +162,37 @@ func unmountAll(dirs ...string) {
 	}
 }
 
-// removePodLogLinks removes the links that a kubelet puts into a folder that cannot be configured.
-func removePodLogLinks() error {
+// removeStrays removes what programs of the cluster leave in folders that cannot be configured, and those folders
+// when that leaves them empty.
+func removeStrays() error {
+	var strays []string
 	links, _ := filepath.Glob("/var/log/containers/*.log")
-	var errs []error
 	for _, link := range links {
 		if target, err := os.Readlink(link); err == nil && strings.Contains(target, "/.cluster/node/") {
-			errs = append(errs, os.Remove(link))
+			strays = append(strays, link)
 		}
+	}
+	open, _ := os.ReadFile("/proc/net/unix")
+	shims, _ := filepath.Glob("/run/containerd/s/*")
+	for _, socket := range shims {
+		if !strings.Contains(string(open), socket) {
+			strays = append(strays, socket)
+		}
+	}
+	results, _ := filepath.Glob("/var/lib/cni/results/" + cniName + "-*")
+	strays = append(strays, results...)
+	if !strings.Contains(string(open), "/var/lib/kubelet/device-plugins/kubelet.sock") {
+		strays = append(strays, "/var/lib/kubelet/device-plugins/kubelet.sock")
+	}
+	var errs []error
+	for _, path := range strays {
+		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	for _, dir := range []string{"/var/log/containers", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni",
+		"/var/lib/kubelet/device-plugins", "/var/lib/kubelet"} {
+		_ = os.Remove(dir) // fails unless it is empty
 	}
 	return errors.Join(errs...)
 }
