@@ -49,9 +49,9 @@ type demo struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := command(ctx); err != nil {
-		stop()
+	err := command(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
@@ -236,10 +236,7 @@ func (d *demo) farewell() {
 // run prints a kubectl command as one would type it, runs it and shows what it prints.
 func (d *demo) run(ctx context.Context, args ...string) error {
 	fmt.Printf("%s kubectl%s %s\n", bold("$"), d.namespaceFlag(), quote(args))
-	if flag := strings.Fields(d.namespaceFlag()); len(flag) > 0 {
-		args = append(flag, args...)
-	}
-	cmd := exec.CommandContext(ctx, d.kubectl, args...)
+	cmd := exec.CommandContext(ctx, d.kubectl, append(strings.Fields(d.namespaceFlag()), args...)...)
 	cmd.Env = os.Environ()
 	if d.kubeconfig != "" {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+d.kubeconfig)
