@@ -1,4 +1,166 @@
 // Command memcached-operator runs the controller of the Memcached API.
 package main
 
-func main() {}
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// defaultImage is the memcached image of Memcacheds that name none, unless RELATED_IMAGE_MEMCACHED says otherwise.
+const defaultImage = "docker.io/library/memcached:1.6.39"
+
+// options are what the command line and the environment say.
+type options struct {
+	metricsAddr   string
+	metricsSecure bool
+	probeAddr     string
+	leaderElect   bool
+	leaderElectNS string
+	concurrency   int
+	namespaces    string
+	showVersion   bool
+	zap           zap.Options
+}
+
+func main() {
+	switch err := run(ctrl.SetupSignalHandler(), os.Args, os.Stdout); {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "memcached-operator:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	fs := flag.NewFlagSet(filepath.Base(args[0]), flag.ContinueOnError)
+	fs.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "`address` of the metrics endpoint; 0 turns it off")
+	fs.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to clients that the API server authenticates and authorizes")
+	fs.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "take a lease before working, so that of several replicas one works")
+	fs.StringVar(&o.leaderElectNS, "leader-elect-namespace", "", "`namespace` of the lease (default the operator's own)")
+	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 2, "`number` of Memcacheds reconciled at the same time, at least 1")
+	fs.StringVar(&o.namespaces, "watch-namespaces", os.Getenv("WATCH_NAMESPACE"),
+		"comma-separated `namespaces` to watch; empty for all (default from WATCH_NAMESPACE)")
+	fs.BoolVar(&o.showVersion, "version", false, "print the version and exit")
+	// kubeconfig is registered by controller-runtime on the global flag set.
+	if f := flag.CommandLine.Lookup("kubeconfig"); f != nil {
+		fs.Var(f.Value, f.Name, f.Usage)
+	}
+	o.zap.BindFlags(fs)
+	if err := fs.Parse(args[1:]); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if o.concurrency < 1 {
+		return nil, fmt.Errorf("--max-concurrent-reconciles is %d, must be at least 1", o.concurrency)
+	}
+	for _, ns := range o.watched() {
+		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
+			return nil, fmt.Errorf("--watch-namespaces (or WATCH_NAMESPACE): %q is not a namespace: %s", ns, strings.Join(problems, "; "))
+		}
+	}
+	return o, nil
+}
+
+// watched lists the namespaces to watch, none for all.
+func (o *options) watched() []string {
+	list := strings.FieldsFunc(o.namespaces, func(r rune) bool { return r == ',' || r == ' ' })
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if o.showVersion {
+		_, err := fmt.Fprintln(stdout, version)
+		return err
+	}
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
+
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find a cluster (use --kubeconfig or KUBECONFIG outside of one): %w", err)
+	}
+	mgr, err := ctrl.NewManager(config, managerOptions(o))
+	if err != nil {
+		return fmt.Errorf("create the manager: %w", err)
+	}
+	reconciler := &controllers.MemcachedReconciler{
+		Client:       mgr.GetClient(),
+		APIReader:    mgr.GetAPIReader(),
+		Recorder:     mgr.GetEventRecorder("memcached-operator"),
+		DefaultImage: defaultImage,
+	}
+	if image := os.Getenv("RELATED_IMAGE_MEMCACHED"); image != "" {
+		reconciler.DefaultImage = image
+	}
+	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
+		return fmt.Errorf("set up the controller: %w", err)
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return fmt.Errorf("set up health checks: %w", err)
+	}
+	ctrl.Log.Info("starting", "version", version, "namespaces", o.watched(), "image", reconciler.DefaultImage)
+	return mgr.Start(ctx)
+}
+
+func managerOptions(o *options) ctrl.Options {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // two types of one name, which the first start of a build shows
+		}
+	}
+	m := metricsserver.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
+	if o.metricsSecure {
+		m.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	c := controllers.CacheOptions()
+	for _, ns := range o.watched() {
+		if c.DefaultNamespaces == nil {
+			c.DefaultNamespaces = map[string]cache.Config{}
+		}
+		c.DefaultNamespaces[ns] = cache.Config{}
+	}
+	return ctrl.Options{
+		Scheme:                 scheme,
+		Cache:                  c,
+		Metrics:                m,
+		HealthProbeBindAddress: o.probeAddr,
+		LeaderElection:         o.leaderElect,
+		LeaderElectionID:       "memcached-operator.cache.example.com",
+		// The lease is given up on exit, so that the next process need not wait for its end. That is safe because the process ends
+		// as soon as the manager does.
+		LeaderElectionReleaseOnCancel: true,
+		LeaderElectionNamespace:       o.leaderElectNS,
+	}
+}

@@ -1,0 +1,163 @@
+package controllers
+
+import (
+	"encoding/json"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+const (
+	containerName = "memcached"
+	portName      = "memcached"
+
+	// userID and groupID are those of the memcached user in the upstream image. They are spelled out because the
+	// image names its user, and the kubelet cannot tell from a name that it is not root.
+	userID  = 11211
+	groupID = 11211
+)
+
+// deployment is the workload of mc.
+func deployment(mc *v1alpha1.Memcached, image string) *appsv1ac.DeploymentApplyConfiguration {
+	// With no surge, a rollout never needs more room than the servers have. A single server is replaced by starting the
+	// new one first, because otherwise none would answer.
+	maxSurge, maxUnavailable := int32(0), mc.Spec.Rollout.MaxUnavailable
+	if size(mc) == 1 {
+		maxSurge, maxUnavailable = 1, 0
+	}
+	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
+		WithAnnotations(map[string]string{v1alpha1.GenerationAnnotation: generation(mc)}).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(size(mc)).
+			WithSelector(matchSelector(mc)).
+			WithMinReadySeconds(mc.Spec.Rollout.MinReadySeconds).
+			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
+			WithRevisionHistoryLimit(1).
+			WithStrategy(appsv1ac.DeploymentStrategy().
+				WithType("RollingUpdate").
+				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+					WithMaxSurge(intstr.FromInt32(maxSurge)).
+					WithMaxUnavailable(intstr.FromInt32(maxUnavailable)))).
+			WithTemplate(podTemplate(mc, image)))
+	objectMeta(d.ObjectMetaApplyConfiguration, mc)
+	return d
+}
+
+func podTemplate(mc *v1alpha1.Memcached, image string) *corev1ac.PodTemplateSpecApplyConfiguration {
+	p := pod(mc)
+	spec := corev1ac.PodSpec().
+		WithAutomountServiceAccountToken(false).
+		WithEnableServiceLinks(false).
+		WithTerminationGracePeriodSeconds(30).
+		WithSecurityContext(podSecurityContext(p)).
+		WithContainers(container(mc, image))
+	if len(p.NodeSelector) > 0 {
+		spec.WithNodeSelector(p.NodeSelector)
+	}
+	for i := range p.Tolerations {
+		spec.WithTolerations(convert(&p.Tolerations[i], corev1ac.Toleration()))
+	}
+	if p.Affinity != nil {
+		spec.WithAffinity(convert(p.Affinity, corev1ac.Affinity()))
+	}
+	for i := range p.TopologySpreadConstraints {
+		spec.WithTopologySpreadConstraints(convert(&p.TopologySpreadConstraints[i], corev1ac.TopologySpreadConstraint()))
+	}
+	if p.PriorityClassName != "" {
+		spec.WithPriorityClassName(p.PriorityClassName)
+	}
+	for _, s := range p.ImagePullSecrets {
+		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(s.Name))
+	}
+
+	template := corev1ac.PodTemplateSpec().WithLabels(podLabels(mc)).WithSpec(spec)
+	if len(p.Annotations) > 0 {
+		template.WithAnnotations(p.Annotations)
+	}
+	if at, ok := mc.Annotations[v1alpha1.RestartedAtAnnotation]; ok {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: at})
+	}
+	return template
+}
+
+func container(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyConfiguration {
+	return corev1ac.Container().
+		WithName(containerName).
+		WithImage(image).
+		WithCommand("memcached").
+		WithArgs(args(mc)...).
+		WithPorts(corev1ac.ContainerPort().
+			WithName(portName).
+			WithContainerPort(mc.Spec.ContainerPort).
+			WithProtocol(corev1.ProtocolTCP)).
+		WithResources(resources(mc)).
+		WithSecurityContext(corev1ac.SecurityContext().
+			WithAllowPrivilegeEscalation(false).
+			WithReadOnlyRootFilesystem(true).
+			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
+		WithStartupProbe(probe(1, 60)).
+		WithReadinessProbe(probe(5, 2)).
+		WithLivenessProbe(probe(10, 6)).
+		// Clients and Services learn of the end of a server before it ends.
+		WithLifecycle(corev1ac.Lifecycle().
+			WithPreStop(corev1ac.LifecycleHandler().
+				WithSleep(corev1ac.SleepAction().WithSeconds(5))))
+}
+
+// args are the options of memcached. The short ones are those that every version and every tutorial knows.
+func args(mc *v1alpha1.Memcached) []string {
+	memory := resource.MustParse(mc.Spec.Memory)
+	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
+	return append([]string{
+		"-p", strconv.Itoa(int(mc.Spec.ContainerPort)),
+		"-m", strconv.FormatInt(memory.Value()/mebi, 10),
+		"-c", strconv.Itoa(int(mc.Spec.MaxConnections)),
+		"-t", strconv.Itoa(int(mc.Spec.Threads)),
+		"-I", strconv.FormatInt(itemSize.Value()/1024, 10) + "k",
+	}, mc.Spec.ExtraArgs...)
+}
+
+// probe opens a connection. A command would need a shell in the image, and an answer to one would need a password once
+// there is authentication.
+func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfiguration {
+	return corev1ac.Probe().
+		WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName))).
+		WithPeriodSeconds(periodSeconds).
+		WithTimeoutSeconds(3).
+		WithFailureThreshold(failureThreshold)
+}
+
+// podSecurityContext is what the restricted Pod Security Standard asks for, with each field replaceable.
+func podSecurityContext(p v1alpha1.PodSpec) *corev1ac.PodSecurityContextApplyConfiguration {
+	c := corev1ac.PodSecurityContext().
+		WithRunAsNonRoot(true).
+		WithRunAsUser(userID).
+		WithRunAsGroup(groupID).
+		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
+	if p.SecurityContext != nil {
+		if p.SecurityContext.SeccompProfile != nil {
+			c.SeccompProfile = nil
+		}
+		convert(p.SecurityContext, c)
+	}
+	return c
+}
+
+// convert lays an API object over its apply configuration: the two have the same JSON form.
+func convert[T any](in any, out *T) *T {
+	b, err := json.Marshal(in)
+	if err == nil {
+		err = json.Unmarshal(b, out)
+	}
+	if err != nil {
+		// Unreachable for the types of k8s.io/api, which round-trip by contract.
+		panic(err)
+	}
+	return out
+}

@@ -1,0 +1,33 @@
+package controllers
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// tell records an event for each condition that became true, or true for another reason.
+func (r *MemcachedReconciler) tell(ctx context.Context, mc *v1alpha1.Memcached, before, after []metav1.Condition) {
+	for _, c := range after {
+		old := meta.FindStatusCondition(before, c.Type)
+		if c.Status != metav1.ConditionTrue || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+			continue
+		}
+		eventType := corev1.EventTypeNormal
+		switch {
+		case c.Type == v1alpha1.ConditionAvailable, c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonServersLost && c.Reason != v1alpha1.ReasonFinalizing,
+			c.Reason == v1alpha1.ReasonDeleting:
+			continue // another condition tells the same
+		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonServersLost, c.Reason == v1alpha1.ReasonProgressingWithRetry:
+			eventType = corev1.EventTypeWarning
+		}
+		log.FromContext(ctx).Info(c.Message, "condition", c.Type, "reason", c.Reason, "generation", mc.Generation)
+		// The API server refuses an event whose note is longer.
+		r.Recorder.Eventf(mc, nil, eventType, c.Reason, "Reconcile", "%.1000s", c.Message)
+	}
+}

@@ -1,0 +1,228 @@
+// Package controllers turns Memcached objects into memcached servers.
+//
+// Data flows one way: the object and what the cache shows of its children come in, desired says what the children should be,
+// apply writes what differs, and status says how things stand.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/status,verbs=patch
+// +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/finalizers,verbs=update
+// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+const (
+	// foreignRetry is how often a name that somebody else holds is looked at again: such objects are not watched.
+	foreignRetry = time.Minute
+	// conflictRetry is when to look again after an object was replaced under our hands; usually its event comes first.
+	conflictRetry = time.Second
+)
+
+// MemcachedReconciler reconciles Memcached objects.
+type MemcachedReconciler struct {
+	// Client reads from the cache that CacheOptions configure, and writes.
+	Client client.Client
+	// APIReader reads what the cache does not hold.
+	APIReader client.Reader
+	// Recorder takes the events.
+	Recorder events.EventRecorder
+	// DefaultImage runs where spec.image is not set.
+	DefaultImage string
+	// Now is the clock; time.Now by default.
+	Now func() time.Time
+
+	memories memories
+}
+
+// SetupWithManager registers the reconciler; at most concurrency objects are reconciled at the same time.
+func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	byInstance := func(obj client.Object) []string { return []string{obj.GetLabels()[labelInstance]} }
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, podsByInstance, byInstance); err != nil {
+		return fmt.Errorf("index pods: %w", err)
+	}
+	// The label finds the Memcached also of a child that lost its owner reference.
+	toOwner := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, obj client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{
+			Namespace: obj.GetNamespace(), Name: obj.GetLabels()[labelInstance]}}}
+	})
+	// Kubelets write the status of a pod often; most of it was stripped.
+	podChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+		return was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !equality.Semantic.DeepEqual(was.Status, is.Status)
+	}}
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.Memcached{}).
+		Watches(&appsv1.Deployment{}, toOwner).
+		Watches(&corev1.Service{}, toOwner).
+		Watches(&policyv1.PodDisruptionBudget{}, toOwner).
+		Watches(&corev1.Pod{}, toOwner, builder.WithPredicates(podChanged)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+}
+
+// Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
+func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	mc := &v1alpha1.Memcached{}
+	if err := r.Client.Get(ctx, req.NamespacedName, mc); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.memories.forget(req.NamespacedName)
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("read Memcached: %w", err)
+	}
+	normalize(&mc.Status)
+	return r.reconcile(ctx, mc, r.memories.of(req.NamespacedName), r.Now())
+}
+
+func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached, mem *memory, now time.Time) (reconcile.Result, error) {
+	obs, err := r.observe(ctx, mc)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if obs.stale(mc, mem, now) {
+		// The event of our own write is on its way and comes back here; the timer is for one that never shows.
+		return reconcile.Result{RequeueAfter: staleFor}, nil
+	}
+	if !mc.DeletionTimestamp.IsZero() {
+		return r.finalize(ctx, mc, obs, mem, now)
+	}
+
+	alive := false
+	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
+		if err := r.applyFinalizer(ctx, mc, mem, now, v1alpha1.Finalizer); err != nil {
+			return reconcile.Result{}, gone(err)
+		}
+		alive = true
+	}
+
+	out := outcome{image: image(mc, obs, r.DefaultImage)}
+	changes, err := r.differences(mc, obs, mem, &out)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	written := mc.Status
+	if out.pending && previous(mc).wasReady() {
+		// No generation announces this change: say that servers will go before they do.
+		if written, err = r.writeStatus(ctx, mc, written, status(mc, obs, out, now), mem, now); err != nil {
+			return reconcile.Result{}, gone(err)
+		}
+	}
+	if !mc.Spec.Paused {
+		out.pending, out.err = r.apply(ctx, mc, changes, alive, mem, now)
+		if errors.Is(out.err, errGone) || apierrors.IsConflict(out.err) {
+			// A child was deleted or replaced under our hands, or mc was. The cache will show what is there now.
+			return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		}
+	}
+	current, err := r.writeStatus(ctx, mc, written, status(mc, obs, out, now), mem, now)
+	if err != nil {
+		return reconcile.Result{}, gone(err)
+	}
+	return result(mc, current, obs, out.err, now)
+}
+
+// differences returns the children that must be written, and notes in out what that means for the status.
+func (r *MemcachedReconciler) differences(mc *v1alpha1.Memcached, obs observed, mem *memory, out *outcome) ([]child, error) {
+	var changes []child
+	for _, c := range children(desired(mc, out.image), obs) {
+		if mc.Spec.Paused {
+			c.ignoreGeneration()
+		}
+		var own runtime.ApplyConfiguration
+		if c.live != nil {
+			var err error
+			if own, err = c.owned(mem); err != nil {
+				return nil, err
+			}
+			if own == nil {
+				continue
+			}
+		}
+		changes = append(changes, c)
+		out.drifted = out.drifted || mc.Spec.Paused
+		if c.gvk.Kind == kindDeployment && !mc.Spec.Paused {
+			out.pending, out.resizing = true, own != nil && onlyResized(own, c.config)
+		}
+	}
+	return changes, nil
+}
+
+// result decides when to look again where no watch would tell.
+func result(mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus, obs observed, err error, now time.Time) (reconcile.Result, error) {
+	switch {
+	case err != nil && reasonOf(err) == v1alpha1.ReasonConflict:
+		return reconcile.Result{RequeueAfter: foreignRetry}, nil
+	case stalls(err):
+		return reconcile.Result{}, reconcile.TerminalError(err)
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReconciling); c != nil {
+		left := deadline(mc, c.LastTransitionTime.Time, lastProgress(obs.deployment)).Sub(now)
+		return reconcile.Result{RequeueAfter: max(left, time.Second)}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+// errGone says that the Memcached is deleted or being deleted, which the cache does not show yet.
+var errGone = errors.New("the Memcached is gone or being deleted")
+
+// gone drops the errors of writing to a Memcached that does not exist any more. Our writes to it are forced, so a conflict can
+// only be that of its uid.
+func gone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// proveAlive asks the API server itself whether mc still exists and is not being deleted. Nothing may be created for an object that
+// goes away: the garbage collector might already have looked for its children.
+func (r *MemcachedReconciler) proveAlive(ctx context.Context, mc *v1alpha1.Memcached) error {
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(mc), live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return errGone
+		}
+		return fmt.Errorf("look up Memcached %s: %w", mc.Name, err)
+	}
+	if live.UID != mc.UID || !live.DeletionTimestamp.IsZero() {
+		return errGone
+	}
+	return nil
+}
