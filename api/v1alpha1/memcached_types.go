@@ -215,7 +215,7 @@ type PodSpec struct {
 
 // RolloutSpec paces the replacement of servers, each of which takes its part of the cache with it.
 //
-// +kubebuilder:validation:XValidation:rule="self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="spec.rollout.progressDeadlineSeconds must be greater than spec.rollout.minReadySeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="spec.rollout.progressDeadlineSeconds must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time. No more servers than size run during
 	// a rollout, except for a size of 1: then the new server starts before the old one ends.
