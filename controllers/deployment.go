@@ -36,7 +36,6 @@ func deployment(mc *v1alpha1.Memcached, image string) *appsv1ac.DeploymentApplyC
 		WithSpec(appsv1ac.DeploymentSpec().
 			WithReplicas(size(mc)).
 			WithSelector(matchSelector(mc)).
-			WithMinReadySeconds(mc.Spec.Rollout.MinReadySeconds).
 			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
 			WithRevisionHistoryLimit(1).
 			WithStrategy(appsv1ac.DeploymentStrategy().
@@ -45,6 +44,10 @@ func deployment(mc *v1alpha1.Memcached, image string) *appsv1ac.DeploymentApplyC
 					WithMaxSurge(intstr.FromInt32(maxSurge)).
 					WithMaxUnavailable(intstr.FromInt32(maxUnavailable)))).
 			WithTemplate(podTemplate(mc, image)))
+	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
+		// The live object leaves out a zero, and would never equal a desired one that spells it.
+		d.Spec.WithMinReadySeconds(s)
+	}
 	objectMeta(d.ObjectMetaApplyConfiguration, mc)
 	return d
 }
