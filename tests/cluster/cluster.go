@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,6 +41,8 @@ type Cluster struct {
 	bin    string // pinned tools
 	dir    string // state of this cluster
 	name   string
+
+	packages sync.Mutex
 }
 
 // driver is what differs between the kinds.
@@ -75,7 +78,7 @@ func New(kind string) (*Cluster, error) {
 	case "kwok":
 		c.driver = &kwok{c}
 	case "node":
-		c.driver = &node{Cluster: c}
+		c.driver = &node{c}
 	case "kind":
 		c.driver = newKind(c)
 	default:

@@ -32,8 +32,11 @@ type image struct {
 	tags  []string
 	user  string
 	cmd   []string
+	env   []string
 	files map[string]file
 }
+
+var defaultPath = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 // serveImages starts the registry on loopback and fills it with what tests use: memcached and busybox under their
 // upstream names. The registry forgets when it ends; the archives in .cluster/images are kept.
@@ -127,7 +130,7 @@ func (n *node) pause(ctx context.Context) (*image, error) {
 
 // busybox is the image of test clients. Like upstream's it names no user.
 func (n *node) busybox(ctx context.Context) (*image, error) {
-	binary, err := n.debian(ctx, "busybox-static", "bin/busybox")
+	binary, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
 	if err != nil {
 		return nil, err
 	}
@@ -145,17 +148,17 @@ func (n *node) busybox(ctx context.Context) (*image, error) {
 			files["bin/"+name] = file{link: "busybox"}
 		}
 	}
-	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"}, files: files}, nil
+	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"}, env: defaultPath, files: files}, nil
 }
 
 // memcached is Debian's memcached with its libraries, in an image that is like upstream's in what an operator meets:
 // it has a shell, and it names its user, which runAsNonRoot alone refuses.
 func (n *node) memcached(ctx context.Context) (*image, error) {
-	binary, err := n.debian(ctx, "memcached", "usr/bin/memcached")
+	binary, err := n.debianFile(ctx, "memcached", "usr/bin/memcached")
 	if err != nil {
 		return nil, err
 	}
-	shell, err := n.debian(ctx, "busybox-static", "bin/busybox")
+	shell, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
 	if err != nil {
 		return nil, err
 	}
@@ -182,19 +185,8 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 	}
 	return &image{
 		name: "docker.io/library/memcached", tags: []string{"1.6.39", "1.6.38", "1.6", "latest"}, user: "memcache",
-		cmd: []string{"memcached"}, files: files,
+		cmd: []string{"memcached"}, env: defaultPath, files: files,
 	}, nil
-}
-
-// debian returns a file of a Debian package, which it fetches the first time. Several images share one package.
-func (n *node) debian(ctx context.Context, pkg, name string) (string, error) {
-	n.packages.Lock()
-	defer n.packages.Unlock()
-	dir := n.images("debian", pkg)
-	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-		return filepath.Join(dir, name), nil
-	}
-	return filepath.Join(dir, name), n.download(ctx, dir, pkg)
 }
 
 // write makes a docker archive of the image, the same bytes for the same content.
@@ -231,7 +223,7 @@ func (img *image) write(archive string) error {
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}},
+		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": img.env},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))}},
 	})
 	if err != nil {

@@ -34,10 +34,7 @@ const (
 
 // node is a control plane with one real node: kubelet, containerd, kube-proxy and CoreDNS as programs of this
 // machine, images from a registry on loopback that stands in for all others.
-type node struct {
-	*Cluster
-	packages sync.Mutex
-}
+type node struct{ *Cluster }
 
 // nodeOptions are what the templates of configuration files see.
 type nodeOptions struct {

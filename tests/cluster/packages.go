@@ -32,6 +32,17 @@ func (c *Cluster) installPackages(ctx context.Context, commands ...string) error
 	return c.apt(ctx, append([]string{"install", "-y", "-q", "--no-install-recommends"}, missing...)...)
 }
 
+// debianFile returns a file of a Debian package, which it fetches the first time. Several images share one package.
+func (c *Cluster) debianFile(ctx context.Context, pkg, name string) (string, error) {
+	c.packages.Lock()
+	defer c.packages.Unlock()
+	dir := c.images("debian", pkg)
+	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+		return filepath.Join(dir, name), nil
+	}
+	return filepath.Join(dir, name), c.download(ctx, dir, pkg)
+}
+
 // download fetches the packages that this machine lacks to run that one, and unpacks them below dir instead of
 // installing them: a memcached that is installed would run as a service.
 func (c *Cluster) download(ctx context.Context, dir, pkg string) error {

@@ -60,6 +60,19 @@ func command(ctx context.Context) error {
 		fmt.Printf("%s cluster is up: export KUBECONFIG=%s\n", c.Kind, c.GetKubeconfig())
 		return nil
 	}
+	image := flag.Arg(1)
+	if image == "" {
+		flag.Usage()
+		return errors.New("no such command, or no image")
+	}
+	switch flag.Arg(0) {
+	case "build":
+		return c.BuildImage(ctx, image, os.Getenv("VERSION"))
+	case "load":
+		return c.LoadImage(ctx, image)
+	case "push":
+		return c.PushImage(ctx, image)
+	}
 	flag.Usage()
 	return errors.New("no such command")
 }
