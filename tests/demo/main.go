@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -203,7 +204,7 @@ func (d *demo) explain(ctx context.Context) {
 	for _, args := range [][]string{
 		{"describe", "memcached", d.name},
 		{"get", "pods", "-o", "wide", "-l", "app.kubernetes.io/instance=" + d.name},
-		{"logs", "-n", "memcached-operator-system", "deployment/memcached-operator-controller-manager", "--tail=20"},
+		{"-n", "memcached-operator-system", "logs", "deployment/memcached-operator-controller-manager", "--tail=20"},
 	} {
 		_ = d.run(ctx, args...) // Each is worth trying, whatever became of the others.
 	}
@@ -235,8 +236,11 @@ func (d *demo) farewell() {
 
 // run prints a kubectl command as one would type it, runs it and shows what it prints.
 func (d *demo) run(ctx context.Context, args ...string) error {
-	fmt.Printf("%s kubectl%s %s\n", bold("$"), d.namespaceFlag(), quote(args))
-	cmd := exec.CommandContext(ctx, d.kubectl, append(strings.Fields(d.namespaceFlag()), args...)...)
+	if !slices.Contains(args, "-n") {
+		args = append(strings.Fields(d.namespaceFlag()), args...)
+	}
+	fmt.Printf("%s kubectl %s\n", bold("$"), quote(args))
+	cmd := exec.CommandContext(ctx, d.kubectl, args...)
 	cmd.Env = os.Environ()
 	if d.kubeconfig != "" {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+d.kubeconfig)
@@ -246,7 +250,7 @@ func (d *demo) run(ctx context.Context, args ...string) error {
 		if errors.Is(err, exec.ErrNotFound) {
 			return err
 		}
-		return fmt.Errorf("kubectl %s: %w", args[0], err)
+		return fmt.Errorf("kubectl %s: %w", quote(args), err)
 	}
 	return nil
 }
