@@ -11,19 +11,19 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// tell records an event for each condition that became true, or true for another reason.
+// tell records an event for each condition that became true, or true for another reason; one event a reason.
 func (r *MemcachedReconciler) tell(ctx context.Context, mc *v1alpha1.Memcached, before, after []metav1.Condition) {
+	told := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
 	for _, c := range after {
 		old := meta.FindStatusCondition(before, c.Type)
-		if c.Status != metav1.ConditionTrue || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+		if c.Status != metav1.ConditionTrue || told[c.Reason] || old != nil && old.Status == c.Status && old.Reason == c.Reason {
 			continue
 		}
+		told[c.Reason] = true
 		eventType := corev1.EventTypeNormal
 		switch {
-		case c.Type == v1alpha1.ConditionAvailable, c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonServersLost && c.Reason != v1alpha1.ReasonFinalizing,
-			c.Reason == v1alpha1.ReasonDeleting:
-			continue // another condition tells the same
-		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonServersLost, c.Reason == v1alpha1.ReasonProgressingWithRetry:
+		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonProgressingWithRetry,
+			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing:
 			eventType = corev1.EventTypeWarning
 		}
 		log.FromContext(ctx).Info(c.Message, "condition", c.Type, "reason", c.Reason, "generation", mc.Generation)

@@ -99,11 +99,16 @@ func judge(set func(string, verdict), mc *v1alpha1.Memcached, workload *appsv1.D
 	}
 
 	why := diagnose(mc, workload, pods, out, before, progress)
+	// A rollout that we announced is no damage, neither is one that somebody else started on the workload.
+	damaged := before.damaged() || before.wasReady() && (out.err != nil || !out.pending && !rolling(workload))
+	if damaged && why.reason == v1alpha1.ReasonRollingOut {
+		why.reason = v1alpha1.ReasonServersLost
+	}
 	stalled := stalls(out.err)
 	if !stalled && !mc.Spec.Paused && before.deadlineExceeded(mc, workload, out, now) {
 		stalled = true
-		why = verdict{true, v1alpha1.ReasonProgressDeadlineExceeded, fmt.Sprintf(
-			"No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)}
+		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
+		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
 	}
 
 	set(v1alpha1.ConditionReady, verdict{false, why.reason, why.message})
@@ -113,14 +118,9 @@ func judge(set func(string, verdict), mc *v1alpha1.Memcached, workload *appsv1.D
 	case !mc.Spec.Paused:
 		set(v1alpha1.ConditionReconciling, why)
 	}
-	// A rollout that we announced is no damage, neither is one that somebody else started on the workload.
-	lost := before.wasReady() && !out.pending && !rolling(workload)
-	switch {
-	case stalled, out.err != nil && (before.wasReady() || before.damaged()):
+	if stalled || damaged {
 		set(v1alpha1.ConditionDegraded, why)
-	case lost, before.damaged():
-		set(v1alpha1.ConditionDegraded, verdict{true, v1alpha1.ReasonServersLost, why.message})
-	default:
+	} else {
 		set(v1alpha1.ConditionDegraded, fine)
 	}
 }
@@ -265,8 +265,11 @@ func (h history) wasReady() bool { return h.is(v1alpha1.ConditionReady) }
 
 // damaged tells whether something went wrong after all servers had been ready, and they have not been since.
 func (h history) damaged() bool {
-	reason := h.reason(v1alpha1.ConditionDegraded)
-	return reason == v1alpha1.ReasonServersLost || reason == v1alpha1.ReasonProgressingWithRetry
+	switch h.reason(v1alpha1.ConditionDegraded) {
+	case v1alpha1.ReasonServersLost, v1alpha1.ReasonProgressingWithRetry, v1alpha1.ReasonResizing:
+		return true
+	}
+	return false
 }
 
 // deadlineExceeded tells whether nothing progressed for spec.rollout.progressDeadlineSeconds. The clock is the transition time of Reconciling,
