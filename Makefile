@@ -1,41 +1,182 @@
-# The targets that every operator-sdk user knows, and the clusters and tools that the tests need.
+# Targets that every operator-sdk user knows, and the tests, clusters and tools behind them.
 # Everything is built from pinned Go modules into bin/: only Go, git and make have to be on the machine.
+
+VERSION        ?= 0.0.1
+IMAGE_TAG_BASE ?= example.com/memcached-operator
+IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
+# The cluster of tests: kwok (simulated nodes), node (a real one, as root on Linux) or kind (where Docker is).
+CLUSTER        ?= kwok
+# Further arguments for the program that a target runs, such as ARGS='-run TestScale' for e2e.
+ARGS           ?=
 
 SHELL       := /bin/bash
 BIN         := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
+KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
+tools_kwok := tools-kubernetes tools-etcd tools-kwok
+tools_node := $(tools_kwok) tools-containerd tools-cni tools-coredns tools-crane
+tools_kind := tools-kubectl tools-kind
+# A kubectl of the machine serves as well as the pinned one, which takes a while to build.
+NEED_KUBECTL = $(if $(shell command -v kubectl),,tools-kubectl)
 
-# tools/<name>/go.mod pins each tool and everything below it; `make tools-<name>` builds one.
-# The tables say what a build needs besides: environment, linker flags, output name, and how long the first one takes.
-TOOLS := $(patsubst tools/%/go.mod,%,$(wildcard tools/*/go.mod))
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "; printf "usage: make <target> [IMG=…] [CLUSTER=kwok|node|kind]\n"} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-version_of = $$(awk '/^tool/ {t = 1} t && !p && /\// {p = $$NF} p && $$2 ~ /^v/ && index(p "/", $$1 "/") == 1 {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
+##@ Develop
 
-env_chainsaw       := GOTOOLCHAIN=go1.25.10
-out_etcd           := etcd
-ldflags_kubernetes  = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
-ldflags_containerd  = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
-about_kubernetes   := 6 min
+.PHONY: generate manifests fmt vet lint verify-generated build run
+generate: tools-controller-gen ## Generate the deep copies of the API types
+	controller-gen object paths=./api/...
 
-$(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
-	@mkdir -p $(@D); printf 'building %s %s%s ... ' $* $(call version_of,$*) "$(if $(about_$*), (first time about $(about_$*) on 2 cores))"; \
-	cd tools/$* && env CGO_ENABLED=0 $(env_$*) go build -trimpath -ldflags "-s -w $(ldflags_$*)" -o $(BIN)/$(out_$*) tool >$@.log 2>&1 \
-		|| { echo failed; tail -n 30 $@.log; exit 1; }; \
-	touch $@; echo "done in $$SECONDS s"
+manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code
+	controller-gen rbac:roleName=manager-role crd paths=./api/... paths=./controllers/... output:crd:artifacts:config=config/crd/bases
 
-tools-%: $(BIN)/.built/% ;
-.PRECIOUS: $(BIN)/.built/%
+fmt: ## Format the code
+	go fmt ./...
+
+vet: ## Vet the code
+	go vet ./...
+
+lint: tools-golangci-lint tools-actionlint ## Lint code and workflows
+	golangci-lint run
+	actionlint
+
+GENERATED := api config/crd/bases config/rbac
+verify-generated: tools-controller-gen ## Check that what is generated is current
+	@before=$$(mktemp -d) && trap "rm -rf $$before" EXIT && tar -c $(GENERATED) | tar -x -C $$before && \
+	$(MAKE) --no-print-directory generate manifests && \
+	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current: commit what was generated now"; exit 1; }; done
+
+build: ## Build the operator into bin/manager
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
+
+run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there are no webhooks to switch off
+	go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
+
+##@ Test
+
+.PHONY: test test-tools test-unit chainsaw e2e
+test: ## Everything, on a kwok cluster of its own, with a summary
+	@tools/steps test-tools verify-generated vet lint test-unit chainsaw e2e; result=$$?; \
+	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
+
+test-tools: tools-controller-gen tools-golangci-lint tools-actionlint $(tools_kwok) tools-chainsaw tools-gotestsum
+
+test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
+	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- . ./api/... ./controllers/... $(ARGS)
+
+chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml $(ARGS)
+
+e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML cannot say, on CLUSTER
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
+		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
 ##@ Clusters
 
-CLUSTER ?= kwok
-tools_kwok := tools-kubernetes tools-etcd tools-kwok
-tools_node := $(tools_kwok) tools-containerd tools-cni tools-coredns tools-crane
-tools_kind := tools-kubernetes tools-kind
-cluster := go run ./tests/cluster/cmd -kind $(CLUSTER)
+cluster    := $(BIN)/cluster -kind $(CLUSTER)
 
-.PHONY: cluster-up cluster-down
-cluster-up: $(tools_$(CLUSTER)) ## Start the cluster CLUSTER=kwok (default), node or kind
+.PHONY: cluster-up cluster-down operator-start operator-stop demo demo-on demo-down
+cluster-up: $(tools_$(CLUSTER)) cluster-tool ## Start CLUSTER=kwok (default), node or kind
 	@$(cluster) up
-cluster-down: ## End it
+
+cluster-down: cluster-tool ## End it
 	@$(cluster) down
+
+operator-start: cluster-up operator-$(CLUSTER) ## Build the operator and start it on CLUSTER, or start it anew
+	@$(cluster) operator-start $(IMG)
+
+operator-stop: cluster-tool ## Stop it
+	@$(cluster) operator-stop
+
+# What the operator runs from: on kwok a process of this machine, elsewhere an image.
+.PHONY: operator-kwok operator-node operator-kind
+operator-kwok: build
+operator-node operator-kind: cluster-up docker-build
+	@$(cluster) load $(IMG)
+
+demo: ## Memcached servers on a cluster of this machine, written to, read from and scaled
+	@if docker info >/dev/null 2>&1; then cluster=kind; \
+	elif [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then cluster=node; \
+	else cluster=kwok; echo "Neither root on Linux nor a Docker engine: nodes are simulated, so memcached itself does not run."; fi; \
+	mkdir -p .cluster && echo $$cluster >.cluster/demo && $(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
+
+demo-on: operator-start
+	@go run ./tests/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl $(if $(filter kwok,$(CLUSTER)),-protocol=false) $(ARGS)
+
+demo-down: ## End the demo
+	@$(MAKE) --no-print-directory cluster-down CLUSTER=$$(cat .cluster/demo 2>/dev/null || echo $(CLUSTER)) && rm -f .cluster/demo
+
+##@ Deploy
+
+.PHONY: docker-build docker-push install uninstall deploy undeploy
+docker-build: cluster-tool ## Build the image IMG with Docker, podman or buildah
+	@docker info >/dev/null 2>&1 || $(MAKE) --no-print-directory tools-crane
+	@VERSION=v$(VERSION) $(BIN)/cluster build $(IMG)
+
+docker-push: cluster-tool ## Push it
+	@$(BIN)/cluster push $(IMG)
+
+install: tools-kustomize $(NEED_KUBECTL) ## Install the CRD into the cluster of KUBECONFIG
+	kustomize build config/crd | kubectl apply --server-side -f -
+
+uninstall: tools-kustomize $(NEED_KUBECTL) ## Remove the CRD, and with it every Memcached
+	kustomize build config/crd | kubectl delete --ignore-not-found -f -
+
+# An overlay sets the image, so that config/ stays as it is committed.
+OVERLAY := .cluster/deploy
+deploy: tools-kustomize $(NEED_KUBECTL) ## Deploy the operator as IMG to the cluster of KUBECONFIG
+	@mkdir -p $(OVERLAY) && cd $(OVERLAY) && echo 'resources: [../../config/default]' >kustomization.yaml && \
+		kustomize edit set image example.com/memcached-operator=$(IMG)
+	kustomize build $(OVERLAY) | kubectl apply --server-side -f -
+
+undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until they are gone, and remove the operator
+	@if kubectl get crd memcacheds.cache.example.com >/dev/null 2>&1; then \
+		kubectl delete memcacheds --all --all-namespaces --wait --timeout=10m; fi
+	kustomize build config/default | kubectl delete --ignore-not-found -f -
+
+##@ Tools
+
+.PHONY: clean cluster-tool
+clean: ## Remove what was built; clusters must be down
+	@if ls -d .cluster/*/kubeconfig 2>/dev/null; then echo "end these clusters first: make cluster-down CLUSTER=…"; exit 1; fi
+	rm -rf bin dist .cluster
+
+cluster-tool:
+	@go build -o $(BIN)/cluster ./tests/cluster/cmd
+
+# tools/<name>/go.mod pins a tool and everything below it. `make tools-<name>` builds what its tool directives name, again
+# only when the module changed. These say what a build needs besides, and how long the first one takes if that is long.
+version_of = $$(awk '/^tool/ {t = 1} t && !p && /\// {p = $$NF} p && $$2 ~ /^v/ && index(p "/", $$1 "/") == 1 {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
+kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
+
+environment_chainsaw := GOTOOLCHAIN=go1.25.10 # does not compile with a later one
+output_etcd          := etcd
+ldflags_kubernetes    = $(kubernetes_version)
+ldflags_kubectl       = $(kubernetes_version)
+ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
+takes_kubernetes     := 6 min
+takes_kubectl        := 1 min
+takes_kwok           := 1 min
+takes_containerd     := 1 min
+takes_coredns        := 3 min
+takes_golangci-lint  := 1 min
+takes_chainsaw       := 3 min
+
+# $1 name, $2 module, $3 packages
+define build_tool
+	@mkdir -p $(@D); printf 'building %s %s%s ... ' $1 $(call version_of,$2) "$(if $(takes_$1), (the first time about $(takes_$1) on 2 cores))"; \
+	cd tools/$2 && env CGO_ENABLED=0 $(environment_$1) go build -trimpath -ldflags "-s -w $(ldflags_$1)" -o $(BIN)/$(output_$1) $3 >$@.log 2>&1 \
+		|| { echo failed; tail -n 30 $@.log; exit 1; }; \
+	touch $@; echo "done in $$SECONDS s"
+endef
+
+tools-%: $(BIN)/.built/% ;
+$(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
+	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
+$(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
+	$(call build_tool,$*,$*,tool)
+.PRECIOUS: $(BIN)/.built/%

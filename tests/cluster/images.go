@@ -89,8 +89,14 @@ func (n *node) publish(ctx context.Context, img *image) error {
 	return nil
 }
 
-// loadArchive puts the image of a docker archive into the registry under the name ref.
+// loadArchive puts the image of a docker archive into the registry under the name ref, and makes containerd forget an
+// earlier one of that name, or pods that pull only what is missing would go on with it.
 func (n *node) loadArchive(ctx context.Context, archive, ref string) error {
+	if _, running := n.alive(n.path("pids", "containerd.pid")); running {
+		if _, err := n.ctr(ctx, "images", "remove", "--sync", ref); err != nil {
+			return err
+		}
+	}
 	return poll(ctx, func(ctx context.Context) error { // the registry may have been started just now
 		_, err := n.crane(ctx, "push", archive, n.local(ref))
 		return err

@@ -35,7 +35,7 @@ func (k *kwok) up(ctx context.Context) error {
 }
 
 func (k *kwok) down(ctx context.Context) error {
-	if err := k.kill(ctx, k.pidFiles()...); err != nil {
+	if err := k.kill(ctx, k.allPIDFiles()...); err != nil {
 		return err
 	}
 	return os.RemoveAll(k.dir)

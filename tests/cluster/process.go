@@ -39,6 +39,12 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 	return os.WriteFile(c.path("pids", name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
+// allPIDFiles are those of the cluster's components and of the operator.
+func (c *Cluster) allPIDFiles() []string {
+	operator, _ := filepath.Glob(c.path("pids", "operator", "*.pid"))
+	return append(c.pidFiles(), operator...)
+}
+
 // pidFiles are those of start and of kwokctl, which uses the same form.
 func (c *Cluster) pidFiles() []string {
 	own, _ := filepath.Glob(c.path("pids", "*.pid"))

@@ -59,6 +59,8 @@ func command(ctx context.Context) error {
 		}
 		fmt.Printf("%s cluster is up: export KUBECONFIG=%s\n", c.Kind, c.GetKubeconfig())
 		return nil
+	case "operator-stop":
+		return c.Operator("").Stop(ctx)
 	}
 	image := flag.Arg(1)
 	if image == "" {
@@ -72,6 +74,12 @@ func command(ctx context.Context) error {
 		return c.LoadImage(ctx, image)
 	case "push":
 		return c.PushImage(ctx, image)
+	case "operator-start":
+		o := c.Operator(image)
+		if err := o.Install(ctx); err != nil {
+			return err
+		}
+		return errors.Join(o.Stop(ctx), o.Start(ctx, 1))
 	}
 	flag.Usage()
 	return errors.New("no such command")

@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+)
+
+// What config/default calls the operator.
+const (
+	OperatorNamespace  = "memcached-operator-system"
+	OperatorDeployment = "memcached-operator-controller-manager"
+	operatorLease      = "memcached-operator.cache.example.com"
+)
+
+// Operator runs the operator on a cluster: on node and kind as the Deployment of config/default; on kwok, whose pods
+// run nothing, as processes of this machine, one a replica, with the flags, environment and service account that the
+// Deployment gives them. Either way it has no more permissions than config/rbac says.
+type Operator struct {
+	// Image is what the Deployment runs; on kwok bin/manager runs.
+	Image string
+	// Args are added to those of config/default.
+	Args []string
+
+	c *Cluster
+}
+
+// Operator returns the operator of the cluster, whether it runs or not.
+func (c *Cluster) Operator(image string) *Operator { return &Operator{Image: image, c: c} }
+
+// Install applies config/default without running replicas: CRD, namespace, permissions, and on node and kind the Deployment.
+func (o *Operator) Install(ctx context.Context) error {
+	_, err := o.install(ctx, 0)
+	return err
+}
+
+// Start installs the operator and runs that many replicas; those that run already stay. It returns when all are ready.
+func (o *Operator) Start(ctx context.Context, replicas int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not ready after 2 minutes"))
+	defer cancel()
+	deployment, err := o.install(ctx, replicas)
+	if err != nil {
+		return fmt.Errorf("install the operator: %w", err)
+	}
+	if o.c.Kind == "kwok" {
+		return o.startProcesses(ctx, deployment, replicas)
+	}
+	_, err = o.c.kubectl(ctx, "rollout", "status", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment)
+	if err != nil {
+		logs, _ := o.Logs(ctx)
+		return fmt.Errorf("start the operator: %w\nits log:\n%s", err, logs)
+	}
+	return nil
+}
+
+// Stop ends every replica in order, so that the leader gives up its lease, and waits until they are gone.
+func (o *Operator) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("still there after a minute"))
+	defer cancel()
+	if o.c.Kind == "kwok" {
+		var errs []error
+		for _, p := range o.processes() {
+			errs = append(errs, o.c.signal(ctx, p.pidFile, syscall.SIGTERM))
+		}
+		return errors.Join(errs...)
+	}
+	if _, err := o.c.kubectl(ctx, "scale", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment, "--replicas=0"); err != nil {
+		return err
+	}
+	return poll(ctx, func(ctx context.Context) error {
+		out, err := o.c.kubectl(ctx, "get", "pods", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager", "--output", "name")
+		if out != "" {
+			err = errors.Join(err, fmt.Errorf("still there: %s", out))
+		}
+		return err
+	})
+}
+
+// Kill ends the leader as a crash does, with SIGKILL: it saves nothing and keeps its lease until that runs out. On
+// kwok the replica stays dead until Start; elsewhere its kubelet starts it again.
+func (o *Operator) Kill(ctx context.Context) error {
+	leader, err := o.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	if o.c.Kind == "kwok" {
+		return o.c.signal(ctx, o.process(leader).pidFile, syscall.SIGKILL)
+	}
+	id, err := o.c.kubectl(ctx, "get", "pod", leader, "--namespace", OperatorNamespace, "--output", "jsonpath={.status.containerStatuses[0].containerID}")
+	if err != nil {
+		return err
+	}
+	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", strings.TrimPrefix(id, "containerd://")}
+	if o.c.Kind == "kind" {
+		_, err = run(ctx, nil, "docker", append([]string{"exec", o.c.name + "-control-plane"}, kill...)...)
+	} else {
+		_, err = (&node{o.c}).ctr(ctx, kill[3:]...)
+	}
+	return err
+}
+
+// Leader is the name of the replica that holds the lease: of its pod, or on kwok of its process.
+func (o *Operator) Leader(ctx context.Context) (string, error) {
+	if o.c.Kind == "kwok" {
+		for _, p := range o.processes() {
+			metrics, err := p.metrics(ctx)
+			if err == nil && strings.Contains(metrics, `leader_election_master_status{name="`+operatorLease+`"} 1`) {
+				return p.name, nil
+			}
+		}
+		return "", errors.New("no replica of the operator leads")
+	}
+	client, err := kubernetes.NewForConfig(o.c.KubernetesRestConfig())
+	if err != nil {
+		return "", err
+	}
+	var lease *coordinationv1.Lease
+	if lease, err = client.CoordinationV1().Leases(OperatorNamespace).Get(ctx, operatorLease, metav1.GetOptions{}); err != nil {
+		return "", err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return "", errors.New("no replica of the operator leads")
+	}
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	return pod, nil
+}
+
+// Logs are the last lines of every replica's log.
+func (o *Operator) Logs(ctx context.Context) (string, error) {
+	if o.c.Kind == "kwok" {
+		var all strings.Builder
+		logs, _ := filepath.Glob(o.c.path("logs", "operator-*.log"))
+		for _, log := range logs {
+			text, err := os.ReadFile(log)
+			if err != nil {
+				return "", err
+			}
+			all.WriteString(log + ":\n" + string(text))
+		}
+		return all.String(), nil
+	}
+	return o.c.kubectl(ctx, "logs", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager", "--tail", "200", "--prefix")
+}
+
+// install applies config/default and returns its Deployment, which on kwok is not applied.
+func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deployment, error) {
+	rendered, err := o.c.kubectl(ctx, "kustomize", filepath.Join(o.c.root, "config", "default"))
+	if err != nil {
+		return nil, err
+	}
+	var deployment appsv1.Deployment
+	var manifests []string
+	for manifest := range strings.SplitSeq(rendered, "\n---\n") {
+		var object metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+			return nil, err
+		}
+		if object.Kind == "Deployment" {
+			if err := yaml.Unmarshal([]byte(manifest), &deployment); err != nil {
+				return nil, err
+			}
+			if o.c.Kind == "kwok" {
+				continue
+			}
+			count := int32(replicas)
+			deployment.Spec.Replicas = &count
+			container := &deployment.Spec.Template.Spec.Containers[0]
+			container.Image, container.Args = o.Image, append(container.Args, o.Args...)
+			text, err := yaml.Marshal(deployment)
+			if err != nil {
+				return nil, err
+			}
+			manifest = string(text)
+		}
+		manifests = append(manifests, manifest)
+	}
+	if deployment.Name != OperatorDeployment {
+		return nil, fmt.Errorf("config/default has no Deployment %s", OperatorDeployment)
+	}
+	file := o.c.path("operator.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(manifests, "\n---\n")), 0o644); err != nil {
+		return nil, err
+	}
+	if _, err := o.c.kubectl(ctx, "apply", "--server-side", "--force-conflicts", "--filename", file); err != nil {
+		return nil, err
+	}
+	_, err = o.c.kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd/memcacheds.cache.example.com")
+	return &deployment, err
+}
+
+// operatorKubeconfig writes a kubeconfig of the operator's own service account.
+func (o *Operator) kubeconfig(ctx context.Context) (string, error) {
+	config, err := clientcmd.LoadFromFile(o.c.GetKubeconfig())
+	if err != nil {
+		return "", err
+	}
+	token, err := o.c.kubectl(ctx, "create", "token", OperatorDeployment, "--namespace", OperatorNamespace, "--duration", "24h")
+	if err != nil {
+		return "", err
+	}
+	for name := range config.AuthInfos {
+		config.AuthInfos[name] = &api.AuthInfo{Token: strings.TrimSpace(token)}
+	}
+	file := o.c.path("operator.kubeconfig")
+	return file, clientcmd.WriteToFile(*config, file)
+}

@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// process is a replica of the operator on a kwok cluster.
+type process struct {
+	name    string
+	pidFile string
+	// address of its metrics; its probes are on the next line of the same file.
+	addressFile string
+}
+
+// process returns a replica by its name. Its pid file is where checkProcesses does not look: the cluster is up also
+// when the operator is not.
+func (o *Operator) process(name string) process {
+	return process{name, o.c.path("pids", "operator", name+".pid"), o.c.path("pids", "operator", name+".addresses")}
+}
+
+// processes are the replicas that run.
+func (o *Operator) processes() (running []process) {
+	files, _ := filepath.Glob(o.c.path("pids", "operator", "*.pid"))
+	for _, file := range files {
+		if _, ok := o.c.alive(file); ok {
+			running = append(running, o.process(strings.TrimSuffix(filepath.Base(file), ".pid")))
+		}
+	}
+	return running
+}
+
+// startProcesses starts bin/manager until there are that many, as the Deployment would.
+func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deployment, replicas int) error {
+	manager := filepath.Join(o.c.bin, "manager")
+	if _, err := os.Stat(manager); err != nil {
+		return fmt.Errorf("%s is not built: run `make build`", manager)
+	}
+	kubeconfig, err := o.kubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.c.path("pids", "operator"), 0o755); err != nil {
+		return err
+	}
+	container := deployment.Spec.Template.Spec.Containers[0]
+	var env []string
+	for _, e := range container.Env {
+		if e.ValueFrom == nil {
+			env = append(env, e.Name+"="+e.Value)
+		}
+	}
+	for i := range replicas {
+		p := o.process(fmt.Sprintf("operator-%d", i+1))
+		if _, ok := o.c.alive(p.pidFile); ok {
+			continue
+		}
+		metrics, err1 := freePort()
+		probes, err2 := freePort()
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		addresses := fmt.Sprintf("127.0.0.1:%d\n127.0.0.1:%d\n", metrics, probes)
+		if err := os.WriteFile(p.addressFile, []byte(addresses), 0o644); err != nil {
+			return err
+		}
+		args := append(append(container.Args, o.Args...), "--kubeconfig="+kubeconfig, "--leader-elect-namespace="+OperatorNamespace,
+			"--metrics-secure=false", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
+			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes))
+		if err := o.c.start(p.name, env, manager, args...); err != nil {
+			return err
+		}
+		if err := os.Rename(o.c.path("pids", p.name+".pid"), p.pidFile); err != nil {
+			return err
+		}
+		err := poll(ctx, func(ctx context.Context) error {
+			if _, ok := o.c.alive(p.pidFile); !ok {
+				return nil // it ended: there is nothing to wait for
+			}
+			_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", probes))
+			return err
+		})
+		if _, ok := o.c.alive(p.pidFile); !ok {
+			err = fmt.Errorf("%s ended", p.name)
+		}
+		if err != nil {
+			return o.c.tail(err, p.name)
+		}
+	}
+	return nil
+}
+
+// metrics of the replica.
+func (p process) metrics(ctx context.Context) (string, error) {
+	addresses, err := os.ReadFile(p.addressFile)
+	if err != nil {
+		return "", err
+	}
+	address, _, _ := strings.Cut(string(addresses), "\n")
+	return get(ctx, "http://"+address+"/metrics")
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	return do(http.DefaultClient, request)
+}
+
+func do(client *http.Client, request *http.Request) (string, error) {
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", request.URL, response.Status, body)
+	}
+	return string(body), err
+}
