@@ -20,8 +20,9 @@ const (
 
 // MemcachedSpec is the desired state of a group of memcached servers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || quantity(self.maxItemSize).asInteger() * 2 <= quantity(self.memory).asInteger()",fieldPath=".maxItemSize",message="spec.maxItemSize must be at most half of spec.memory"
-// +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod",message="spec.pod.resources.limits.memory must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.maxItemSize) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]*(Ki|Mi)$') || quantity(self.maxItemSize).add(quantity(self.maxItemSize)).compareTo(quantity(self.memory)) <= 0",fieldPath=".maxItemSize",message="must be at most half of spec.memory"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || self.maxConnections >= 16 + 4 * self.threads",fieldPath=".maxConnections",message="must be at least 16 + 4 for each of spec.threads: memcached limits its open files to this number, and its own come out of it"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || string(self.pod.resources.limits['memory']).size() > 20 || string(self.pod.resources.limits['memory']).matches('[eE-]') || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod.resources.limits.memory",message="must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
 type MemcachedSpec struct {
 	// size is the number of memcached servers. An autoscaler that owns it works through the scale subresource;
 	// leave it out of git then. Zero keeps the object and removes all servers.
@@ -33,14 +34,13 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:podCount"}
 	Size *int32 `json:"size,omitempty"`
 
-	// image is the memcached container image: a name with a tag, a digest, or both, such as
+	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
 	// "docker.io/library/memcached:1.6.39". When it is left out, the operator's default at creation is used, and from
 	// then on the image that runs: upgrading the operator never restarts a cache. Setting it, or the annotation
 	// cache.example.com/restartedAt, moves the servers to the new image or to the operator's current default.
 	//
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="spec.image must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest]"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*|[[][0-9a-f:]+[]])(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest], with registry and name in lower case"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image"
 	Image string `json:"image,omitempty"`
@@ -60,14 +60,15 @@ type MemcachedSpec struct {
 	//
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:MaxLength=12
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Mi|Gi)$')",message="spec.memory must be a whole number followed by Mi or Gi, such as 512Mi"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]*(Mi|Gi)$') || (quantity(self).compareTo(quantity('16Mi')) >= 0 && quantity(self).compareTo(quantity('4Ti')) <= 0)",message="spec.memory must be from 16Mi to 4096Gi"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Mi|Gi)$')",message="must be a whole number followed by Mi or Gi, such as 512Mi"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]*(Mi|Gi)$') || (quantity(self).compareTo(quantity('16Mi')) >= 0 && quantity(self).compareTo(quantity('4Ti')) <= 0)",message="must be from 16Mi to 4096Gi"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
 	Memory string `json:"memory,omitempty"`
 
 	// maxConnections is the number of simultaneous client connections of each server (memcached -c). Further ones wait
-	// until one is closed.
+	// until one is closed. memcached takes it for the limit of its open files too, and its own, about 10 and 4 for each
+	// thread, come out of it: at least 16 + 4 for each thread are needed to start.
 	//
 	// +kubebuilder:default=1024
 	// +kubebuilder:validation:Minimum=1
@@ -92,7 +93,7 @@ type MemcachedSpec struct {
 	//
 	// +kubebuilder:default="1Mi"
 	// +kubebuilder:validation:MaxLength=12
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Ki|Mi)$') && quantity(self).asInteger() >= 524288 && quantity(self).asInteger() <= 1073741824 && quantity(self).asInteger() % 524288 == 0",message="spec.maxItemSize must be a multiple of 512Ki from 512Ki to 1024Mi, such as 2Mi"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Ki|Mi)$') && quantity(self).asInteger() >= 524288 && quantity(self).asInteger() <= 1073741824 && quantity(self).asInteger() % 524288 == 0",message="must be a multiple of 512Ki from 512Ki to 1024Mi, such as 2Mi"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum item size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	MaxItemSize string `json:"maxItemSize,omitempty"`
@@ -103,7 +104,8 @@ type MemcachedSpec struct {
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="self.all(a, a.matches('^--(verbose|disable-evictions|disable-cas|disable-flush-all|disable-dumping|disable-watch|enable-largepages)$') || a.matches('^--(slab-growth-factor|slab-min-size|max-reqs-per-event|listen-backlog)=[0-9]+([.][0-9]+)?$') || a.matches('^--extended=((maxconns_fast|no_maxconns_fast|no_hashexpand|modern|no_modern|slab_reassign|no_slab_reassign|no_slab_automove|lru_crawler|no_lru_crawler|lru_maintainer|no_lru_maintainer|track_sizes|no_chunked_items|hash_algorithm=(jenkins|murmur3|xxh3)|(tail_repair_time|slab_automove|slab_automove_ratio|slab_automove_window|lru_crawler_sleep|lru_crawler_tocrawl|hot_lru_pct|warm_lru_pct|hot_max_factor|warm_max_factor|temporary_ttl|idle_timeout|watcher_logbuf_size|worker_logbuf_size|resp_obj_mem_limit|read_buf_mem_limit)=[0-9]+([.][0-9]+)?)(,|$))+$'))",message="spec.extraArgs may hold --verbose, --disable-evictions, --disable-cas, --disable-flush-all, --disable-dumping, --disable-watch, --enable-largepages, --slab-growth-factor=N, --slab-min-size=N, --max-reqs-per-event=N, --listen-backlog=N and --extended=KEY[=N][,KEY[=N]...] with the tuning keys of memcached -o; options that a field of the spec owns, or that open a socket, a file or another user, are not allowed"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^--(verbose|disable-evictions|disable-cas|disable-flush-all|disable-dumping|disable-watch|enable-largepages|(slab-min-size|max-reqs-per-event|listen-backlog)=[1-9][0-9]{0,8}|slab-growth-factor=(1[.]0*[1-9][0-9]*|([2-9]|[1-9][0-9]+)([.][0-9]+)?))$') || self.startsWith('--extended=')",message="must be one of --verbose, --disable-evictions, --disable-cas, --disable-flush-all, --disable-dumping, --disable-watch, --enable-largepages, --slab-growth-factor=N (above 1), --slab-min-size=N, --max-reqs-per-event=N, --listen-backlog=N and --extended=KEY[=VALUE],...; options that a field of the spec owns, or that open a socket, a file or another user, are not allowed"
+	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('--extended=') || self.matches('^--extended=((maxconns_fast|no_maxconns_fast|no_hashexpand|modern|no_modern|slab_reassign|no_slab_reassign|no_slab_automove|lru_crawler|no_lru_crawler|lru_maintainer|no_lru_maintainer|track_sizes|no_chunked_items|hash_algorithm=(jenkins|murmur3|xxh3)|tail_repair_time=[1-9][0-9]{1,8}|slab_automove=[0-2]|slab_automove_ratio=(1|0[.]0*[1-9][0-9]*)|slab_automove_window=([3-9]|[1-9][0-9]{1,2}|1[0-7][0-9]{2}|1800)|lru_crawler_sleep=([0-9]{1,6}|1000000)|(hot|warm)_lru_pct=([1-9]|[1-7][0-9])|(hot|warm)_max_factor=(0[.]0*[1-9][0-9]*|[1-9][0-9]*([.][0-9]+)?)|(lru_crawler_tocrawl|temporary_ttl|idle_timeout|resp_obj_mem_limit|read_buf_mem_limit)=[0-9]{1,9}|watcher_logbuf_size=[0-9]{1,5})(,|$))+$')",message="must hold, after --extended=, tuning keys of memcached -o with values in memcached's bounds, separated by commas: hash_algorithm=jenkins|murmur3|xxh3, hot_lru_pct, hot_max_factor, idle_timeout, [no_]lru_crawler, lru_crawler_sleep, lru_crawler_tocrawl, [no_]lru_maintainer, [no_]maxconns_fast, [no_]modern, no_chunked_items, no_hashexpand, read_buf_mem_limit, resp_obj_mem_limit, slab_automove=0|1|2, no_slab_automove, slab_automove_ratio, slab_automove_window, [no_]slab_reassign, tail_repair_time, temporary_ttl, track_sizes, warm_lru_pct, warm_max_factor, watcher_logbuf_size"
 	// +listType=atomic
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Extra arguments",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
@@ -139,13 +141,13 @@ type MemcachedSpec struct {
 }
 
 // PodSpec adjusts the pods that the servers run in.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.resources) || !has(self.resources.claims)",fieldPath=".resources",message="spec.pod.resources.claims is not supported"
 type PodSpec struct {
-	// labels are added to the pods. Those that the operator sets cannot be changed.
+	// labels are added to the pods, at most 15. Those that the operator sets cannot be changed.
 	//
-	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/') && k != 'pod-template-hash')",message="spec.pod.labels must not use the prefix app.kubernetes.io/ or the key pod-template-hash: they belong to the operator and to Kubernetes"
+	// +kubebuilder:validation:MaxProperties=15
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/') && k != 'pod-template-hash')",message="must not use the prefix app.kubernetes.io/ or the key pod-template-hash: they belong to the operator and to Kubernetes"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels map[string]string `json:"labels,omitempty"`
@@ -153,7 +155,8 @@ type PodSpec struct {
 	// annotations are added to the pods.
 	//
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="spec.pod.annotations must not use the prefix cache.example.com/: it belongs to the operator"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="must not use the prefix cache.example.com/: it belongs to the operator"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -162,7 +165,7 @@ type PodSpec struct {
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
-	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	Resources *ResourceRequirements `json:"resources,omitempty"`
 
 	// securityContext of the pod. Each field given here replaces the operator's: runAsNonRoot, user and group 11211,
 	// the RuntimeDefault seccomp profile.
@@ -171,8 +174,11 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Security context"
 	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
 
-	// nodeSelector restricts the nodes that the pods run on.
+	// nodeSelector restricts the nodes that the pods run on to those with all these labels.
 	//
+	// +kubebuilder:validation:MaxProperties=15
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node selector"
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -200,6 +206,7 @@ type PodSpec struct {
 	// priorityClassName of the pods.
 	//
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a PriorityClass: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Priority class name"
 	PriorityClassName string `json:"priorityClassName,omitempty"`
@@ -208,14 +215,39 @@ type PodSpec struct {
 	//
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:XValidation:rule="has(self.name) && self.name != ''",message="must have a name"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull secrets"
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 }
 
+// ResourceRequirements are the requests and limits of the memcached container. Unlike those of core/v1 they have no claims, and
+// no quantities that take the API server and the operator forever to compare, such as 1e999999999, or that the operator cannot even
+// read, such as 1e1.5.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || string(self.limits[k]).size() > 20 || string(self.requests[k]).size() > 20 || string(self.limits[k]).matches('[eE]') || string(self.requests[k]).matches('[eE]') || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",fieldPath=".requests",message="cpu and memory must not exceed their limits"
+type ResourceRequirements struct {
+	// limits are the most that the container may use.
+	//
+	// +kubebuilder:validation:MaxProperties=6
+	// +kubebuilder:validation:XValidation:rule="self.all(k, string(self[k]).size() <= 20 && !string(self[k]).matches('[eE-]'))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/'))",message="may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources such as example.com/device"
+	// +optional
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+
+	// requests are what a node must have free for the container.
+	//
+	// +kubebuilder:validation:MaxProperties=6
+	// +kubebuilder:validation:XValidation:rule="self.all(k, string(self[k]).size() <= 20 && !string(self[k]).matches('[eE-]'))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/'))",message="may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources such as example.com/device"
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+}
+
 // RolloutSpec paces the replacement of servers, each of which takes its part of the cache with it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="spec.rollout.progressDeadlineSeconds must be greater than spec.rollout.minReadySeconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time. No more servers than size run during
 	// a rollout, except for a size of 1: then the new server starts before the old one ends.
