@@ -1,7 +1,8 @@
 # docker, podman and buildah build this file:
 #   docker build --build-arg VERSION=v0.0.1 -t example.com/memcached-operator:v0.0.1 .
 
-# The compiler runs on the builder's own platform and crosses over to the target's, so no emulation is needed.
+# The compiler runs on the builder's own platform and crosses over to the target's, so no emulation is needed. For another
+# platform, buildah 1.28 must be told its own: --build-arg BUILDPLATFORM=linux/amd64.
 FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26 AS build
 # Where there is a proxy for Go modules: --build-arg GOPROXY=... (and GOSUMDB). Unset, Go's own defaults hold.
 ARG GOPROXY
