@@ -226,7 +226,7 @@ type PodSpec struct {
 // no quantities that take the API server and the operator forever to compare, such as 1e999999999, or that the operator cannot even
 // read, such as 1e1.5.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || string(self.limits[k]).size() > 20 || string(self.requests[k]).size() > 20 || string(self.limits[k]).matches('[eE]') || string(self.requests[k]).matches('[eE]') || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",fieldPath=".requests",message="cpu and memory must not exceed their limits"
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || string(self.limits[k]).size() > 20 || string(self.requests[k]).size() > 20 || string(self.limits[k]).matches('[eE-]') || string(self.requests[k]).matches('[eE-]') || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",fieldPath=".requests",message="cpu and memory must not exceed their limits"
 type ResourceRequirements struct {
 	// limits are the most that the container may use.
 	//

@@ -1,0 +1,194 @@
+package api
+
+import (
+	"context"
+	"os"
+	"reflect"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+func readCRD(t *testing.T) (*apiextensionsv1.CustomResourceDefinition, []byte) {
+	t.Helper()
+	content, err := os.ReadFile(crdFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(content, crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd, content
+}
+
+// GitOps tools apply a CRD again and again, some on the client, some on the server. It must come back as it went, or they see a
+// difference for ever.
+func TestApplyCRD(t *testing.T) {
+	crd, content := readCRD(t)
+	if len(content) >= 262144 {
+		t.Errorf("the CRD has %d bytes, too many for the annotation of a client-side apply", len(content))
+	}
+	live := func() *unstructured.Unstructured {
+		t.Helper()
+		obj := &unstructured.Unstructured{}
+		obj.SetAPIVersion("apiextensions.k8s.io/v1")
+		obj.SetKind("CustomResourceDefinition")
+		if err := c.Get(t.Context(), client.ObjectKey{Name: crd.Name}, obj); err != nil {
+			t.Fatal(err)
+		}
+		return obj
+	}
+	want := unmarshal(t, string(content))["spec"].(map[string]any)
+	want["conversion"] = map[string]any{"strategy": "None"} // the API server's only default
+	before := live().GetGeneration()
+	for _, args := range [][]string{
+		{"apply"}, {"apply"},
+		{"apply", "--server-side"}, {"apply", "--server-side"},
+		{"apply", "--server-side", "--field-manager=gitops"},
+		{"apply"},
+	} {
+		if out, err := kubectl(t, append(args, "-f", crdFile)...); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, out)
+		}
+		if got := live(); got.GetGeneration() != before {
+			t.Errorf("%v changed the CRD", args)
+		} else if !reflect.DeepEqual(got.Object["spec"], any(want)) {
+			t.Errorf("%v: the CRD does not come back as it went", args)
+		}
+	}
+	if out, err := kubectl(t, "diff", "-f", crdFile); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A tool that prunes the CRD deletes every cache.
+func TestKeepCRD(t *testing.T) {
+	crd, _ := readCRD(t)
+	for k, v := range map[string]string{
+		"argocd.argoproj.io/sync-options":   "Prune=false,Delete=false",
+		"kustomize.toolkit.fluxcd.io/prune": "disabled",
+		"helm.sh/resource-policy":           "keep",
+	} {
+		if crd.Annotations[k] != v {
+			t.Errorf("want the annotation %s: %s", k, v)
+		}
+	}
+}
+
+func TestDescriptions(t *testing.T) {
+	crd, _ := readCRD(t)
+	fields := 0
+	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+		ours := strings.HasPrefix(path, ".spec") || strings.HasPrefix(path, ".status")
+		if !ours || strings.HasSuffix(path, "[]") || strings.HasSuffix(path, "{}") {
+			return
+		}
+		fields++
+		if strings.TrimSpace(p.Description) == "" {
+			t.Errorf("%s has no description", path)
+		}
+		// Those of our own fields begin with the name of the field, as a sentence does, and end as one.
+		name := path[strings.LastIndex(path, ".")+1:]
+		if own := strings.Count(path, ".") <= 2 || strings.HasPrefix(path, ".spec.rollout."); own &&
+			(!strings.HasPrefix(p.Description, name+" ") || !strings.HasSuffix(p.Description, ".")) {
+			t.Errorf("%s does not read well: %s", path, p.Description)
+		}
+	})
+	if fields < 30 {
+		t.Errorf("want all fields, found %d", fields)
+	}
+}
+
+// The API server publishes the schema a moment after it took the CRD.
+func TestExplain(t *testing.T) {
+	crd, _ := readCRD(t)
+	var out string
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		var err error
+		out, err = kubectl(t, "explain", "memcached.spec")
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for name := range crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties {
+		if !strings.Contains(out, "\n  "+name+"\t") {
+			t.Errorf("%s is not explained:\n%s", name, out)
+		}
+	}
+	if strings.Contains(out, "<no description>") {
+		t.Errorf("not all is explained:\n%s", out)
+	}
+}
+
+var (
+	literal  = regexp.MustCompile(`matches\(r?'([^']*)'\)`)
+	function = regexp.MustCompile(`([A-Za-z]+)\(`)
+
+	// functions are those of CEL and of the Kubernetes 1.30 libraries. A later one would have a 1.30 API server refuse the CRD.
+	functions = []string{"has", "all", "exists", "matches", "size", "startsWith", "endsWith", "contains", "string", "quantity", "isQuantity", "add", "compareTo", "asInteger"}
+)
+
+// A regular expression either binds the whole text or finds a character that is not allowed.
+func TestRules(t *testing.T) {
+	crd, _ := readCRD(t)
+	rules, expressions := 0, 0
+	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+		for _, v := range p.XValidations {
+			rules++
+			if v.Message == "" {
+				t.Errorf("%s: a rule without a message: %s", path, v.Rule)
+			}
+			for _, match := range literal.FindAllStringSubmatch(v.Rule, -1) {
+				expressions++
+				if re, err := syntax.Parse(match[1], syntax.Perl); err != nil {
+					t.Errorf("%s: %v", path, err)
+				} else if !whole(re) && re.Op != syntax.OpCharClass {
+					t.Errorf("%s: %s binds only a part of the text", path, re)
+				}
+			}
+			for _, match := range function.FindAllStringSubmatch(literal.ReplaceAllString(v.Rule, "matches("), -1) {
+				if !slices.Contains(functions, match[1]) {
+					t.Errorf("%s: %s is not known to Kubernetes 1.30", path, match[1])
+				}
+			}
+		}
+	})
+	if rules < 20 || expressions < 15 {
+		t.Errorf("want all rules, found %d with %d regular expressions", rules, expressions)
+	}
+}
+
+// whole tells whether both anchors bind all of a regular expression: neither one of several alternatives, nor a line.
+func whole(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpConcat && re.Sub[0].Op == syntax.OpBeginText && re.Sub[len(re.Sub)-1].Op == syntax.OpEndText
+}
+
+// properties visits the schema of a CRD: properties, and with [] or {} at the end of their paths, items and values.
+func properties(crd *apiextensionsv1.CustomResourceDefinition, visit func(path string, p *apiextensionsv1.JSONSchemaProps)) {
+	var walk func(path string, p *apiextensionsv1.JSONSchemaProps)
+	walk = func(path string, p *apiextensionsv1.JSONSchemaProps) {
+		visit(path, p)
+		for name := range p.Properties {
+			child := p.Properties[name]
+			walk(path+"."+name, &child)
+		}
+		if p.Items != nil && p.Items.Schema != nil {
+			walk(path+"[]", p.Items.Schema)
+		}
+		if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil {
+			walk(path+"{}", p.AdditionalProperties.Schema)
+		}
+	}
+	walk("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
+}

@@ -1,0 +1,255 @@
+package api
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/watch"
+	kstatus "sigs.k8s.io/cli-utils/pkg/kstatus/status"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+const defaultSpec = `
+size: 1
+containerPort: 11211
+memory: 64Mi
+maxConnections: 1024
+threads: 4
+maxItemSize: 1Mi
+rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}
+disruptionBudget: {maxUnavailable: 1}
+`
+
+// A Memcached that no operator has seen must not pass for one that is healthy.
+const defaultStatus = `
+observedGeneration: -1
+phase: Pending
+conditions:
+- {type: Ready, status: Unknown, reason: Pending, message: Waiting for controller, lastTransitionTime: "1970-01-01T00:00:00Z"}
+- {type: Available, status: Unknown, reason: Pending, message: Waiting for controller, lastTransitionTime: "1970-01-01T00:00:00Z"}
+`
+
+func TestDefaultSpec(t *testing.T) {
+	const nulls = `{size: null, image: null, containerPort: null, memory: null, maxConnections: null, threads: null, maxItemSize: null,
+ extraArgs: null, pod: null, rollout: null, disruptionBudget: null, paused: null}`
+	for name, document := range map[string]string{
+		"no spec":       "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\n",
+		"empty spec":    document(`{}`),
+		"null":          document(`null`),
+		"null fields":   document(nulls),
+		"nested fields": document(`{rollout: {}, disruptionBudget: {}}`),
+		"nested nulls":  document(`{rollout: {maxUnavailable: null, minReadySeconds: null}, disruptionBudget: {maxUnavailable: null}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := dryRun(t.Context(), document)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, got.Object["spec"], defaultSpec)
+			equal(t, got.Object["status"], defaultStatus)
+		})
+	}
+}
+
+func TestDefaultStatus(t *testing.T) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk)
+	watcher, err := c.Watch(t.Context(), list, client.InNamespace("default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+
+	// A backup is restored with the status that it was taken with.
+	created := memcached("restored")
+	created.Object["status"] = unmarshal(t, `
+observedGeneration: 1
+phase: Ready
+conditions:
+- {type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
+`)
+	create(t, created)
+	for _, obj := range []*unstructured.Unstructured{created, get(t, created), listed(t, created), watched(t, watcher, created)} {
+		equal(t, obj.Object["status"], defaultStatus)
+		inProgress(t, obj)
+	}
+}
+
+// Whatever part of the status is written first, the object does not look ready.
+func TestPartialStatus(t *testing.T) {
+	for name, status := range map[string]string{
+		"empty":              `{}`,
+		"replicas":           `{replicas: 3, readyReplicas: 3}`,
+		"phase":              `{phase: Progressing}`,
+		"observedGeneration": `{observedGeneration: 1}`,
+		"available":          `{conditions: [{type: Available, status: "True", reason: ServersAvailable, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}`,
+		"reconciling":        `{observedGeneration: 1, conditions: [{type: Reconciling, status: "True", reason: RollingOut, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}`,
+		"null":               `{observedGeneration: null, conditions: null, phase: null}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj := memcached("")
+			create(t, obj)
+			patch, err := json.Marshal(map[string]any{"status": unmarshal(t, status)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Status().Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", patch)); err != nil {
+				t.Fatal(err)
+			}
+			inProgress(t, get(t, obj))
+
+			obj = get(t, obj)
+			obj.Object["status"] = unmarshal(t, status)
+			if err := c.Status().Update(t.Context(), obj); err != nil {
+				t.Fatal(err)
+			}
+			inProgress(t, get(t, obj))
+
+			apply := memcached(obj.GetName())
+			apply.Object["status"] = unmarshal(t, status)
+			delete(apply.Object, "spec")
+			if err := c.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner("test"), client.ForceOwnership); err != nil {
+				t.Fatal(err)
+			}
+			inProgress(t, get(t, obj))
+		})
+	}
+}
+
+// Ready counts only for the generation that it speaks of.
+func TestCurrent(t *testing.T) {
+	obj := memcached("")
+	create(t, obj)
+	obj.Object["status"] = map[string]any{
+		"observedGeneration": obj.GetGeneration(),
+		"nodes":              []any{},
+		"conditions": []any{map[string]any{
+			"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+		}},
+	}
+	if err := c.Status().Update(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	if res := compute(t, obj); res.Status != kstatus.CurrentStatus {
+		t.Errorf("want Current, got %s: %s", res.Status, res.Message)
+	}
+	if nodes, found, err := unstructured.NestedStringSlice(obj.Object, "status", "nodes"); !found || len(nodes) != 0 || err != nil {
+		t.Errorf("want an empty list of nodes to stay, got %v", obj.Object["status"])
+	}
+	if err := unstructured.SetNestedField(obj.Object, int64(2), "spec", "size"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Update(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	inProgress(t, obj)
+}
+
+var gvk = v1alpha1.GroupVersion.WithKind("Memcached")
+
+// memcached is a Memcached with an empty spec; without a name, the API server makes one.
+func memcached(name string) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{Object: map[string]any{}}
+	obj.SetGroupVersionKind(gvk)
+	obj.SetNamespace("default")
+	obj.SetName(name)
+	if name == "" {
+		obj.SetGenerateName("test-")
+	}
+	obj.Object["spec"] = map[string]any{}
+	return obj
+}
+
+func create(t *testing.T, obj *unstructured.Unstructured) {
+	t.Helper()
+	if err := c.Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	got := &unstructured.Unstructured{}
+	got.SetGroupVersionKind(gvk)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func listed(t *testing.T, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk)
+	if err := c.List(t.Context(), list, client.InNamespace(obj.GetNamespace())); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].GetName() == obj.GetName() {
+			return &list.Items[i]
+		}
+	}
+	t.Fatalf("%s is not in the list", obj.GetName())
+	return nil
+}
+
+func watched(t *testing.T, watcher watch.Interface, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	for {
+		select {
+		case event, ok := <-watcher.ResultChan():
+			if !ok {
+				t.Fatal("the watch ended")
+			}
+			if got, ok := event.Object.(*unstructured.Unstructured); ok && got.GetName() == obj.GetName() {
+				return got
+			}
+		case <-t.Context().Done():
+			t.Fatalf("%s is not watched", obj.GetName())
+		}
+	}
+}
+
+func compute(t *testing.T, obj *unstructured.Unstructured) *kstatus.Result {
+	t.Helper()
+	res, err := kstatus.Compute(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func inProgress(t *testing.T, obj *unstructured.Unstructured) {
+	t.Helper()
+	if res := compute(t, obj); res.Status != kstatus.InProgressStatus {
+		t.Errorf("want InProgress, got %s: %s\n%v", res.Status, res.Message, obj.Object["status"])
+	}
+}
+
+// unmarshal decodes YAML as the API machinery does, with integers as int64.
+func unmarshal(t *testing.T, document string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	b, err := yaml.YAMLToJSON([]byte(document))
+	if err == nil {
+		err = utiljson.Unmarshal(b, &v)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// equal compares a decoded value with YAML.
+func equal(t *testing.T, got any, want string) {
+	t.Helper()
+	if w := unmarshal(t, want); !reflect.DeepEqual(got, any(w)) {
+		t.Errorf("want %v\n got %v", w, got)
+	}
+}

@@ -1,0 +1,123 @@
+// Package api tests the API of Memcached against a real API server: what it refuses, what it defaults, and how it reads.
+package api
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+const (
+	root    = "../.."
+	crdFile = root + "/config/crd/bases/cache.example.com_memcacheds.yaml"
+)
+
+var (
+	config     *rest.Config
+	kubeconfig string // file
+	assets     string // directory of kube-apiserver, etcd and kubectl
+	c          client.WithWatch
+	raw        *rest.RESTClient // sends YAML as a user wrote it
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tests/api:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if assets = os.Getenv("KUBEBUILDER_ASSETS"); assets == "" {
+		if assets, err = filepath.Abs(filepath.Join(root, "bin")); err != nil {
+			return 1, err
+		}
+	}
+	for _, name := range []string{"kube-apiserver", "etcd", "kubectl"} {
+		if _, err := os.Stat(filepath.Join(assets, name)); err != nil {
+			return 1, fmt.Errorf("%w: run 'make tools-kubernetes tools-etcd', or set KUBEBUILDER_ASSETS", err)
+		}
+	}
+
+	env := &envtest.Environment{
+		BinaryAssetsDirectory: assets,
+		CRDDirectoryPaths:     []string{filepath.Dir(crdFile)},
+		ErrorIfCRDPathMissing: true,
+	}
+	defer func() { err = errors.Join(err, env.Stop()) }()
+	if config, err = env.Start(); err != nil {
+		return 1, err
+	}
+	config.QPS = -1
+
+	dir, err := os.MkdirTemp("", "tests-api-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	kubeconfig = filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, env.KubeConfig, 0o600); err != nil {
+		return 1, err
+	}
+
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return 1, err
+	}
+	if c, err = client.NewWithWatch(config, client.Options{Scheme: scheme.Scheme}); err != nil {
+		return 1, err
+	}
+	rc := rest.CopyConfig(config)
+	rc.APIPath, rc.GroupVersion, rc.NegotiatedSerializer = "/apis", &v1alpha1.GroupVersion, scheme.Codecs.WithoutConversion()
+	if raw, err = rest.RESTClientFor(rc); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// dryRun creates the object of a YAML document, byte for byte as it is, with strict field validation and as a dry run.
+func dryRun(ctx context.Context, document string) (*unstructured.Unstructured, error) {
+	res := raw.Post().Namespace("default").Resource("memcacheds").
+		Param("dryRun", "All").Param("fieldValidation", "Strict").
+		SetHeader("Content-Type", "application/yaml").SetHeader("Accept", "application/json").
+		Body([]byte(document)).Do(ctx)
+	if err := res.Error(); err != nil {
+		return nil, err
+	}
+	body, err := res.Raw()
+	if err != nil {
+		return nil, err
+	}
+	obj := &unstructured.Unstructured{}
+	err = obj.UnmarshalJSON(body)
+	return obj, err
+}
+
+// document is a Memcached with a spec.
+func document(spec string) string {
+	return "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\nspec: " + spec + "\n"
+}
+
+// kubectl runs kubectl against the API server.
+func kubectl(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+filepath.Dir(kubeconfig))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}

@@ -1,0 +1,71 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// TestSamples has the API server check each sample, with no operator anywhere.
+func TestSamples(t *testing.T) {
+	files, err := filepath.Glob(root + "/config/samples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents := yamlutil.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+		for {
+			document, err := documents.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			var meta struct{ Kind string }
+			if err := yaml.Unmarshal(document, &meta); err != nil {
+				t.Fatal(err)
+			}
+			if meta.Kind == "Kustomization" {
+				continue
+			}
+			found++
+			t.Run(filepath.Base(file), func(t *testing.T) {
+				if _, err := dryRun(t.Context(), string(document)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	if found < 3 {
+		t.Errorf("want the tutorial's, a minimal and a production sample, found %d", found)
+	}
+}
+
+// TestTutorial holds the sample of every tutorial, which must work unchanged.
+func TestTutorial(t *testing.T) {
+	got, err := os.ReadFile(root + "/config/samples/cache_v1alpha1_memcached.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `apiVersion: cache.example.com/v1alpha1
+kind: Memcached
+metadata:
+  name: memcached-sample
+spec:
+  size: 3
+  containerPort: 11211
+`
+	equal(t, unmarshal(t, string(got)), want)
+}

@@ -1,0 +1,481 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+const (
+	imageRule      = "must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest]"
+	memoryRule     = "must be a whole number followed by Mi or Gi, such as 512Mi"
+	memoryBounds   = "must be from 16Mi to 4096Gi"
+	itemSizeRule   = "must be a multiple of 512Ki from 512Ki to 1024Mi"
+	halfRule       = "must be at most half of spec.memory"
+	connsRule      = "must be at least 16 + 4 for each of spec.threads"
+	argsRule       = "must be one of --verbose, --disable-evictions,"
+	extendedRule   = "must hold, after --extended=, tuning keys of memcached -o"
+	labelKeyRule   = "keys must be like app, app.kubernetes.io/name or example.com/team"
+	labelValueRule = "values must be empty or at most 63 letters, digits, '-', '_' or '.'"
+	quantityRule   = "must be quantities of at most 20 characters, without sign or exponent"
+	resourceRule   = "may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources"
+	nameRule       = "metadata.name must start with a letter, hold only lower case letters, digits and '-', and have at most 52 characters"
+
+	digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+)
+
+// refused are specs that the API server must refuse, with a message that names the field and the rule.
+var refused = []struct{ spec, field, message string }{
+	// Types, bounds and names that users get wrong.
+	{`{size: "3"}`, "spec.size", "must be of type integer"},
+	{`{size: -1}`, "spec.size", "should be greater than or equal to 0"},
+	{`{size: 1001}`, "spec.size", "should be less than or equal to 1000"},
+	{`{size: 1.5}`, "spec.size", "must be of type int"},
+	{`{replicas: 3}`, "", `unknown field "spec.replicas"`},
+	{`{port: 11211}`, "", `unknown field "spec.port"`},
+	{`{size: 1, size: 2}`, "", `key "size" already set in map`},
+	{`{pod: {resource: {}}}`, "", `unknown field "spec.pod.resource"`},
+	{`[]`, "spec", "must be of type object"},
+	{`{paused: "yes"}`, "spec.paused", "must be of type boolean"},
+	{`{containerPort: 80}`, "spec.containerPort", "should be greater than or equal to 1024"},
+	{`{containerPort: 70000}`, "spec.containerPort", "should be less than or equal to 65535"},
+	{`{containerPort: "11211"}`, "spec.containerPort", "must be of type integer"},
+	{`{threads: 0}`, "spec.threads", "should be greater than or equal to 1"},
+	{`{threads: 65}`, "spec.threads", "should be less than or equal to 64"},
+
+	// Images.
+	{`{image: ""}`, "spec.image", imageRule},
+	{`{image: UPPER/x}`, "spec.image", imageRule},
+	{`{image: Memcached}`, "spec.image", imageRule},
+	{`{image: "a b"}`, "spec.image", imageRule},
+	{`{image: " memcached"}`, "spec.image", imageRule},
+	{`{image: "memcached\n"}`, "spec.image", imageRule},
+	{`{image: "memcached\n--evil"}`, "spec.image", imageRule},
+	{`{image: "x:"}`, "spec.image", imageRule},
+	{`{image: "x:-1"}`, "spec.image", imageRule},
+	{`{image: "x@sha256:12"}`, "spec.image", imageRule},
+	{`{image: "x@md5:0123"}`, "spec.image", imageRule},
+	{`{image: "@` + digest + `"}`, "spec.image", imageRule},
+	{`{image: -x}`, "spec.image", imageRule},
+	{`{image: x-/y}`, "spec.image", imageRule},
+	{`{image: /x}`, "spec.image", imageRule},
+	{`{image: x//y}`, "spec.image", imageRule},
+	{`{image: "https://example.com/x"}`, "spec.image", imageRule},
+	{`{image: "x:` + strings.Repeat("a", 129) + `"}`, "spec.image", imageRule},
+	{`{image: "` + strings.Repeat("a", 513) + `"}`, "spec.image", "Too long"},
+
+	// Memory.
+	{`{memory: 64}`, "spec.memory", "must be of type string"},
+	{`{memory: ""}`, "spec.memory", memoryRule},
+	{`{memory: "64"}`, "spec.memory", memoryRule},
+	{`{memory: 64M}`, "spec.memory", memoryRule},
+	{`{memory: 64mi}`, "spec.memory", memoryRule},
+	{`{memory: 0.5Gi}`, "spec.memory", memoryRule},
+	{`{memory: 4Ti}`, "spec.memory", memoryRule},
+	{`{memory: 0Mi}`, "spec.memory", memoryRule},
+	{`{memory: 015Mi}`, "spec.memory", memoryRule},
+	{`{memory: -64Mi}`, "spec.memory", memoryRule},
+	{`{memory: "64Mi "}`, "spec.memory", memoryRule},
+	{`{memory: "64Mi\n"}`, "spec.memory", memoryRule},
+	{`{memory: 8Mi}`, "spec.memory", memoryBounds},
+	{`{memory: 15Mi}`, "spec.memory", memoryBounds},
+	{`{memory: 4097Gi}`, "spec.memory", memoryBounds},
+	{`{memory: 5000Gi}`, "spec.memory", memoryBounds},
+	{`{memory: 9999999999Gi}`, "spec.memory", memoryBounds},
+	{`{memory: 99999999999Gi}`, "spec.memory", "Too long"},
+	{`{maxItemSize: 1000Ki}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 256Ki}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 2Gi, memory: 16Gi}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 2Gi}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: "1048576"}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 1m}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: big}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: ""}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: "1Mi\n"}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 1025Mi, memory: 4Gi}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 9999999999Mi}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 33Mi}`, "spec.maxItemSize", halfRule},
+	{`{maxItemSize: 1024Mi, memory: 2047Mi}`, "spec.maxItemSize", halfRule},
+	{`{maxItemSize: 9Mi, memory: 16Mi}`, "spec.maxItemSize", halfRule},
+
+	// Connections: with fewer, memcached has no files left to start with.
+	{`{maxConnections: 0}`, "spec.maxConnections", "should be greater than or equal to 1"},
+	{`{maxConnections: 1000001}`, "spec.maxConnections", "should be less than or equal to 1000000"},
+	{`{maxConnections: 1}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 31}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 271, threads: 64}`, "spec.maxConnections", connsRule},
+
+	// Options.
+	{`{extraArgs: --verbose}`, "spec.extraArgs", "must be of type array"},
+	{`{extraArgs: [1]}`, "spec.extraArgs[0]", "must be of type string"},
+	{args(repeat("--verbose", 33)...), "spec.extraArgs", "must have at most 32 items"},
+	{args("--extended=" + strings.Repeat("modern,", 36)[:246]), "spec.extraArgs[0]", "Too long"},
+	{args("--verbose", "-l"), "spec.extraArgs[1]", argsRule},
+	{args(""), "spec.extraArgs[0]", argsRule},
+	{args("-l 0.0.0.0"), "spec.extraArgs[0]", argsRule},
+	{args("-vv"), "spec.extraArgs[0]", argsRule},
+	{args("-M"), "spec.extraArgs[0]", argsRule},
+	{args("-o", "modern"), "spec.extraArgs[", argsRule},
+	{args("--"), "spec.extraArgs[0]", argsRule},
+	{args("memcached"), "spec.extraArgs[0]", argsRule},
+	{args(" --verbose"), "spec.extraArgs[0]", argsRule},
+	{args("--verbose "), "spec.extraArgs[0]", argsRule},
+	{args("--verbose=1"), "spec.extraArgs[0]", argsRule},
+	{args("--listen=0.0.0.0"), "spec.extraArgs[0]", argsRule},
+	{args("--unix-socket=/tmp/s"), "spec.extraArgs[0]", argsRule},
+	{args("--unix-mask=777"), "spec.extraArgs[0]", argsRule},
+	{args("--user=root"), "spec.extraArgs[0]", argsRule},
+	{args("--port=1"), "spec.extraArgs[0]", argsRule},
+	{args("--udp-port=11211"), "spec.extraArgs[0]", argsRule},
+	{args("--memory-limit=1"), "spec.extraArgs[0]", argsRule},
+	{args("--conn-limit=1"), "spec.extraArgs[0]", argsRule},
+	{args("--threads=1"), "spec.extraArgs[0]", argsRule},
+	{args("--max-item-size=1m"), "spec.extraArgs[0]", argsRule},
+	{args("--enable-ssl"), "spec.extraArgs[0]", argsRule},
+	{args("--enable-sasl"), "spec.extraArgs[0]", argsRule},
+	{args("--enable-shutdown"), "spec.extraArgs[0]", argsRule},
+	{args("--enable-coredumps"), "spec.extraArgs[0]", argsRule},
+	{args("--auth-file=/etc/passwd"), "spec.extraArgs[0]", argsRule},
+	{args("--memory-file=/dev/shm/x"), "spec.extraArgs[0]", argsRule},
+	{args("--pidfile=/tmp/pid"), "spec.extraArgs[0]", argsRule},
+	{args("--protocol=binary"), "spec.extraArgs[0]", argsRule},
+	{args("--lock-memory"), "spec.extraArgs[0]", argsRule},
+	{args("--daemon"), "spec.extraArgs[0]", argsRule},
+	{args("--help"), "spec.extraArgs[0]", argsRule},
+	{args("--napi-ids=4"), "spec.extraArgs[0]", argsRule},
+	{args("--Verbose"), "spec.extraArgs[0]", argsRule},
+	{args("--slab-growth-factor"), "spec.extraArgs[0]", argsRule},
+	{args("--slab-growth-factor="), "spec.extraArgs[0]", argsRule},
+	{args("--slab-growth-factor=1"), "spec.extraArgs[0]", argsRule},
+	{args("--slab-growth-factor=1.00"), "spec.extraArgs[0]", argsRule},
+	{args("--slab-growth-factor=0.9"), "spec.extraArgs[0]", argsRule},
+	{args("--slab-growth-factor=1e9"), "spec.extraArgs[0]", argsRule},
+	{args("--slab-min-size=0"), "spec.extraArgs[0]", argsRule},
+	{args("--max-reqs-per-event=0"), "spec.extraArgs[0]", argsRule},
+	{args("--max-reqs-per-event=-1"), "spec.extraArgs[0]", argsRule},
+	{args("--max-reqs-per-event=20.5"), "spec.extraArgs[0]", argsRule},
+	{args("--listen-backlog=4294967297"), "spec.extraArgs[0]", argsRule},
+	// getopt_long takes every unambiguous beginning of an option.
+	{args("--verb"), "spec.extraArgs[0]", argsRule},
+	{args("--ext=modern"), "spec.extraArgs[0]", argsRule},
+	{args("--li=0.0.0.0"), "spec.extraArgs[0]", argsRule},
+	// A line break must not hide what follows it, or what precedes it.
+	{args("--verbose\n-l"), "spec.extraArgs[0]", argsRule},
+	{args("--verbose\n"), "spec.extraArgs[0]", argsRule},
+	{args("-l\n--verbose"), "spec.extraArgs[0]", argsRule},
+	{args("\n--verbose"), "spec.extraArgs[0]", argsRule},
+	{args("--verbose\r"), "spec.extraArgs[0]", argsRule},
+	{args("--listen=x\n--extended=modern"), "spec.extraArgs[0]", argsRule},
+	{args("--extended=modern\n"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=modern\next_path=/x:1G"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended"), "spec.extraArgs[0]", argsRule},
+	{args("--extended="), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=,"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=modern,,track_sizes"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=modern track_sizes"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=ssl_ca_cert=/x"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=ext_path=/x:1G"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=modern,ext_path=/x:1G"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=idle_timeout=1=2"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=idle_timeout=5,ext_path=/x:1G"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=proxy_config=/x.lua"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=hashpower=32"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=no_drop_privileges"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=slab_chunk_max=1"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=MODERN"), "spec.extraArgs[0]", extendedRule},
+	// Values that memcached refuses to start with.
+	{args("--extended=idle_timeout"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=hash_algorithm=md5"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=slab_automove=3"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=slab_automove_ratio=0"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=slab_automove_ratio=1.5"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=slab_automove_window=2"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=slab_automove_window=1801"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=tail_repair_time=9"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=lru_crawler_sleep=1000001"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=lru_crawler_tocrawl=1.5"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=hot_lru_pct=0"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=warm_lru_pct=80"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=hot_max_factor=0"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=warm_max_factor=0.0"), "spec.extraArgs[0]", extendedRule},
+	// memcached 1.6.18 takes its value for that of slab_sizes.
+	{args("--extended=worker_logbuf_size=64"), "spec.extraArgs[0]", extendedRule},
+
+	// Pods.
+	{`{pod: {labels: {app.kubernetes.io/name: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/"},
+	{`{pod: {labels: {app.kubernetes.io/instance: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/"},
+	{`{pod: {labels: {pod-template-hash: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/ or the key pod-template-hash"},
+	{`{pod: {labels: {team: 1}}}`, "spec.pod.labels.team", "must be of type string"},
+	{`{pod: {labels: {team: data platform}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {team: a/b}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {team: é}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {team: "a\n"}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {team: a-}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {team: .a}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {team: ` + strings.Repeat("a", 64) + `}}}`, "spec.pod.labels", labelValueRule},
+	{`{pod: {labels: {"": x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {my team: x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {a/b/c: x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {/a: x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {Example.com/a: x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {"team\n": x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {` + strings.Repeat("a", 64) + `: x}}}`, "spec.pod.labels", labelKeyRule},
+	{`{pod: {labels: {` + numbered("l", 16) + `}}}`, "spec.pod.labels", "must have at most 15 items"},
+	{`{pod: {annotations: {cache.example.com/restartedAt: x}}}`, "spec.pod.annotations", "must not use the prefix cache.example.com/"},
+	{`{pod: {annotations: {my key: x}}}`, "spec.pod.annotations", labelKeyRule},
+	{`{pod: {annotations: {` + numbered("a", 33) + `}}}`, "spec.pod.annotations", "must have at most 32 items"},
+	{`{pod: {nodeSelector: {disk type: ssd}}}`, "spec.pod.nodeSelector", labelKeyRule},
+	{`{pod: {nodeSelector: {disktype: fast ssd}}}`, "spec.pod.nodeSelector", labelValueRule},
+	{`{pod: {nodeSelector: {disktype: true}}}`, "spec.pod.nodeSelector.disktype", "must be of type string"},
+	{`{pod: {priorityClassName: High Priority}}`, "spec.pod.priorityClassName", "must be the name of a PriorityClass"},
+	{`{pod: {imagePullSecrets: [{}]}}`, "spec.pod.imagePullSecrets[0]", "must have a name"},
+	{`{pod: {imagePullSecrets: [{name: a}, {name: a}]}}`, "spec.pod.imagePullSecrets[1]", "Duplicate value"},
+	{`{pod: {resources: {claims: [{name: gpu}]}}}`, "", `unknown field "spec.pod.resources.claims"`},
+	{limits(`memory: 64Mi`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
+	{limits(`memory: 67108864`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
+	{limits(`memory: "1"`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
+	{limits(`memory: 67M`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
+	{limits(`cpu: 1.5`), "spec.pod.resources.limits.cpu", "must be of type integer"},
+	{limits(`cpu: one`), "spec.pod.resources.limits", "should match"},
+	{limits(`cpu: -1`), "spec.pod.resources.limits", quantityRule},
+	{limits(`cpu: "-1"`), "spec.pod.resources.limits", quantityRule},
+	{limits(`mem: 1Gi`), "spec.pod.resources.limits", resourceRule},
+	{limits(`example.com/a: 1, example.com/b: 1, example.com/c: 1, example.com/d: 1, example.com/e: 1, example.com/f: 1, example.com/g: 1`), "spec.pod.resources.limits", "must have at most 6 items"},
+	{`{pod: {resources: {requests: {memory: -1Mi}}}}`, "spec.pod.resources.requests", quantityRule},
+	{`{pod: {resources: {requests: {mem: 1Gi}}}}`, "spec.pod.resources.requests", resourceRule},
+	{`{pod: {resources: {limits: {cpu: 100m}, requests: {cpu: "0.2"}}}}`, "spec.pod.resources.requests", "cpu and memory must not exceed their limits"},
+	{`{pod: {resources: {limits: {memory: 1Gi}, requests: {memory: 1073741825}}}}`, "spec.pod.resources.requests", "cpu and memory must not exceed their limits"},
+	// The schema of a quantity lets these through. The operator could not read any Memcached with the first two in one of them,
+	// and the others keep it, and the API server, busy for minutes.
+	{limits(`cpu: 1e1.5`), "spec.pod.resources.limits", quantityRule},
+	{limits(`cpu: 1E.5`), "spec.pod.resources.limits", quantityRule},
+	{limits(`cpu: 1e2000000000`), "spec.pod.resources.limits", quantityRule},
+	{limits(`memory: 1e2000000000`), "spec.pod.resources.limits", quantityRule},
+	{`{pod: {resources: {limits: {memory: 1e2000000000}, requests: {memory: 1e2000000000}}}}`, "spec.pod.resources.", quantityRule},
+	{limits(`cpu: "` + strings.Repeat("9", 100000) + `"`), "spec.pod.resources.limits", quantityRule},
+
+	// Rollouts and disruptions.
+	{`{rollout: {maxUnavailable: 0}}`, "spec.rollout.maxUnavailable", "should be greater than or equal to 1"},
+	{`{rollout: {maxUnavailable: 1001}}`, "spec.rollout.maxUnavailable", "should be less than or equal to 1000"},
+	{`{rollout: {maxUnavailable: "25%"}}`, "spec.rollout.maxUnavailable", "must be of type integer"},
+	{`{rollout: {minReadySeconds: -1}}`, "spec.rollout.minReadySeconds", "should be greater than or equal to 0"},
+	{`{rollout: {minReadySeconds: 86401, progressDeadlineSeconds: 172800}}`, "spec.rollout.minReadySeconds", "should be less than or equal to 86400"},
+	{`{rollout: {progressDeadlineSeconds: 0}}`, "spec.rollout.progressDeadlineSeconds", "should be greater than or equal to 1"},
+	{`{rollout: {progressDeadlineSeconds: 172801}}`, "spec.rollout.progressDeadlineSeconds", "should be less than or equal to 172800"},
+	{`{rollout: {minReadySeconds: 600}}`, "spec.rollout.progressDeadlineSeconds", "must be greater than spec.rollout.minReadySeconds"},
+	{`{rollout: {minReadySeconds: 10, progressDeadlineSeconds: 10}}`, "spec.rollout.progressDeadlineSeconds", "must be greater than spec.rollout.minReadySeconds"},
+	{`{rollout: {progressDeadlineSeconds: 5, minReadySeconds: 9}}`, "spec.rollout.progressDeadlineSeconds", "must be greater than spec.rollout.minReadySeconds"},
+	{`{disruptionBudget: {maxUnavailable: -1}}`, "spec.disruptionBudget.maxUnavailable", "should be greater than or equal to 0"},
+	{`{disruptionBudget: {maxUnavailable: 1001}}`, "spec.disruptionBudget.maxUnavailable", "should be less than or equal to 1000"},
+	{`{disruptionBudget: {maxUnavailable: 50%}}`, "spec.disruptionBudget.maxUnavailable", "must be of type integer"},
+	{`{disruptionBudget: {minAvailable: 1}}`, "", `unknown field "spec.disruptionBudget.minAvailable"`},
+}
+
+func TestRefused(t *testing.T) {
+	for _, tc := range refused {
+		t.Run(short(tc.spec), func(t *testing.T) {
+			refuse(t, document(tc.spec), tc.field, tc.message)
+		})
+	}
+}
+
+func TestRefusedNames(t *testing.T) {
+	for _, name := range []string{"1abc", "a.b", "a-", "-a", "Foo", "a_b", strings.Repeat("a", 53)} {
+		t.Run(name, func(t *testing.T) {
+			refuse(t, "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: "+name+"}\n", "<nil>", nameRule)
+		})
+	}
+}
+
+// refuse wants the API server to refuse a document with a message about a field, and with none about another, which would
+// mislead the user.
+func refuse(t *testing.T, document, field, message string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := dryRun(ctx, document)
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		t.Fatalf("want a refusal with %q, got: %v", message, err)
+	}
+	if field == "" {
+		if !strings.Contains(err.Error(), message) {
+			t.Errorf("want %q, got: %v", message, err)
+		}
+		return
+	}
+	found := false
+	for _, cause := range ours(status.Status()) {
+		found = found || strings.Contains(cause.Message, message)
+		if !strings.HasPrefix(cause.Field, field) {
+			t.Errorf("want nothing but %s, got %s: %s", field, cause.Field, cause.Message)
+		}
+	}
+	if !found {
+		t.Errorf("want %s: %q, got: %v", field, message, err)
+	}
+}
+
+// ours are the causes of a refusal without those that the API server adds to the same error of its own accord.
+func ours(status metav1.Status) []metav1.StatusCause {
+	var causes []metav1.StatusCause
+	if status.Details == nil {
+		return nil
+	}
+	for _, cause := range status.Details.Causes {
+		switch {
+		case strings.Contains(cause.Message, "some validation rules were not checked"):
+		case strings.Contains(cause.Message, "Checked value must be of type"), strings.Contains(cause.Message, "must validate at least one schema"):
+		case cause.Field == ".spec.size", cause.Field == "metadata.name":
+		default:
+			causes = append(causes, cause)
+		}
+	}
+	return causes
+}
+
+// accepted are specs that the API server must take, and give back as they are.
+var accepted = []string{
+	`{size: 3, containerPort: 11211}`,
+	`{size: 0}`,
+	`{size: 1000}`,
+	`{containerPort: 1024}`,
+	`{containerPort: 65535}`,
+	`{image: memcached}`,
+	`{image: "memcached:1.6.39-alpine"}`,
+	`{image: docker.io/library/memcached}`,
+	`{image: "localhost:5000/memcached:1.6"}`,
+	`{image: "registry.example.com:5000/a/b__c/d-e.f:V_1.0"}`,
+	`{image: "[fd00::1]:5000/memcached:1.6"}`,
+	`{image: "memcached@` + digest + `"}`,
+	`{image: "docker.io/library/memcached:1.6.39@` + digest + `"}`,
+	`{memory: 16Mi}`,
+	`{memory: 4096Gi}`,
+	`{memory: 1024Mi}`,
+	`{maxItemSize: 512Ki}`,
+	`{maxItemSize: 1536Ki}`,
+	`{maxItemSize: 32Mi}`,
+	`{maxItemSize: 1024Mi, memory: 2Gi}`,
+	`{maxConnections: 32}`,
+	`{maxConnections: 20, threads: 1}`,
+	`{maxConnections: 272, threads: 64}`,
+	`{maxConnections: 1000000}`,
+	`{extraArgs: []}`,
+	args("--verbose", "--verbose", "--disable-evictions", "--disable-cas", "--disable-flush-all", "--disable-dumping", "--disable-watch", "--enable-largepages"),
+	args("--slab-growth-factor=1.05", "--slab-min-size=64", "--max-reqs-per-event=20", "--listen-backlog=4096"),
+	args("--slab-growth-factor=1.10", "--slab-growth-factor=2", "--slab-growth-factor=10.5"),
+	args("--extended=modern"),
+	args("--extended=idle_timeout=600,slab_automove=2,no_lru_crawler"),
+	args("--extended=slab_reassign,no_slab_reassign,no_slab_automove,slab_automove_ratio=0.80,slab_automove_ratio=1,slab_automove_window=30"),
+	args("--extended=lru_maintainer,no_lru_maintainer,lru_crawler,lru_crawler_sleep=1000000,lru_crawler_tocrawl=0,hot_lru_pct=20,warm_lru_pct=40"),
+	args("--extended=hot_max_factor=0.2,warm_max_factor=2.0,temporary_ttl=61,track_sizes,no_chunked_items,no_hashexpand,no_modern"),
+	args("--extended=maxconns_fast,no_maxconns_fast,hash_algorithm=xxh3,tail_repair_time=10,watcher_logbuf_size=256,resp_obj_mem_limit=0,read_buf_mem_limit=16"),
+	args(repeat("--verbose", 32)...),
+	`{pod: {}}`,
+	`{pod: {labels: {team: shop, example.com/cost-center: "0815", empty: "", A: a_b.c-D9}, annotations: {example.com/note: "any text,\nin lines", Example.com/X: ""}}}`,
+	`{pod: {labels: {` + numbered("l", 15) + `}, annotations: {` + numbered("a", 32) + `}, nodeSelector: {` + numbered("n", 15) + `}}}`,
+	`{pod: {nodeSelector: {kubernetes.io/os: linux, node-role.kubernetes.io/cache: ""}}}`,
+	`{pod: {priorityClassName: system-cluster-critical, imagePullSecrets: [{name: a}, {name: b}]}}`,
+	`{pod: {securityContext: {runAsUser: 1000, fsGroup: 0, supplementalGroups: [1, 2]}}}`,
+	`{pod: {tolerations: [{operator: Exists}], affinity: {podAntiAffinity: {}}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}`,
+	limits(`memory: 100Mi`),
+	limits(`memory: 67108865`),
+	limits(`memory: "0.5Gi", cpu: 2, ephemeral-storage: 1Gi, hugepages-2Mi: 64Mi, example.com/device: "1"`),
+	`{pod: {resources: {limits: {cpu: 500m}, requests: {cpu: "0.5"}}}}`,
+	`{pod: {resources: {requests: {memory: 10Gi, cpu: 0}}}}`,
+	`{rollout: {maxUnavailable: 2, minReadySeconds: 0, progressDeadlineSeconds: 1}}`,
+	`{rollout: {minReadySeconds: 599}}`,
+	`{rollout: {minReadySeconds: 86400, progressDeadlineSeconds: 172800}}`,
+	`{disruptionBudget: {maxUnavailable: 0}}`,
+	`{paused: true}`,
+}
+
+func TestAccepted(t *testing.T) {
+	for _, spec := range accepted {
+		t.Run(short(spec), func(t *testing.T) {
+			got, err := dryRun(t.Context(), document(spec))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want any
+			if err := yaml.Unmarshal([]byte(spec), &want); err != nil {
+				t.Fatal(err)
+			}
+			body, err := got.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var obj map[string]any
+			if err := json.Unmarshal(body, &obj); err != nil {
+				t.Fatal(err)
+			}
+			if !holds(obj["spec"], want) {
+				t.Errorf("want what was sent, got %v", obj["spec"])
+			}
+			// One object that the operator cannot decode would hide all others from it.
+			if err := json.Unmarshal(body, &v1alpha1.Memcached{}); err != nil {
+				t.Errorf("the operator cannot read it: %v", err)
+			}
+		})
+	}
+}
+
+func TestAcceptedNames(t *testing.T) {
+	for _, metadata := range []string{"name: a", "name: " + strings.Repeat("a", 52), "name: a-1-b", "generateName: a-"} {
+		if _, err := dryRun(t.Context(), "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {"+metadata+"}\n"); err != nil {
+			t.Errorf("%s: %v", metadata, err)
+		}
+	}
+}
+
+// holds tells whether got has every value of want.
+func holds(got, want any) bool {
+	w, ok := want.(map[string]any)
+	if !ok {
+		return reflect.DeepEqual(got, want)
+	}
+	g, ok := got.(map[string]any)
+	for k := range w {
+		ok = ok && holds(g[k], w[k])
+	}
+	return ok
+}
+
+func args(a ...string) string {
+	b, err := json.Marshal(map[string]any{"extraArgs": a})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func limits(l string) string { return `{pod: {resources: {limits: {` + l + `}}}}` }
+
+func repeat(s string, n int) []string { return strings.Fields(strings.Repeat(s+" ", n)) }
+
+// numbered are n entries of a YAML map.
+func numbered(key string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(key + string(rune('a'+i/26)) + string(rune('a'+i%26)) + ": x")
+	}
+	return b.String()
+}
+
+// short is a name for a subtest.
+func short(spec string) string {
+	return strings.ReplaceAll(spec[:min(len(spec), 70)], "/", "|")
+}
