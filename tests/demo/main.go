@@ -228,7 +228,7 @@ func (d *demo) farewell() {
 	fmt.Printf("  kubectl%s scale memcached/%s --replicas=2\n", namespace, d.name)
 	if d.protocol {
 		fmt.Printf("  kubectl%s port-forward deployment/%s 11211   # then, from another shell:\n", namespace, d.name)
-		fmt.Println(`  printf 'stats\r\nquit\r\n' | nc 127.0.0.1 11211`)
+		fmt.Println(`  bash -c 'exec 3<>/dev/tcp/127.0.0.1/11211; printf "stats\r\nquit\r\n" >&3; cat <&3'`)
 	}
 	fmt.Printf("  kubectl%s delete memcached %s\n", namespace, d.name)
 	fmt.Println("\nmake demo-down ends it.")
