@@ -1,0 +1,242 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// apiServer starts a real API server on first use. It has no controllers: the tests play them, and the cache.
+var apiServer = sync.OnceValues(func() (client.WithWatch, error) {
+	environment.CRDDirectoryPaths = []string{"../config/crd/bases"}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory, _ = filepath.Abs("../bin")
+	}
+	config, err := environment.Start()
+	if err != nil {
+		return nil, fmt.Errorf("start the API server (make test-unit builds it): %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+})
+
+var environment envtest.Environment
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := environment.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// fixture is a reconciler on a real API server, in a namespace of its own, with one Memcached of size 3.
+type fixture struct {
+	*testing.T
+	ctx    context.Context
+	api    client.WithWatch
+	r      *MemcachedReconciler
+	mc     *v1alpha1.Memcached
+	events *events.FakeRecorder
+
+	requests []string                 // of the reconciler since it last began, but for reads of the cache
+	cached   map[string]client.Object // what the cache shows instead of the truth, by kind; nil for nothing
+	fail     map[string]error         // what the API server answers to an apply of a kind
+	now      time.Time
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	t.Parallel()
+	api, err := apiServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{T: t, ctx: t.Context(), api: api, now: time.Now(), events: events.NewFakeRecorder(100),
+		cached: map[string]client.Object{}, fail: map[string]error{}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	f.must(api.Create(f.ctx, ns))
+	f.r = &MemcachedReconciler{
+		Client: f.cache(), APIReader: f.live(), Recorder: f.events,
+		DefaultImage: "memcached:1", Now: func() time.Time { return f.now },
+	}
+	f.mc = parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")
+	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
+	f.must(api.Create(f.ctx, f.mc))
+	return f
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// cache reads as the manager's cache does, from the labelled objects only, and writes to the API server.
+func (f *fixture) cache() client.Client {
+	return interceptor.NewClient(f.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			kind := reflect.TypeOf(obj).Elem().Name()
+			missing := apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
+			if old, ok := f.cached[kind]; ok {
+				if old == nil {
+					return missing
+				}
+				reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
+				return nil
+			}
+			if err := c.Get(ctx, key, obj); err != nil {
+				return err
+			}
+			if kind != kindMemcached && obj.GetLabels()[labelManagedBy] != operatorName {
+				return missing
+			}
+			return nil
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
+			return c.List(ctx, list, client.InNamespace(f.mc.Namespace), client.MatchingLabels{labelInstance: f.mc.Name})
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			kind := kindMemcached
+			if typed, ok := obj.(typedConfig); ok {
+				kind = *typed.GetKind()
+			}
+			f.requests = append(f.requests, "apply "+kind)
+			if err := f.fail[kind]; err != nil {
+				return err
+			}
+			return c.Apply(ctx, obj, opts...)
+		},
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			f.requests = append(f.requests, "apply "+sub)
+			return c.SubResource(sub).Apply(ctx, obj, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			f.requests = append(f.requests, "delete "+reflect.TypeOf(obj).Elem().Name())
+			return c.Delete(ctx, obj, opts...)
+		},
+	})
+}
+
+// live reads from the API server.
+func (f *fixture) live() client.Client {
+	return interceptor.NewClient(f.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			f.requests = append(f.requests, "get "+obj.GetObjectKind().GroupVersionKind().Kind)
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+}
+
+// reconcile runs the reconciler once and reads the Memcached anew, if it is still there.
+func (f *fixture) reconcile() (reconcile.Result, error) {
+	f.Helper()
+	f.requests = nil
+	result, err := f.r.Reconcile(f.ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.mc)})
+	f.must(client.IgnoreNotFound(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc)))
+	return result, err
+}
+
+func (f *fixture) mustReconcile() reconcile.Result {
+	f.Helper()
+	result, err := f.reconcile()
+	f.must(err)
+	return result
+}
+
+// get reads the child of a type.
+func get[O any, P interface {
+	*O
+	client.Object
+}](f *fixture) P {
+	f.Helper()
+	obj := P(new(O))
+	f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), obj))
+	return obj
+}
+
+// patch changes the Memcached as a user would.
+func (f *fixture) patch(json string) {
+	f.Helper()
+	f.must(f.api.Patch(f.ctx, f.mc, client.RawPatch(types.MergePatchType, []byte(json))))
+}
+
+// roll plays the Deployment controller and the kubelets: all servers of the current Deployment run, ready of them are available.
+func (f *fixture) roll(ready int32) {
+	f.Helper()
+	d := get[appsv1.Deployment](f)
+	n := *d.Spec.Replicas
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: ready, AvailableReplicas: ready}
+	f.must(f.api.Status().Update(f.ctx, d))
+	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+	for i := range n {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace, Labels: childLabels(f.mc),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs", Controller: ptr.To(true)}}}}
+		p.Spec.Containers = []corev1.Container{{Name: containerName, Image: "memcached"}}
+		f.must(f.api.Create(f.ctx, p))
+	}
+}
+
+// ready brings the Memcached from nothing to Ready.
+func (f *fixture) ready() {
+	f.Helper()
+	f.mustReconcile()
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+func (f *fixture) want(conditionType string, status metav1.ConditionStatus, reason string) {
+	f.Helper()
+	c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType)
+	if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != f.mc.Generation {
+		f.Errorf("%s is %+v, want %s/%s of generation %d", conditionType, c, status, reason, f.mc.Generation)
+	}
+}
+
+func (f *fixture) wantRequests(want ...string) {
+	f.Helper()
+	if !slices.Equal(f.requests, want) {
+		f.Errorf("requests were %q, want %q", f.requests, want)
+	}
+}
+
+func (f *fixture) wantEvent(part string) {
+	f.Helper()
+	for len(f.events.Events) > 0 {
+		if e := <-f.events.Events; strings.Contains(e, part) {
+			return
+		}
+	}
+	f.Errorf("no event says %q", part)
+}

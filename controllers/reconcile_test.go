@@ -1,0 +1,368 @@
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+func TestRequests(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.wantRequests("apply Memcached", "get Service", "apply Service", "get PodDisruptionBudget", "apply PodDisruptionBudget",
+		"get Deployment", "apply Deployment", "apply status")
+	f.roll(3)
+	f.mustReconcile()
+	f.wantRequests("apply status")
+	f.wantEvent("Normal Ready 3 of 3 servers ready")
+	f.mustReconcile()
+	f.wantRequests()
+
+	f.r.memories = memories{} // as after a restart, with another default image
+	f.r.DefaultImage = "memcached:2"
+	f.mustReconcile()
+	f.wantRequests()
+
+	f.patch(`{"spec":{"size":2}}`)
+	f.mustReconcile()
+	f.wantRequests("apply Deployment", "apply status")
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
+}
+
+func TestDrift(t *testing.T) {
+	tests := map[string]struct {
+		kind string
+		obj  client.Object
+		json string
+	}{
+		"replicas":       {kindDeployment, &appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
+		"image":          {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached","image":"other"}]}}}}`},
+		"argument":       {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached","args":["-m","1"]}]}}}}`},
+		"template label": {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
+		"label":          {kindDeployment, &appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
+		"cache label":    {kindService, &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
+		"port":           {kindService, &corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
+		"selector":       {kindService, &corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
+		"budget":         {kindBudget, &policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
+		"owner":          {kindBudget, &policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.ready()
+			key := client.ObjectKeyFromObject(f.mc)
+			f.must(f.api.Get(f.ctx, key, tt.obj))
+			before := tt.obj.DeepCopyObject().(client.Object)
+			f.must(f.api.Patch(f.ctx, tt.obj, client.RawPatch(types.StrategicMergePatchType, []byte(tt.json)), client.FieldOwner("somebody")))
+			f.mustReconcile()
+			f.must(f.api.Get(f.ctx, key, tt.obj))
+			for _, obj := range []client.Object{before, tt.obj} {
+				obj.SetManagedFields(nil)
+				obj.SetResourceVersion("")
+				obj.SetGeneration(0)
+			}
+			if !equality.Semantic.DeepEqual(before, tt.obj) {
+				t.Errorf("%s was not put back:\n got %+v\nwant %+v", tt.kind, tt.obj, before)
+			}
+			f.mustReconcile()
+			f.mustReconcile()
+			for _, r := range f.requests {
+				if r == "apply "+tt.kind {
+					t.Errorf("%s is applied again, though nothing differs", tt.kind)
+				}
+			}
+		})
+	}
+}
+
+// TestForeignFields: what others set on our children stays, and starts no fight.
+func TestForeignFields(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.StrategicMergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}},
+		"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}},
+		"spec":{"containers":[{"name":"sidecar","image":"x"},{"name":"memcached","env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}}}]}}}}`))))
+	before := get[appsv1.Deployment](f)
+	f.mustReconcile()
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	after := get[appsv1.Deployment](f)
+	if len(after.Spec.Template.Spec.Containers) != 2 || after.Annotations["a"] != "b" {
+		t.Errorf("what others added is gone: %+v", after.Spec.Template.Spec.Containers)
+	}
+	if after.Generation != before.Generation+1 {
+		t.Errorf("generation went from %d to %d, want one write for the new memory", before.Generation, after.Generation)
+	}
+}
+
+func controlledBy(uid types.UID) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Other", Name: "other", UID: uid, Controller: ptr.To(true)}}
+}
+
+// namesakes are objects that have the name of a child.
+func namesakes() map[string]client.Object {
+	labels := map[string]string{"a": "b"}
+	return map[string]client.Object{
+		kindDeployment: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}},
+		kindService: &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}},
+		kindBudget:  &policyv1.PodDisruptionBudget{},
+	}
+}
+
+func TestConflict(t *testing.T) {
+	dresses := map[string]func(*fixture, client.Object){
+		"plain":             func(*fixture, client.Object) {},
+		"with a controller": func(_ *fixture, o client.Object) { o.SetOwnerReferences(controlledBy("other")) },
+		"with our labels, a controller": func(f *fixture, o client.Object) {
+			o.SetLabels(childLabels(f.mc))
+			o.SetOwnerReferences(controlledBy("other"))
+		},
+		"with some of our labels": func(_ *fixture, o client.Object) { o.SetLabels(map[string]string{labelManagedBy: operatorName}) },
+	}
+	for kind, template := range namesakes() {
+		for name, dress := range dresses {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				f := newFixture(t)
+				obj := template.DeepCopyObject().(client.Object)
+				obj.SetName(f.mc.Name)
+				obj.SetNamespace(f.mc.Namespace)
+				dress(f, obj)
+				f.must(f.api.Create(f.ctx, obj))
+				version := obj.GetResourceVersion()
+
+				if result := f.mustReconcile(); result.RequeueAfter != time.Minute {
+					t.Errorf("looks again after %s, want a minute", result.RequeueAfter)
+				}
+				f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+				f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+				f.wantEvent("Warning Conflict " + kind + " cache exists")
+				f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(obj), obj))
+				if obj.GetResourceVersion() != version {
+					t.Errorf("the foreign %s was written to: %+v", kind, obj)
+				}
+
+				f.must(f.api.Delete(f.ctx, obj))
+				f.mustReconcile()
+				f.roll(3)
+				f.mustReconcile()
+				f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+				if meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled) != nil {
+					t.Error("still Stalled")
+				}
+			})
+		}
+	}
+}
+
+// TestAdoption: children that an orphaning delete left behind are taken over, without a restart of their servers.
+func TestAdoption(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	template := get[appsv1.Deployment](f).Spec.Template
+	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f), get[policyv1.PodDisruptionBudget](f)} {
+		f.must(f.api.Patch(f.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))))
+	}
+	f.mustReconcile()
+	f.wantEvent("Normal Adopted Deployment cache")
+	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f), get[policyv1.PodDisruptionBudget](f)} {
+		if !metav1.IsControlledBy(obj, f.mc) {
+			t.Errorf("%T is not controlled by the Memcached", obj)
+		}
+	}
+	if !equality.Semantic.DeepEqual(template, get[appsv1.Deployment](f).Spec.Template) {
+		t.Error("the template changed")
+	}
+}
+
+// TestStaleCache: a cache that still shows the Deployment of an older, equal spec is no evidence, for the process that wrote the newer
+// one and for another.
+func TestStaleCache(t *testing.T) {
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted %t", restarted), func(t *testing.T) {
+			f := newFixture(t)
+			f.ready()
+			first := get[appsv1.Deployment](f)
+			f.patch(`{"spec":{"memory":"128Mi"}}`)
+			f.mustReconcile()
+			f.patch(`{"spec":{"memory":"64Mi"}}`)
+			f.cached[kindDeployment] = first
+			if restarted {
+				f.r.memories = memories{}
+			}
+			f.mustReconcile()
+			if meta.IsStatusConditionTrue(f.mc.Status.Conditions, v1alpha1.ConditionReady) && f.mc.Status.ObservedGeneration == f.mc.Generation {
+				t.Errorf("Ready by a Deployment of generation %d", first.Generation)
+			}
+		})
+	}
+}
+
+// TestCreatedAndDeletedAtOnce: a child that the cache never showed is looked up in the end, and not waited for.
+func TestCreatedAndDeletedAtOnce(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
+	if result := f.mustReconcile(); result.RequeueAfter == 0 || len(f.requests) > 0 {
+		t.Errorf("does not wait for the cache: %+v, %q", result, f.requests)
+	}
+	f.now = f.now.Add(staleFor)
+	f.mustReconcile()
+	get[appsv1.Deployment](f)
+}
+
+// TestAnnounce: a change that no generation announces is told before the servers go.
+func TestAnnounce(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.r.DefaultImage = "memcached:2"
+	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
+	f.mustReconcile()
+	f.wantRequests("apply status", "apply Deployment")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	template := get[appsv1.Deployment](f).Spec.Template
+	if got := template.Annotations[v1alpha1.RestartedAtAnnotation]; got != "now" {
+		t.Errorf("restartedAt of the template is %q", got)
+	}
+	if got := template.Spec.Containers[0].Image; got != "memcached:2" || f.mc.Status.Image != got {
+		t.Errorf("image is %q, in the status %q, want the new default", got, f.mc.Status.Image)
+	}
+}
+
+func TestPaused(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.patch(`{"spec":{"paused":true}}`)
+	f.mustReconcile()
+	f.wantRequests("apply status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	f.wantRequests("apply status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.patch(`{"spec":{"paused":false}}`)
+	f.mustReconcile()
+	f.wantRequests("apply Deployment", "apply status")
+}
+
+func TestErrors(t *testing.T) {
+	f := newFixture(t)
+	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("exceeded quota"))
+	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
+		t.Errorf("a refusal returns %v, want it to be retried", err)
+	}
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantEvent("Warning ProgressingWithRetry apply Deployment cache")
+
+	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache", nil)
+	if _, err := f.reconcile(); !errors.Is(err, reconcile.TerminalError(nil)) {
+		t.Errorf("an invalid child returns %v, want a terminal error", err)
+	}
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+
+	f.fail[kindDeployment] = nil
+	f.now = f.now.Add(staleFor)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+}
+
+// TestGone: nothing is created for an object that is deleted, which the cache does not show yet.
+func TestGone(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.cached[kindMemcached] = f.mc.DeepCopy()
+	f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
+	f.mustReconcile()
+	for _, r := range f.requests {
+		if r == "apply Deployment" {
+			t.Errorf("created a child of a deleted object: %q", f.requests)
+		}
+	}
+}
+
+func TestDelete(t *testing.T) {
+	t.Run("waits for servers", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.mustReconcile()
+		f.wantRequests("apply status", "delete Deployment")
+		f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
+		f.wantEvent("Normal Finalizing")
+		f.mustReconcile()
+		f.wantRequests()
+
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		f.mustReconcile()
+		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
+			t.Error("let go while pods exist")
+		}
+		f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+		f.mustReconcile()
+		f.wantRequests("apply Memcached")
+		if err := f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc); !apierrors.IsNotFound(err) {
+			t.Errorf("still there: %v", err)
+		}
+	})
+	t.Run("does not wait for ever", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		if result := f.mustReconcile(); result.RequeueAfter > finalizeTimeout || result.RequeueAfter < finalizeTimeout-time.Minute {
+			t.Errorf("looks again after %s, want about %s", result.RequeueAfter, finalizeTimeout)
+		}
+		f.now = f.now.Add(finalizeTimeout)
+		f.mustReconcile()
+		f.wantRequests("apply Memcached")
+		f.wantEvent("Warning FinalizeTimeout")
+	})
+	t.Run("leaves orphans", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		f.mustReconcile()
+		f.wantRequests("apply Memcached")
+		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
+			t.Error("deletes the Deployment")
+		}
+	})
+	t.Run("leaves a workload that was orphaned behind the cache", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.cached[kindDeployment] = get[appsv1.Deployment](f)
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))))
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.mustReconcile()
+		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
+			t.Error("deletes the Deployment")
+		}
+	})
+	t.Run("keeps the finalizers of others", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.patch(`{"metadata":{"finalizers":["cache.example.com/finalizer","example.com/other"]}}`)
+		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		f.mustReconcile()
+		if len(f.mc.Finalizers) != 2 || controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
+			t.Errorf("finalizers are %q", f.mc.Finalizers)
+		}
+	})
+}
