@@ -104,6 +104,7 @@ var refused = []struct{ spec, field, message string }{
 	{`{maxItemSize: "1Mi\n"}`, "spec.maxItemSize", itemSizeRule},
 	{`{maxItemSize: 1025Mi, memory: 4Gi}`, "spec.maxItemSize", itemSizeRule},
 	{`{maxItemSize: 9999999999Mi}`, "spec.maxItemSize", itemSizeRule},
+	{`{maxItemSize: 10000000000Mi}`, "spec.maxItemSize", "Too long"},
 	{`{maxItemSize: 33Mi}`, "spec.maxItemSize", halfRule},
 	{`{maxItemSize: 1024Mi, memory: 2047Mi}`, "spec.maxItemSize", halfRule},
 	{`{maxItemSize: 9Mi, memory: 16Mi}`, "spec.maxItemSize", halfRule},
@@ -250,7 +251,8 @@ var refused = []struct{ spec, field, message string }{
 	{limits(`cpu: -1`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: "-1"`), "spec.pod.resources.limits", quantityRule},
 	{limits(`mem: 1Gi`), "spec.pod.resources.limits", resourceRule},
-	{limits(`example.com/a: 1, example.com/b: 1, example.com/c: 1, example.com/d: 1, example.com/e: 1, example.com/f: 1, example.com/g: 1`), "spec.pod.resources.limits", "must have at most 6 items"},
+	{limits(numbered("example.com/", 7)), "spec.pod.resources.limits", "must have at most 6 items"},
+	{`{pod: {resources: {requests: {` + numbered("example.com/", 7) + `}}}}`, "spec.pod.resources.requests", "must have at most 6 items"},
 	{`{pod: {resources: {requests: {memory: -1Mi}}}}`, "spec.pod.resources.requests", quantityRule},
 	{`{pod: {resources: {requests: {mem: 1Gi}}}}`, "spec.pod.resources.requests", resourceRule},
 	{`{pod: {resources: {limits: {cpu: 100m}, requests: {cpu: "0.2"}}}}`, "spec.pod.resources.requests", "cpu and memory must not exceed their limits"},
@@ -470,7 +472,7 @@ func numbered(key string, n int) string {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		b.WriteString(key + string(rune('a'+i/26)) + string(rune('a'+i%26)) + ": x")
+		b.WriteString(key + string(rune('a'+i/26)) + string(rune('a'+i%26)) + ": '1'")
 	}
 	return b.String()
 }
