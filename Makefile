@@ -65,7 +65,7 @@ test: ## Everything, on a kwok cluster of its own, with a summary
 test-tools: tools-controller-gen tools-golangci-lint tools-actionlint $(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
-	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- . ./api/... ./controllers/... $(ARGS)
+	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(e2e|bench)') $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml $(ARGS)
@@ -113,7 +113,7 @@ demo-down: ## End the demo
 
 .PHONY: docker-build docker-push install uninstall deploy undeploy
 docker-build: cluster-tool ## Build the image IMG with Docker, podman or buildah
-	@docker info >/dev/null 2>&1 || $(MAKE) --no-print-directory tools-crane
+	@docker info >/dev/null 2>&1 || $(MAKE) -s tools-crane
 	@VERSION=v$(VERSION) $(BIN)/cluster build $(IMG)
 
 docker-push: cluster-tool ## Push it

@@ -93,7 +93,7 @@ func (n *node) publish(ctx context.Context, img *image) error {
 // earlier one of that name, or pods that pull only what is missing would go on with it.
 func (n *node) loadArchive(ctx context.Context, archive, ref string) error {
 	if _, running := n.alive(n.path("pids", "containerd.pid")); running {
-		if _, err := n.ctr(ctx, "images", "remove", "--sync", ref); err != nil {
+		if _, err := n.ctr(ctx, "images", "remove", "--sync", canonical(ref)); err != nil {
 			return err
 		}
 	}
@@ -103,15 +103,21 @@ func (n *node) loadArchive(ctx context.Context, archive, ref string) error {
 	})
 }
 
-// local is the name that containerd asks the local registry for when a pod names ref.
-func (n *node) local(ref string) string {
-	host, rest, ok := strings.Cut(ref, "/")
+// canonical is the name with its registry that a short name stands for.
+func canonical(ref string) string {
+	host, _, ok := strings.Cut(ref, "/")
 	switch {
 	case !ok:
-		rest = "library/" + ref
+		return "docker.io/library/" + ref
 	case !strings.ContainsAny(host, ".:") && host != "localhost":
-		rest = ref
+		return "docker.io/" + ref
 	}
+	return ref
+}
+
+// local is the name that containerd asks the local registry for when a pod names ref.
+func (n *node) local(ref string) string {
+	_, rest, _ := strings.Cut(canonical(ref), "/")
 	registry, _ := os.ReadFile(n.path("registry.address"))
 	return string(registry) + "/" + rest
 }

@@ -10,6 +10,7 @@ import (
 )
 
 // kind is e2e-framework's own provider, with the pinned kind and the kubeconfig where the other clusters have it.
+// KIND_NODE_IMAGE chooses another version of Kubernetes.
 type kind struct {
 	*Cluster
 	provider support.E2EClusterProviderWithImageLoader
@@ -18,13 +19,14 @@ type kind struct {
 func newKind(c *Cluster) *kind {
 	provider := kindprovider.NewCluster(c.name)
 	provider.WithPath(c.bin + "/kind")
+	provider.WithOpts(kindprovider.WithImage(os.Getenv("KIND_NODE_IMAGE")))
 	return &kind{c, provider}
 }
 
 func (k *kind) check(ctx context.Context) error { return k.checkAPI(ctx) }
 
 func (k *kind) up(ctx context.Context) error {
-	if err := k.needTools("kind", "kubernetes"); err != nil {
+	if err := k.needTools("kind", "kubectl"); err != nil {
 		return err
 	}
 	kubeconfig, err := k.provider.Create(ctx, "--wait", "2m")

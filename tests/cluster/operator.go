@@ -11,7 +11,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -25,6 +24,8 @@ const (
 	OperatorDeployment = "memcached-operator-controller-manager"
 	operatorLease      = "memcached-operator.cache.example.com"
 )
+
+var errNoLeader = errors.New("no replica of the operator holds the lease")
 
 // Operator runs the operator on a cluster: on node and kind as the Deployment of config/default; on kwok, whose pods
 // run nothing, as processes of this machine, one a replica, with the flags, environment and service account that the
@@ -60,7 +61,7 @@ func (o *Operator) Start(ctx context.Context, replicas int) error {
 	}
 	_, err = o.c.kubectl(ctx, "rollout", "status", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment)
 	if err != nil {
-		logs, _ := o.Logs(ctx)
+		logs, _ := o.Logs(context.WithoutCancel(ctx))
 		return fmt.Errorf("start the operator: %w\nits log:\n%s", err, logs)
 	}
 	return nil
@@ -121,21 +122,28 @@ func (o *Operator) Leader(ctx context.Context) (string, error) {
 				return p.name, nil
 			}
 		}
-		return "", errors.New("no replica of the operator leads")
+		return "", errNoLeader
 	}
+	holder, err := o.Holder(ctx)
+	pod, _, _ := strings.Cut(holder, "_")
+	return pod, err
+}
+
+// Holder is the identity in the lease, another one for every start of a replica. After Kill it stays that of the
+// killed one until a standby, or the same replica started again, has taken over.
+func (o *Operator) Holder(ctx context.Context) (string, error) {
 	client, err := kubernetes.NewForConfig(o.c.KubernetesRestConfig())
 	if err != nil {
 		return "", err
 	}
-	var lease *coordinationv1.Lease
-	if lease, err = client.CoordinationV1().Leases(OperatorNamespace).Get(ctx, operatorLease, metav1.GetOptions{}); err != nil {
+	lease, err := client.CoordinationV1().Leases(OperatorNamespace).Get(ctx, operatorLease, metav1.GetOptions{})
+	if err != nil {
 		return "", err
 	}
 	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
-		return "", errors.New("no replica of the operator leads")
+		return "", errNoLeader
 	}
-	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-	return pod, nil
+	return *lease.Spec.HolderIdentity, nil
 }
 
 // Logs are the last lines of every replica's log.
@@ -201,7 +209,7 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 	return &deployment, err
 }
 
-// operatorKubeconfig writes a kubeconfig of the operator's own service account.
+// kubeconfig writes a kubeconfig of the operator's own service account.
 func (o *Operator) kubeconfig(ctx context.Context) (string, error) {
 	config, err := clientcmd.LoadFromFile(o.c.GetKubeconfig())
 	if err != nil {

@@ -79,7 +79,11 @@ func command(ctx context.Context) error {
 		if err := o.Install(ctx); err != nil {
 			return err
 		}
-		return errors.Join(o.Stop(ctx), o.Start(ctx, 1))
+		if err := errors.Join(o.Stop(ctx), o.Start(ctx, 1)); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "the operator runs on the %s cluster\n", c.Kind)
+		return nil
 	}
 	flag.Usage()
 	return errors.New("no such command")

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCanonical(t *testing.T) {
+	for ref, want := range map[string]string{
+		"busybox:1.36":                  "docker.io/library/busybox:1.36",
+		"bitnami/memcached:1":           "docker.io/bitnami/memcached:1",
+		"docker.io/library/memcached:1": "docker.io/library/memcached:1",
+		"example.com/a/b:v1":            "example.com/a/b:v1",
+		"localhost/a:v1":                "localhost/a:v1",
+		"registry:5000/a@sha256:00":     "registry:5000/a@sha256:00",
+	} {
+		if got := canonical(ref); got != want {
+			t.Errorf("canonical(%q) = %q, want %q", ref, got, want)
+		}
+	}
+}
+
+// An image that differed from one start to the next would be pushed, pulled and rolled out anew.
+func TestImageArchiveIsReproducible(t *testing.T) {
+	dir := t.TempDir()
+	img := &image{name: "a", tags: []string{"1"}, files: map[string]file{
+		"b/c": {text: "x", mode: 0o644}, "b/l": {link: "c"}, "tmp/": {mode: 0o1777}, "a": {from: "cluster_test.go", mode: 0o755},
+	}}
+	var archives []string
+	for _, name := range []string{"1.tar", "2.tar"} {
+		path := filepath.Join(dir, name)
+		if err := img.write(path); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archives = append(archives, string(text))
+	}
+	if archives[0] != archives[1] {
+		t.Error("two archives of one image differ")
+	}
+	r := tar.NewReader(strings.NewReader(archives[0]))
+	var names []string
+	for {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, header.Name)
+	}
+	if got, want := strings.Join(names, " "), "config.json layer.tar manifest.json"; got != want {
+		t.Errorf("archive has %s, want %s", got, want)
+	}
+}
+
+// After a crash the number in a pid file may belong to somebody else, who must not be killed for it.
+func TestKillSparesStrangers(t *testing.T) {
+	c := &Cluster{Kind: "kwok", dir: t.TempDir(), Log: io.Discard}
+	stranger := exec.Command("sleep", "60")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+	if err := c.start("own", nil, "sh", "-c", "sleep 60; :", c.path("x")); err != nil {
+		t.Fatal(err)
+	}
+	pidFile := c.path("pids", "stranger.pid")
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(stranger.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, ok := c.alive(c.path("pids", "own.pid"))
+	if !ok {
+		t.Fatal("what was started does not count as alive")
+	}
+	if _, ok := c.alive(pidFile); ok {
+		t.Error("a stranger counts as alive")
+	}
+	if err := c.checkProcesses(); err == nil || !strings.Contains(err.Error(), "stranger") {
+		t.Errorf("checkProcesses says %v, want that stranger is gone", err)
+	}
+	if err := c.kill(t.Context(), c.pidFiles()...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/proc/" + strconv.Itoa(stranger.Process.Pid)); err != nil {
+		t.Error("the stranger was killed")
+	}
+	if len(c.pidFiles()) > 0 {
+		t.Errorf("left: %v", c.pidFiles())
+	}
+	if line, err := os.ReadFile("/proc/" + strconv.Itoa(own) + "/cmdline"); err == nil && len(line) > 0 {
+		t.Errorf("process %d still runs", own)
+	}
+}
+
+func TestPollSaysTheLastErrorAndTheCause(t *testing.T) {
+	last, cause := errors.New("last"), errors.New("cause")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, cause)
+	defer cancel()
+	err := poll(ctx, func(context.Context) error { return last })
+	if !errors.Is(err, last) || !errors.Is(err, cause) {
+		t.Errorf("poll says %v, want both errors", err)
+	}
+}
