@@ -1,0 +1,257 @@
+// Package truth finds the moments at which the status of a Memcached says more than its workload holds.
+//
+// It sees what any client sees: the watch events of Memcacheds and Deployments. One etcd orders them all, so the workload
+// as of a status is the newest event of the Deployment before it.
+package truth
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// grace is how long a status may stay Ready after the workload lost what nobody announced: a pod that died, a field that
+// somebody changed.
+const grace = time.Second
+
+// Event is a watch event of a Memcached or of a Deployment.
+type Event struct {
+	Seen    time.Time
+	Deleted bool
+	Object  *unstructured.Unstructured
+}
+
+// Verdict is what Judge found.
+type Verdict struct {
+	Memcacheds, Deployments int // events
+	Claims                  int // events of a Memcached that said Ready of its current spec
+	Lies                    []string
+}
+
+func (v Verdict) String() string {
+	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of Deployments watched, %d times Ready, lies: %d",
+		v.Memcacheds, v.Deployments, v.Claims, len(v.Lies))}, v.Lies...), "\n  ")
+}
+
+// history is what is known of one Memcached at a point of the sequence of events.
+type history struct {
+	mc         *v1alpha1.Memcached // nil unless its status claims to be true of its current spec
+	deployment *appsv1.Deployment
+	whole      *appsv1.Deployment // the last one of this generation that had all servers
+	lostAt     time.Time          // when it had them no more
+	falseSince time.Time          // when the workload stopped being what mc claims; zero while it is
+	reason     string
+}
+
+// Judge looks at all events in the order in which they happened; until then is when the last one could have been seen.
+func Judge(events []Event, until time.Time) (Verdict, error) {
+	var v Verdict
+	known := map[types.NamespacedName]*history{}
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b Event) int { return compare(a.Object, b.Object) })
+	for _, e := range events {
+		key := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}
+		h := known[key]
+		if h == nil {
+			h = &history{}
+			known[key] = h
+		}
+		var err error
+		if e.Object.GetKind() == "Deployment" {
+			v.Deployments++
+			err = v.deployment(h, e)
+		} else {
+			v.Memcacheds++
+			err = v.memcached(h, e)
+		}
+		if err != nil {
+			return v, fmt.Errorf("%s %s: %w", e.Object.GetKind(), key, err)
+		}
+	}
+	for _, h := range known {
+		v.late(h, until)
+	}
+	return v, nil
+}
+
+func (v *Verdict) deployment(h *history, e Event) error {
+	if e.Deleted {
+		h.deployment, h.whole = nil, nil
+	} else {
+		h.deployment = &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, h.deployment); err != nil {
+			return err
+		}
+		h.remember(e.Seen)
+	}
+	if h.mc != nil {
+		v.doubt(h, contradiction(h.mc, h.deployment), e.Seen)
+	}
+	return nil
+}
+
+// remember keeps the Deployment if it has all servers, or notes when it lost some without anybody asking for it.
+func (h *history) remember(seen time.Time) {
+	d := h.deployment
+	switch {
+	case d.Spec.Replicas != nil && missing(d, *d.Spec.Replicas) == "":
+		h.whole, h.lostAt = d, time.Time{}
+	case h.whole == nil || h.whole.UID != d.UID || h.whole.Generation != d.Generation:
+		h.whole = nil
+	case h.lostAt.IsZero():
+		h.lostAt = seen
+	}
+}
+
+func (v *Verdict) memcached(h *history, e Event) error {
+	claims, err := claimsReady(e.Object)
+	if err != nil {
+		return err
+	}
+	if !claims || e.Deleted {
+		v.late(h, e.Seen)
+		h.mc, h.falseSince = nil, time.Time{}
+		return nil
+	}
+	v.Claims++
+	mc := &v1alpha1.Memcached{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, mc); err != nil {
+		return err
+	}
+	claimed := h.mc != nil && h.mc.UID == mc.UID && h.mc.Generation == mc.Generation
+	h.mc = mc
+	reason, since := contradiction(mc, h.deployment), e.Seen
+	if reason != "" && !claimed {
+		if contradiction(mc, h.whole) != "" {
+			v.lie(mc, "turned Ready, but "+reason)
+			return nil
+		}
+		since = h.lostAt
+	}
+	v.doubt(h, reason, since)
+	return nil
+}
+
+// doubt notes whether the claim that stands is true now.
+func (v *Verdict) doubt(h *history, reason string, seen time.Time) {
+	if reason != "" && !h.falseSince.IsZero() {
+		return // still false
+	}
+	v.late(h, seen)
+	h.reason, h.falseSince = reason, time.Time{}
+	if reason != "" {
+		h.falseSince = seen
+	}
+}
+
+// late reports a claim that stood for too long after it stopped being true.
+func (v *Verdict) late(h *history, now time.Time) {
+	if h.mc != nil && !h.falseSince.IsZero() && now.Sub(h.falseSince) > grace {
+		v.lie(h.mc, fmt.Sprintf("stayed Ready for %.1f s, although %s", now.Sub(h.falseSince).Seconds(), h.reason))
+	}
+}
+
+func (v *Verdict) lie(mc *v1alpha1.Memcached, what string) {
+	v.Lies = append(v.Lies, fmt.Sprintf("Memcached %s/%s (generation %d, resourceVersion %s) %s",
+		mc.Namespace, mc.Name, mc.Generation, mc.ResourceVersion, what))
+}
+
+// claimsReady tells whether a client that waits for the Memcached would go on: one that compares generations itself, one
+// that trusts that of the condition, as kubectl wait does, or one that uses kstatus, as Flux does.
+func claimsReady(u *unstructured.Unstructured) (bool, error) {
+	result, err := status.Compute(u)
+	if err != nil {
+		return false, err
+	}
+	mc := &v1alpha1.Memcached{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, mc); err != nil {
+		return false, err
+	}
+	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
+	return result.Status == status.CurrentStatus || ready != nil && ready.Status == metav1.ConditionTrue &&
+		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation), nil
+}
+
+// contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if nothing does.
+func contradiction(mc *v1alpha1.Memcached, d *appsv1.Deployment) string {
+	switch {
+	case d == nil:
+		return "there is no Deployment"
+	case !metav1.IsControlledBy(d, mc):
+		return "the Deployment is not its own"
+	case d.DeletionTimestamp != nil:
+		return "the Deployment is being deleted"
+	case d.Status.ObservedGeneration < d.Generation:
+		return fmt.Sprintf("generation %d of the Deployment is not observed", d.Generation)
+	case mc.Spec.Size == nil || d.Spec.Replicas == nil:
+		return "a size is missing"
+	case *d.Spec.Replicas != *mc.Spec.Size:
+		return fmt.Sprintf("the Deployment asks for %d servers, not %d", *d.Spec.Replicas, *mc.Spec.Size)
+	}
+	if reason := missing(d, *mc.Spec.Size); reason != "" {
+		return reason
+	}
+	return templateContradiction(mc, d.Spec.Template.Spec)
+}
+
+// missing says which servers are not there, updated, ready or available; empty if all are.
+func missing(d *appsv1.Deployment, size int32) string {
+	s := d.Status
+	for i, n := range []int32{s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas} {
+		if n != size {
+			return fmt.Sprintf("%d of %d servers are %s", n, size, []string{"there", "updated", "ready", "available"}[i])
+		}
+	}
+	return ""
+}
+
+func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
+	if len(pod.Containers) == 0 {
+		return "the servers have no container"
+	}
+	image := mc.Spec.Image
+	if image == "" {
+		image = mc.Status.Image
+	}
+	if got := pod.Containers[0].Image; got != image {
+		return fmt.Sprintf("the servers run %s, not %s", got, image)
+	}
+	memory, err := resource.ParseQuantity(mc.Spec.Memory)
+	if err != nil {
+		return err.Error()
+	}
+	args := strings.Join(pod.Containers[0].Args, " ") + " "
+	for _, want := range append([]string{
+		"-p " + strconv.Itoa(int(mc.Spec.ContainerPort)), "-m " + strconv.FormatInt(memory.Value()>>20, 10),
+		"-c " + strconv.Itoa(int(mc.Spec.MaxConnections)), "-t " + strconv.Itoa(int(mc.Spec.Threads)),
+	}, mc.Spec.ExtraArgs...) {
+		if !strings.Contains(args, want+" ") {
+			return fmt.Sprintf("the servers run with %snot with %s", args, want)
+		}
+	}
+	return ""
+}
+
+// compare orders two objects by resource version.
+func compare(a, b *unstructured.Unstructured) int {
+	return int(version(a)) - int(version(b))
+}
+
+func version(u *unstructured.Unstructured) uint64 {
+	n, _ := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
+	return n
+}

@@ -1,0 +1,119 @@
+package truth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+var sampled = []schema.GroupVersionResource{
+	v1alpha1.GroupVersion.WithResource("memcacheds"),
+	{Group: "apps", Version: "v1", Resource: "deployments"},
+}
+
+// Sampler records every event of Memcacheds and Deployments of a cluster.
+type Sampler struct {
+	client dynamic.Interface
+	stop   context.CancelFunc
+
+	mu     sync.Mutex
+	events []Event
+	newest map[types.UID]uint64
+	err    error
+}
+
+// Start begins to watch; the CRD must be there.
+func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sampler{client: client, newest: map[types.UID]uint64{}}
+	ctx, s.stop = context.WithCancel(ctx)
+	for _, gvr := range sampled {
+		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
+		}
+		for i := range list.Items {
+			s.record(watch.Event{Type: watch.Added, Object: &list.Items[i]})
+		}
+		// It goes on from where it was when a connection ends.
+		w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return client.Resource(gvr).Watch(ctx, o)
+			},
+		})
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("watch %s: %w", gvr.Resource, err)
+		}
+		go func() {
+			for e := range w.ResultChan() {
+				s.record(e)
+			}
+		}()
+	}
+	return s, nil
+}
+
+func (s *Sampler) record(e watch.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object, ok := e.Object.(*unstructured.Unstructured)
+	if !ok {
+		s.err = errors.Join(s.err, fmt.Errorf("events were lost: %w", apierrors.FromObject(e.Object)))
+		return
+	}
+	s.events = append(s.events, Event{Seen: time.Now(), Deleted: e.Type == watch.Deleted, Object: object})
+	s.newest[object.GetUID()] = version(object)
+}
+
+// Stop waits until all that has happened so far was seen, and judges it.
+func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
+	defer s.stop()
+	for _, gvr := range sampled {
+		list, err := s.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return Verdict{}, fmt.Errorf("list %s: %w", gvr.Resource, err)
+		}
+		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+			return s.saw(list.Items), nil
+		})
+		if err != nil {
+			return Verdict{}, fmt.Errorf("the watch of %s lags: %w", gvr.Resource, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	verdict, err := Judge(s.events, time.Now())
+	return verdict, errors.Join(s.err, err)
+}
+
+func (s *Sampler) saw(items []unstructured.Unstructured) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range items {
+		if s.newest[items[i].GetUID()] < version(&items[i]) {
+			return false
+		}
+	}
+	return true
+}
