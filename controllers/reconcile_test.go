@@ -326,10 +326,12 @@ func TestDelete(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))
-		if result := f.mustReconcile(); result.RequeueAfter > finalizeTimeout || result.RequeueAfter < finalizeTimeout-time.Minute {
-			t.Errorf("looks again after %s, want about %s", result.RequeueAfter, finalizeTimeout)
+		f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc))
+		f.now = f.mc.DeletionTimestamp.Add(time.Minute)
+		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout-time.Minute {
+			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
 		}
-		f.now = f.now.Add(finalizeTimeout)
+		f.now = f.mc.DeletionTimestamp.Add(finalizeTimeout)
 		f.mustReconcile()
 		f.wantRequests("apply Memcached")
 		f.wantEvent("Warning FinalizeTimeout")

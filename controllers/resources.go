@@ -47,6 +47,13 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 	if r := pod(mc).Resources; r != nil {
 		maps.Copy(limits, r.Limits)
 		maps.Copy(requests, r.Requests)
+		// The API server rounds up so too, and what it stores must compare equal.
+		for _, list := range []corev1.ResourceList{limits, requests} {
+			for name, quantity := range list {
+				quantity.RoundUp(resource.Milli)
+				list[name] = quantity
+			}
+		}
 		// A request above its limit would be refused. Of such a pair, the one that the user did not give follows the other.
 		for name, limit := range limits {
 			request, ok := requests[name]

@@ -98,7 +98,7 @@ func judge(set func(string, verdict), mc *v1alpha1.Memcached, workload *appsv1.D
 		return
 	}
 
-	why := diagnose(mc, workload, pods, out, before, progress)
+	why := diagnose(workload, pods, out, before, progress)
 	// A rollout that we announced is no damage, neither is one that somebody else started on the workload.
 	damaged := before.damaged() || before.wasReady() && (out.err != nil || !out.pending && !rolling(workload))
 	if damaged && why.reason == v1alpha1.ReasonRollingOut {
@@ -126,7 +126,7 @@ func judge(set func(string, verdict), mc *v1alpha1.Memcached, workload *appsv1.D
 }
 
 // diagnose says in one reason and message why mc is not ready.
-func diagnose(mc *v1alpha1.Memcached, workload *appsv1.Deployment, pods []corev1.Pod, out outcome, before history, progress string) verdict {
+func diagnose(workload *appsv1.Deployment, pods []corev1.Pod, out outcome, before history, progress string) verdict {
 	v := verdict{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
 	switch cause := waiting(workload, pods); {
 	case out.err != nil:
@@ -139,7 +139,7 @@ func diagnose(mc *v1alpha1.Memcached, workload *appsv1.Deployment, pods []corev1
 		}
 	case cause != "":
 		v.reason, v.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !rolling(workload):
+	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !mixed(workload):
 		v.reason = v1alpha1.ReasonResizing
 	}
 	return v
@@ -160,7 +160,12 @@ func complete(mc *v1alpha1.Memcached, d *appsv1.Deployment, nodes []string) bool
 
 // rolling tells whether servers of an older template still run, or the newest one has not been looked at.
 func rolling(d *appsv1.Deployment) bool {
-	return d != nil && (d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < d.Status.Replicas)
+	return d != nil && (d.Status.ObservedGeneration < d.Generation || mixed(d))
+}
+
+// mixed tells whether servers of an older template still run.
+func mixed(d *appsv1.Deployment) bool {
+	return d != nil && d.Status.UpdatedReplicas < d.Status.Replicas
 }
 
 func readyServers(d *appsv1.Deployment) int32 {
