@@ -204,6 +204,10 @@ func (f *fixture) roll(ready int32) {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs", Controller: ptr.To(true)}}}}
 		p.Spec.Containers = []corev1.Container{{Name: containerName, Image: "memcached"}}
 		f.must(f.api.Create(f.ctx, p))
+		if i < ready {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			f.must(f.api.Status().Update(f.ctx, p))
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func keepOwnFields(in any) (any, error) {
 	return in, nil
 }
 
-// stripPod keeps the identity of a pod, its phase, and why it waits.
+// stripPod keeps the identity of a pod, its phase, whether it is ready, and why it waits.
 func stripPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {
@@ -84,8 +84,12 @@ func stripPod(in any) (any, error) {
 		}
 	}
 	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			out.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}}
+		switch {
+		case c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue:
+			out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})
+		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse:
+			out.Status.Conditions = append(out.Status.Conditions,
+				corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
 	return out, nil

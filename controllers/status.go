@@ -29,9 +29,12 @@ type outcome struct {
 // status computes the whole status of mc from what was observed and done. It is pure; now only fills transition times and
 // measures the progress deadline. The table of its rows is in docs/status.md.
 func status(mc *v1alpha1.Memcached, obs observed, out outcome, now time.Time) v1alpha1.MemcachedStatus {
+	names, ready := nodes(obs.pods)
 	s := v1alpha1.MemcachedStatus{
 		ObservedGeneration: mc.Generation,
-		Nodes:              nodes(obs.pods),
+		Nodes:              names,
+		Replicas:           int32(len(names)),
+		ReadyReplicas:      ready,
 		Selector:           selector(mc),
 		Image:              out.image,
 		Servers:            []string{serviceAddress(mc)},
@@ -40,19 +43,15 @@ func status(mc *v1alpha1.Memcached, obs observed, out outcome, now time.Time) v1
 	if workload != nil && ownership(mc, workload) == foreign {
 		workload = nil
 	}
-	if workload != nil {
-		s.Replicas, s.ReadyReplicas = workload.Status.Replicas, workload.Status.ReadyReplicas
-	}
-
 	set := func(conditionType string, v verdict) {
 		setCondition(&s.Conditions, mc, conditionType, v, now)
 	}
-	set(v1alpha1.ConditionAvailable, available(mc, workload))
+	set(v1alpha1.ConditionAvailable, available(mc, workload, ready))
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
 		deleting(set, out)
 	default:
-		judge(set, mc, workload, obs.pods, s.Nodes, out, now)
+		judge(set, mc, workload, obs.pods, out, now)
 	}
 	normalize(&s)
 	s.Phase = phase(mc, s.Conditions)
@@ -87,12 +86,13 @@ func deleting(set func(string, verdict), out outcome) {
 }
 
 // judge sets Ready, Degraded, and one of Reconciling and Stalled where mc is not ready.
-func judge(set func(string, verdict), mc *v1alpha1.Memcached, workload *appsv1.Deployment, pods []corev1.Pod, nodes []string, out outcome, now time.Time) {
+func judge(set func(string, verdict), mc *v1alpha1.Memcached, workload *appsv1.Deployment, pods []corev1.Pod, out outcome, now time.Time) {
 	before := previous(mc)
-	progress := fmt.Sprintf("%d of %d servers ready", readyServers(workload), size(mc))
+	names, ready := nodes(pods)
+	progress := fmt.Sprintf("%d of %d servers ready", ready, size(mc))
 	fine := verdict{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"}
 
-	if out.err == nil && !out.pending && !out.drifted && complete(mc, workload, nodes) {
+	if out.err == nil && !out.pending && !out.drifted && complete(mc, workload) && int32(len(names)) == size(mc) && ready == size(mc) {
 		set(v1alpha1.ConditionReady, verdict{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, fine)
 		return
@@ -145,17 +145,16 @@ func diagnose(workload *appsv1.Deployment, pods []corev1.Pod, out outcome, befor
 	return v
 }
 
-// complete tells whether every server of the current generation is updated and available. The stamp on the workload proves that what
+// complete tells whether, by the workload, every server of the current generation is updated and available. The stamp on the workload proves that what
 // the cache shows was made from this generation, even where the cache lags behind what another operator process wrote.
-func complete(mc *v1alpha1.Memcached, d *appsv1.Deployment, nodes []string) bool {
+func complete(mc *v1alpha1.Memcached, d *appsv1.Deployment) bool {
 	want := size(mc)
 	return d != nil && d.DeletionTimestamp.IsZero() &&
 		(mc.Spec.Paused || d.Annotations[v1alpha1.GenerationAnnotation] == strconv.FormatInt(mc.Generation, 10)) &&
 		d.Status.ObservedGeneration >= d.Generation &&
 		d.Spec.Replicas != nil && *d.Spec.Replicas == want &&
 		d.Status.UpdatedReplicas == want && d.Status.Replicas == want &&
-		d.Status.ReadyReplicas == want && d.Status.AvailableReplicas == want &&
-		len(nodes) == int(want)
+		d.Status.ReadyReplicas == want && d.Status.AvailableReplicas == want
 }
 
 // rolling tells whether servers of an older template still run, or the newest one has not been looked at.
@@ -168,16 +167,9 @@ func mixed(d *appsv1.Deployment) bool {
 	return d != nil && d.Status.UpdatedReplicas < d.Status.Replicas
 }
 
-func readyServers(d *appsv1.Deployment) int32 {
-	if d == nil {
-		return 0
-	}
-	return d.Status.ReadyReplicas
-}
-
-func available(mc *v1alpha1.Memcached, d *appsv1.Deployment) verdict {
+func available(mc *v1alpha1.Memcached, d *appsv1.Deployment, ready int32) verdict {
 	switch {
-	case d != nil && d.Status.AvailableReplicas > 0:
+	case d != nil && d.Status.AvailableReplicas > 0 && ready > 0:
 		return verdict{true, v1alpha1.ReasonAvailable, "At least one server is available"}
 	case size(mc) == 0:
 		return verdict{false, v1alpha1.ReasonScaledToZero, "spec.size is 0"}
@@ -213,17 +205,24 @@ func waiting(d *appsv1.Deployment, pods []corev1.Pod) string {
 	return ""
 }
 
-// nodes are the names of the pods that are neither terminating nor finished, sorted.
-func nodes(pods []corev1.Pod) []string {
-	names := []string{}
+// nodes are the names of the pods that are neither terminating nor finished, sorted, and how many of these are ready. The pods say so
+// themselves, because the status of the workload lags behind: after a loss it counts servers that are gone.
+func nodes(pods []corev1.Pod) (names []string, ready int32) {
+	names = []string{}
 	for i := range pods {
 		p := &pods[i]
-		if p.DeletionTimestamp.IsZero() && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			names = append(names, p.Name)
+		if !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		names = append(names, p.Name)
+		if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			ready++
 		}
 	}
 	slices.Sort(names)
-	return names
+	return names, ready
 }
 
 func serviceAddress(mc *v1alpha1.Memcached) string {

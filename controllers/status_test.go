@@ -47,7 +47,11 @@ func servers(replicas, updated, ready int32) func(*world) {
 		}
 		w.obs.pods = nil
 		for i := range replicas {
-			w.obs.pods = append(w.obs.pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i)}})
+			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i)}}
+			if i < ready {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			}
+			w.obs.pods = append(w.obs.pods, p)
 		}
 	}
 }
@@ -126,6 +130,9 @@ func TestStatus(t *testing.T) {
 			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"pods not seen yet": {[]func(*world){servers(3, 3, 3), func(w *world) { w.obs.pods = w.obs.pods[1:] }},
 			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"servers replaced that the workload still counts": {[]func(*world){servers(3, 3, 3), then, servers(3, 3, 1), workload(func(d *appsv1.Deployment) {
+			d.Status.ReadyReplicas, d.Status.AvailableReplicas = 3, 3
+		})}, up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"server lost": {[]func(*world){servers(3, 3, 3), then, servers(3, 3, 2)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"server stays lost": {[]func(*world){servers(3, 3, 3), then, servers(3, 3, 2), then, servers(3, 3, 1)},
@@ -262,12 +269,12 @@ func TestNodes(t *testing.T) {
 		}
 		return p
 	}
-	got := nodes([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false), pod("b", corev1.PodRunning, true),
+	got, _ := nodes([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false), pod("b", corev1.PodRunning, true),
 		pod("d", corev1.PodFailed, false), pod("e", corev1.PodSucceeded, false)})
 	if fmt.Sprint(got) != "[a c]" {
 		t.Errorf("nodes are %v, want [a c]", got)
 	}
-	if got := nodes(nil); got == nil || len(got) != 0 {
+	if got, _ := nodes(nil); got == nil || len(got) != 0 {
 		t.Errorf("no nodes are %#v, want an empty list, not null", got)
 	}
 }
