@@ -71,8 +71,14 @@ func parse(args []string) (*options, error) {
 		fs.Var(f.Value, f.Name, f.Usage)
 	}
 	o.zap.BindFlags(fs)
-	if err := fs.Parse(args[1:]); err != nil {
+	fs.SetOutput(io.Discard) // main prints the error, and nobody wants all flags behind it
+	switch err := fs.Parse(args[1:]); {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(os.Stdout)
+		fs.PrintDefaults()
 		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w (--help lists the flags)", err)
 	}
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
