@@ -68,7 +68,7 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifes
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(e2e|bench)') $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml $(ARGS)
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
 
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML cannot say, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
@@ -134,7 +134,7 @@ deploy: tools-kustomize $(NEED_KUBECTL) ## Deploy the operator as IMG to the clu
 
 undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until they are gone, and remove the operator
 	@if kubectl get crd memcacheds.cache.example.com >/dev/null 2>&1; then \
-		kubectl delete memcacheds --all --all-namespaces --wait --timeout=10m; fi
+		kubectl delete memcacheds --all --all-namespaces --wait --timeout=6m; fi
 	kustomize build config/default | kubectl delete --ignore-not-found -f -
 
 ##@ Tools
