@@ -94,10 +94,17 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, []string{"KUBECONFIG=" + c.GetKubeconfig()}, filepath.Join(c.bin, "kubectl"), args...)
 }
 
-// checkNode says what is missing for pods to run.
+// checkNode says what is missing for pods to run and to find each other.
 func (n *node) checkNode(ctx context.Context) error {
 	if err := n.checkProcesses(); err != nil {
 		return err
+	}
+	// kube-proxy says that it is healthy before it wrote its first rules, and then all of them at once.
+	if _, err := run(ctx, nil, "nft", "list", "table", "ip", "kube-proxy"); err != nil {
+		return fmt.Errorf("no Service has a rule yet: %w", err)
+	}
+	if _, err := get(ctx, "http://"+nodeIP+":8181/ready"); err != nil {
+		return fmt.Errorf("DNS: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(n.KubernetesRestConfig())
 	if err != nil {
