@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,18 +17,18 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// apply writes the changed children, all of them even where one fails, and tells whether the workload changed. alive says that mc is known
-// to exist and not to be going away.
-func (r *MemcachedReconciler) apply(ctx context.Context, mc *v1alpha1.Memcached, changes []child, alive bool, mem *memory, now time.Time) (workload bool, _ error) {
+// apply writes the changed children, all of them even where one fails, and tells whether the workload changed. alive says that the
+// Memcached is known to exist and not to be going away.
+func (p *pass) apply(ctx context.Context, changes []child, alive bool) (workload bool, _ error) {
 	var errs []error
 	for _, c := range changes {
 		if c.live == nil && !alive {
-			if err := r.proveAlive(ctx, mc); err != nil {
+			if err := p.proveAlive(ctx); err != nil {
 				return workload, err
 			}
 			alive = true
 		}
-		changed, err := r.applyChild(ctx, mc, c, mem, now)
+		changed, err := p.applyChild(ctx, c)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -38,16 +37,16 @@ func (r *MemcachedReconciler) apply(ctx context.Context, mc *v1alpha1.Memcached,
 	return workload, errors.Join(errs...)
 }
 
-func (r *MemcachedReconciler) applyChild(ctx context.Context, mc *v1alpha1.Memcached, c child, mem *memory, now time.Time) (changed bool, _ error) {
-	live, err := r.find(ctx, mc, c)
+func (p *pass) applyChild(ctx context.Context, c child) (changed bool, _ error) {
+	live, err := p.find(ctx, c)
 	if err != nil {
 		return false, err
 	}
 	adopt := false
 	if live != nil {
-		switch ownership(mc, live) {
+		switch ownership(p.mc, live) {
 		case foreign:
-			return false, &conflictError{c.gvk.Kind, mc.Name}
+			return false, &conflictError{c.gvk.Kind, p.mc.Name}
 		case orphaned:
 			adopt = true
 		}
@@ -57,35 +56,35 @@ func (r *MemcachedReconciler) applyChild(ctx context.Context, mc *v1alpha1.Memca
 		// The uid keeps a namesake that took the place of our child meanwhile from being overwritten.
 		c.meta.WithUID(live.GetUID())
 	}
-	if err := r.Client.Apply(ctx, c.config, client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
-		return false, fmt.Errorf("apply %s %s: %w", c.gvk.Kind, mc.Name, err)
+	if err := p.Client.Apply(ctx, c.config, client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
+		return false, fmt.Errorf("apply %s %s: %w", c.gvk.Kind, p.mc.Name, err)
 	}
-	mem.wrote(c.gvk.Kind, *c.meta.ResourceVersion, now)
+	p.mem.wrote(c.gvk.Kind, *c.meta.ResourceVersion, p.now)
 	if live != nil && live.GetResourceVersion() == *c.meta.ResourceVersion {
 		// Nothing changed: an admission plugin has the last word on a field of ours. Asking again would not help.
-		mem.verified[c.gvk.Kind] = c.fingerprint
+		p.mem.verified[c.gvk.Kind] = c.fingerprint
 		return false, nil
 	}
 	if adopt {
-		r.Recorder.Eventf(mc, live, corev1.EventTypeNormal, "Adopted", "Adopt",
-			"%s %s had no controller and is managed again", c.gvk.Kind, mc.Name)
+		p.Recorder.Eventf(p.mc, live, corev1.EventTypeNormal, "Adopted", "Adopt",
+			"%s %s had no controller and is managed again", c.gvk.Kind, p.mc.Name)
 	}
 	return true, nil
 }
 
 // find returns the live object of the name of a child, nil where there is none. The cache holds only objects with our labels, so what
 // it does not show is looked up.
-func (r *MemcachedReconciler) find(ctx context.Context, mc *v1alpha1.Memcached, c child) (client.Object, error) {
+func (p *pass) find(ctx context.Context, c child) (client.Object, error) {
 	if c.live != nil {
 		return c.live, nil
 	}
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(c.gvk)
-	switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(mc), live); {
+	switch err := p.APIReader.Get(ctx, client.ObjectKeyFromObject(p.mc), live); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("look up %s %s: %w", c.gvk.Kind, mc.Name, err)
+		return nil, fmt.Errorf("look up %s %s: %w", c.gvk.Kind, p.mc.Name, err)
 	}
 	return live, nil
 }
@@ -97,36 +96,37 @@ func onlyResized(own, want runtime.ApplyConfiguration) bool {
 		equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
 }
 
-// applyFinalizer makes the entries the only finalizers that we own on mc; none removes ours, and nobody else's. The uid keeps
+// applyFinalizer makes the entries the only finalizers that we own on the Memcached; none removes ours, and nobody else's. The uid keeps
 // an object that was deleted meanwhile from being created anew.
-func (r *MemcachedReconciler) applyFinalizer(ctx context.Context, mc *v1alpha1.Memcached, mem *memory, now time.Time, entries ...string) error {
-	u := reference(mc)
+func (p *pass) applyFinalizer(ctx context.Context, entries ...string) error {
+	u := reference(p.mc)
 	u.SetFinalizers(entries)
-	if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
-		return fmt.Errorf("apply finalizers of Memcached %s: %w", mc.Name, err)
+	if err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
+		return fmt.Errorf("apply finalizers of Memcached %s: %w", p.mc.Name, err)
 	}
-	mem.wrote(kindMemcached, u.GetResourceVersion(), now)
+	p.mem.wrote(kindMemcached, u.GetResourceVersion(), p.now)
 	return nil
 }
 
-// writeStatus applies a status when it differs from the one that was written, tells the transitions as events, and
-// returns the status that holds now.
-func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, written, s v1alpha1.MemcachedStatus, mem *memory, now time.Time) (v1alpha1.MemcachedStatus, error) {
-	if equality.Semantic.DeepEqual(written, s) {
-		return s, nil
+// writeStatus applies the status when it differs from the one that the API server has, and tells the transitions as events.
+func (p *pass) writeStatus(ctx context.Context, out outcome) error {
+	s := status(p.mc, p.obs, out, p.now)
+	if equality.Semantic.DeepEqual(p.written, s) {
+		return nil
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
 	if err != nil {
-		return s, fmt.Errorf("convert status: %w", err)
+		return fmt.Errorf("convert status: %w", err)
 	}
-	u := reference(mc)
+	u := reference(p.mc)
 	u.Object["status"] = content
-	if err := r.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
-		return s, fmt.Errorf("apply status of Memcached %s: %w", mc.Name, err)
+	if err := p.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
+		return fmt.Errorf("apply status of Memcached %s: %w", p.mc.Name, err)
 	}
-	mem.wrote(kindMemcached, u.GetResourceVersion(), now)
-	r.tell(ctx, mc, written.Conditions, s.Conditions)
-	return s, nil
+	p.mem.wrote(kindMemcached, u.GetResourceVersion(), p.now)
+	p.tell(ctx, p.written.Conditions, s.Conditions)
+	p.written = s
+	return nil
 }
 
 // reference names mc in an apply, with its uid.

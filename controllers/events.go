@@ -12,7 +12,7 @@ import (
 )
 
 // tell records an event for each condition that became true, or true for another reason; one event a reason.
-func (r *MemcachedReconciler) tell(ctx context.Context, mc *v1alpha1.Memcached, before, after []metav1.Condition) {
+func (p *pass) tell(ctx context.Context, before, after []metav1.Condition) {
 	told := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
 	for _, c := range after {
 		old := meta.FindStatusCondition(before, c.Type)
@@ -26,8 +26,8 @@ func (r *MemcachedReconciler) tell(ctx context.Context, mc *v1alpha1.Memcached, 
 			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing:
 			eventType = corev1.EventTypeWarning
 		}
-		log.FromContext(ctx).Info(c.Message, "condition", c.Type, "reason", c.Reason, "generation", mc.Generation)
+		log.FromContext(ctx).Info(c.Message, "condition", c.Type, "reason", c.Reason, "generation", p.mc.Generation)
 		// The API server refuses an event whose note is longer.
-		r.Recorder.Eventf(mc, nil, eventType, c.Reason, "Reconcile", "%.1000s", c.Message)
+		p.Recorder.Eventf(p.mc, nil, eventType, c.Reason, "Reconcile", "%.1000s", c.Message)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,34 +22,33 @@ const finalizeTimeout = 5 * time.Minute
 
 // finalize removes the servers of a deleted Memcached and lets it go when they are gone, so that whoever waits for the deletion of
 // the object waits for the servers. It never applies a child. The other children go with the object, by garbage collection.
-func (r *MemcachedReconciler) finalize(ctx context.Context, mc *v1alpha1.Memcached, obs observed, mem *memory, now time.Time) (reconcile.Result, error) {
-	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
+func (p *pass) finalize(ctx context.Context) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(p.mc, v1alpha1.Finalizer) {
 		return reconcile.Result{}, nil
 	}
-	left := mc.DeletionTimestamp.Add(finalizeTimeout).Sub(now)
+	left := p.mc.DeletionTimestamp.Add(finalizeTimeout).Sub(p.now)
 	switch {
-	case !holdsServers(mc, obs):
+	case !holdsServers(p.mc, p.obs):
 	case left <= 0:
-		r.Recorder.Eventf(mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
+		p.Recorder.Eventf(p.mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
 			"Servers still exist %s after the deletion; letting the object go without them", finalizeTimeout)
 	default:
-		out := outcome{image: mc.Status.Image}
-		written, err := r.writeStatus(ctx, mc, mc.Status, status(mc, obs, out, now), mem, now)
-		if err != nil {
+		out := outcome{image: p.mc.Status.Image}
+		if err := p.writeStatus(ctx, out); err != nil {
 			return reconcile.Result{}, gone(err)
 		}
-		switch out.err = r.deleteWorkload(ctx, mc, obs.deployment); {
+		switch out.err = p.deleteWorkload(ctx); {
 		case out.err == nil:
 			return reconcile.Result{RequeueAfter: left}, nil
 		case apierrors.IsConflict(out.err):
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
 		}
-		if _, err := r.writeStatus(ctx, mc, written, status(mc, obs, out, now), mem, now); err != nil {
+		if err := p.writeStatus(ctx, out); err != nil {
 			return reconcile.Result{}, gone(err)
 		}
 		return reconcile.Result{}, out.err
 	}
-	return reconcile.Result{}, gone(r.applyFinalizer(ctx, mc, mem, now))
+	return reconcile.Result{}, gone(p.applyFinalizer(ctx))
 }
 
 // holdsServers tells whether mc must wait for servers to end. An orphaning delete leaves them all as they are, and those of a workload that
@@ -67,16 +65,17 @@ func holdsServers(mc *v1alpha1.Memcached, obs observed) bool {
 	})
 }
 
-// deleteWorkload deletes the workload of mc in the foreground: it stays until its pods have ended.
-func (r *MemcachedReconciler) deleteWorkload(ctx context.Context, mc *v1alpha1.Memcached, d *appsv1.Deployment) error {
+// deleteWorkload deletes the workload in the foreground: it stays until its pods have ended.
+func (p *pass) deleteWorkload(ctx context.Context) error {
+	d := p.obs.deployment
 	if d == nil || !d.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	// The resource version is a precondition too: if the garbage collector has just orphaned the workload, it is not ours to delete.
-	err := r.Client.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationForeground),
+	err := p.Client.Delete(ctx, d, client.PropagationPolicy(metav1.DeletePropagationForeground),
 		client.Preconditions{UID: &d.UID, ResourceVersion: ptr.To(d.ResourceVersion)})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete Deployment %s: %w", mc.Name, err)
+		return fmt.Errorf("delete Deployment %s: %w", d.Name, err)
 	}
 	return nil
 }

@@ -105,67 +105,77 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		return reconcile.Result{}, fmt.Errorf("read Memcached: %w", err)
 	}
 	normalize(&mc.Status)
-	return r.reconcile(ctx, mc, r.memories.of(req.NamespacedName), r.Now())
+	p := &pass{MemcachedReconciler: r, mc: mc, mem: r.memories.of(req.NamespacedName), now: r.Now(), written: mc.Status}
+	return p.reconcile(ctx)
 }
 
-func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached, mem *memory, now time.Time) (reconcile.Result, error) {
-	obs, err := r.observe(ctx, mc)
-	if err != nil {
+// pass is one reconcile of one Memcached.
+type pass struct {
+	*MemcachedReconciler
+	mc      *v1alpha1.Memcached // as the cache shows it
+	obs     observed
+	mem     *memory
+	now     time.Time
+	written v1alpha1.MemcachedStatus // the status that the API server has
+}
+
+func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
+	mc := p.mc
+	if err := p.observe(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if obs.stale(mc, mem, now) {
+	if p.stale() {
 		// The event of our own write is on its way and comes back here; the timer is for one that never shows.
 		return reconcile.Result{RequeueAfter: staleFor}, nil
 	}
 	if !mc.DeletionTimestamp.IsZero() {
-		return r.finalize(ctx, mc, obs, mem, now)
+		return p.finalize(ctx)
 	}
 
 	alive := false
 	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
-		if err := r.applyFinalizer(ctx, mc, mem, now, v1alpha1.Finalizer); err != nil {
+		if err := p.applyFinalizer(ctx, v1alpha1.Finalizer); err != nil {
 			return reconcile.Result{}, gone(err)
 		}
 		alive = true
 	}
 
-	out := outcome{image: image(mc, obs, r.DefaultImage)}
-	changes, err := r.differences(mc, obs, mem, &out)
+	out := outcome{image: image(mc, p.obs, p.DefaultImage)}
+	changes, err := p.differences(&out)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	written := mc.Status
 	if out.pending && previous(mc).wasReady() {
 		// No generation announces this change: say that servers will go before they do.
-		if written, err = r.writeStatus(ctx, mc, written, status(mc, obs, out, now), mem, now); err != nil {
+		if err := p.writeStatus(ctx, out); err != nil {
 			return reconcile.Result{}, gone(err)
 		}
 	}
 	if !mc.Spec.Paused {
-		out.pending, out.err = r.apply(ctx, mc, changes, alive, mem, now)
+		out.pending, out.err = p.apply(ctx, changes, alive)
 		if errors.Is(out.err, errGone) || apierrors.IsConflict(out.err) {
 			// A child was deleted or replaced under our hands, or mc was. The cache will show what is there now.
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
 		}
 	}
-	current, err := r.writeStatus(ctx, mc, written, status(mc, obs, out, now), mem, now)
-	if err != nil {
+	if err := p.writeStatus(ctx, out); err != nil {
 		return reconcile.Result{}, gone(err)
 	}
-	return result(mc, current, obs, out.err, now)
+	return p.result(out.err)
 }
 
 // differences returns the children that must be written, and notes in out what that means for the status.
-func (r *MemcachedReconciler) differences(mc *v1alpha1.Memcached, obs observed, mem *memory, out *outcome) ([]child, error) {
+func (p *pass) differences(out *outcome) ([]child, error) {
 	var changes []child
-	for _, c := range children(desired(mc, out.image), obs) {
-		if mc.Spec.Paused {
+	paused := p.mc.Spec.Paused
+	for _, c := range children(desired(p.mc, out.image), p.obs) {
+		if paused {
 			c.ignoreGeneration()
 		}
 		var own runtime.ApplyConfiguration
 		if c.live != nil {
 			var err error
-			if own, err = c.owned(mem); err != nil {
+			if own, err = c.owned(p.mem); err != nil {
 				return nil, err
 			}
 			if own == nil {
@@ -173,8 +183,8 @@ func (r *MemcachedReconciler) differences(mc *v1alpha1.Memcached, obs observed, 
 			}
 		}
 		changes = append(changes, c)
-		out.drifted = out.drifted || mc.Spec.Paused
-		if c.gvk.Kind == kindDeployment && !mc.Spec.Paused {
+		out.drifted = out.drifted || paused
+		if c.gvk.Kind == kindDeployment && !paused {
 			out.pending, out.resizing = true, own != nil && onlyResized(own, c.config)
 		}
 	}
@@ -182,7 +192,7 @@ func (r *MemcachedReconciler) differences(mc *v1alpha1.Memcached, obs observed, 
 }
 
 // result decides when to look again where no watch would tell.
-func result(mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus, obs observed, err error, now time.Time) (reconcile.Result, error) {
+func (p *pass) result(err error) (reconcile.Result, error) {
 	switch {
 	case err != nil && reasonOf(err) == v1alpha1.ReasonConflict:
 		return reconcile.Result{RequeueAfter: foreignRetry}, nil
@@ -191,37 +201,25 @@ func result(mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus, obs observed, er
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReconciling); c != nil {
-		left := deadline(mc, c.LastTransitionTime.Time, lastProgress(obs.deployment)).Sub(now)
+	if c := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionReconciling); c != nil {
+		left := deadline(p.mc, c.LastTransitionTime.Time, lastProgress(p.obs.deployment)).Sub(p.now)
 		return reconcile.Result{RequeueAfter: max(left, time.Second)}, nil
 	}
 	return reconcile.Result{}, nil
 }
 
-// errGone says that the Memcached is deleted or being deleted, which the cache does not show yet.
-var errGone = errors.New("the Memcached is gone or being deleted")
-
-// gone drops the errors of writing to a Memcached that does not exist any more. Our writes to it are forced, so a conflict can
-// only be that of its uid.
-func gone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
-}
-
 // proveAlive asks the API server itself whether mc still exists and is not being deleted. Nothing may be created for an object that
 // goes away: the garbage collector might already have looked for its children.
-func (r *MemcachedReconciler) proveAlive(ctx context.Context, mc *v1alpha1.Memcached) error {
+func (p *pass) proveAlive(ctx context.Context) error {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(mc), live); err != nil {
+	if err := p.APIReader.Get(ctx, client.ObjectKeyFromObject(p.mc), live); err != nil {
 		if apierrors.IsNotFound(err) {
 			return errGone
 		}
-		return fmt.Errorf("look up Memcached %s: %w", mc.Name, err)
+		return fmt.Errorf("look up Memcached %s: %w", p.mc.Name, err)
 	}
-	if live.UID != mc.UID || !live.DeletionTimestamp.IsZero() {
+	if live.UID != p.mc.UID || !live.DeletionTimestamp.IsZero() {
 		return errGone
 	}
 	return nil

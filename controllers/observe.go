@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -95,33 +94,28 @@ func stripPod(in any) (any, error) {
 	return out, nil
 }
 
-// observe reads the children of mc from the cache.
-func (r *MemcachedReconciler) observe(ctx context.Context, mc *v1alpha1.Memcached) (observed, error) {
-	var (
-		obs observed
-		err error
-	)
-	if obs.deployment, err = cached(ctx, r.Client, mc, &appsv1.Deployment{}); err != nil {
-		return obs, err
+// observe reads the children from the cache.
+func (p *pass) observe(ctx context.Context) (err error) {
+	if p.obs.deployment, err = cached(ctx, p.Client, p.mc, &appsv1.Deployment{}); err != nil {
+		return err
 	}
-	if obs.service, err = cached(ctx, r.Client, mc, &corev1.Service{}); err != nil {
-		return obs, err
+	if p.obs.service, err = cached(ctx, p.Client, p.mc, &corev1.Service{}); err != nil {
+		return err
 	}
-	if obs.budget, err = cached(ctx, r.Client, mc, &policyv1.PodDisruptionBudget{}); err != nil {
-		return obs, err
+	if p.obs.budget, err = cached(ctx, p.Client, p.mc, &policyv1.PodDisruptionBudget{}); err != nil {
+		return err
 	}
-
 	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, client.InNamespace(mc.Namespace),
-		client.MatchingFields{podsByInstance: mc.Name}, client.UnsafeDisableDeepCopy); err != nil {
-		return obs, fmt.Errorf("list pods: %w", err)
+	if err := p.Client.List(ctx, &pods, client.InNamespace(p.mc.Namespace),
+		client.MatchingFields{podsByInstance: p.mc.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list pods: %w", err)
 	}
 	// A pod without a controller carries our labels by accident: nothing of ours makes such a pod.
-	obs.pods = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool {
+	p.obs.pods = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool {
 		return metav1.GetControllerOfNoCopy(&p) == nil
 	})
-	slices.SortFunc(obs.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return obs, nil
+	slices.SortFunc(p.obs.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return nil
 }
 
 // cached reads the child of mc of the kind of obj, nil where the cache shows none.
@@ -139,14 +133,14 @@ func cached[O any, P interface {
 }
 
 // stale tells whether the cache is older than what we wrote: then it is no evidence.
-func (o observed) stale(mc *v1alpha1.Memcached, mem *memory, now time.Time) bool {
-	stale := mem.stale(kindMemcached, mc.ResourceVersion, now)
-	for kind, obj := range map[string]metav1.Object{kindDeployment: o.deployment, kindService: o.service, kindBudget: o.budget} {
+func (p *pass) stale() bool {
+	stale := p.mem.stale(kindMemcached, p.mc.ResourceVersion, p.now)
+	for kind, obj := range map[string]metav1.Object{kindDeployment: p.obs.deployment, kindService: p.obs.service, kindBudget: p.obs.budget} {
 		resourceVersion := ""
 		if !reflect.ValueOf(obj).IsNil() {
 			resourceVersion = obj.GetResourceVersion()
 		}
-		stale = mem.stale(kind, resourceVersion, now) || stale
+		stale = p.mem.stale(kind, resourceVersion, p.now) || stale
 	}
 	return stale
 }

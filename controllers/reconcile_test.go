@@ -253,10 +253,13 @@ func TestPaused(t *testing.T) {
 	f.mustReconcile()
 	f.wantRequests("apply status")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.patch(`{"spec":{"image":"memcached:2"}}`)
 	f.mustReconcile()
 	f.wantRequests("apply status")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	if f.mc.Status.Image != "memcached:1" {
+		t.Errorf("image in use is %q, though the pause holds the new one back", f.mc.Status.Image)
+	}
 	f.patch(`{"spec":{"paused":false}}`)
 	f.mustReconcile()
 	f.wantRequests("apply Deployment", "apply status")

@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -39,6 +37,9 @@ func status(mc *v1alpha1.Memcached, obs observed, out outcome, now time.Time) v1
 		Image:              out.image,
 		Servers:            []string{serviceAddress(mc)},
 	}
+	if out.drifted && mc.Status.Image != "" {
+		s.Image = mc.Status.Image // the one in use, while a pause holds the new one back
+	}
 	workload := obs.deployment
 	if workload != nil && ownership(mc, workload) == foreign {
 		workload = nil
@@ -56,23 +57,6 @@ func status(mc *v1alpha1.Memcached, obs observed, out outcome, now time.Time) v1
 	normalize(&s)
 	s.Phase = phase(mc, s.Conditions)
 	return s
-}
-
-// normalize brings the lists of a status into one order and leaves out the conditions of others, so that equal statuses compare equal.
-func normalize(s *v1alpha1.MemcachedStatus) {
-	s.Conditions = slices.DeleteFunc(s.Conditions, func(c metav1.Condition) bool {
-		return !slices.Contains([]string{v1alpha1.ConditionReady, v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded,
-			v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled}, c.Type)
-	})
-	slices.SortFunc(s.Conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
-	slices.Sort(s.Nodes)
-}
-
-// verdict is a condition without its bookkeeping.
-type verdict struct {
-	status  bool
-	reason  string
-	message string
 }
 
 func deleting(set func(string, verdict), out outcome) {
@@ -242,114 +226,4 @@ func phase(mc *v1alpha1.Memcached, conditions []metav1.Condition) v1alpha1.Phase
 	default:
 		return v1alpha1.PhaseProgressing
 	}
-}
-
-// history is what the previous status of a Memcached said of its current generation; all false where it spoke of an older one.
-type history struct{ conditions []metav1.Condition }
-
-func previous(mc *v1alpha1.Memcached) history {
-	if mc.Status.ObservedGeneration != mc.Generation {
-		return history{}
-	}
-	return history{mc.Status.Conditions}
-}
-
-func (h history) is(conditionType string) bool {
-	return meta.IsStatusConditionTrue(h.conditions, conditionType)
-}
-
-func (h history) reason(conditionType string) string {
-	if c := meta.FindStatusCondition(h.conditions, conditionType); c != nil && c.Status == metav1.ConditionTrue {
-		return c.Reason
-	}
-	return ""
-}
-
-func (h history) wasReady() bool { return h.is(v1alpha1.ConditionReady) }
-
-// damaged tells whether something went wrong after all servers had been ready, and they have not been since.
-func (h history) damaged() bool {
-	switch h.reason(v1alpha1.ConditionDegraded) {
-	case v1alpha1.ReasonServersLost, v1alpha1.ReasonProgressingWithRetry, v1alpha1.ReasonResizing:
-		return true
-	}
-	return false
-}
-
-// deadlineExceeded tells whether nothing progressed for spec.rollout.progressDeadlineSeconds. The clock is the transition time of Reconciling,
-// which starts anew with each generation, or the last progress that the Deployment recorded, whichever is later.
-func (h history) deadlineExceeded(mc *v1alpha1.Memcached, d *appsv1.Deployment, out outcome, now time.Time) bool {
-	if out.pending && out.err == nil {
-		return false // it progresses right now
-	}
-	progressed := lastProgress(d)
-	if c := meta.FindStatusCondition(h.conditions, v1alpha1.ConditionStalled); c != nil && c.Reason == v1alpha1.ReasonProgressDeadlineExceeded {
-		return !progressed.After(c.LastTransitionTime.Time)
-	}
-	c := meta.FindStatusCondition(h.conditions, v1alpha1.ConditionReconciling)
-	return c != nil && !now.Before(deadline(mc, c.LastTransitionTime.Time, progressed))
-}
-
-func deadline(mc *v1alpha1.Memcached, started, progressed time.Time) time.Time {
-	if progressed.After(started) {
-		started = progressed
-	}
-	return started.Add(time.Duration(mc.Spec.Rollout.ProgressDeadlineSeconds) * time.Second)
-}
-
-func lastProgress(d *appsv1.Deployment) time.Time {
-	if d != nil {
-		for _, c := range d.Status.Conditions {
-			if c.Type == appsv1.DeploymentProgressing {
-				return c.LastUpdateTime.Time
-			}
-		}
-	}
-	return time.Time{}
-}
-
-// setCondition adds a condition, keeping the transition time of the previous status where nothing changed. Reconciling starts anew with
-// each generation, because it is the clock of the progress deadline.
-func setCondition(conditions *[]metav1.Condition, mc *v1alpha1.Memcached, conditionType string, v verdict, now time.Time) {
-	c := metav1.Condition{
-		Type:               conditionType,
-		Status:             metav1.ConditionFalse,
-		Reason:             v.reason,
-		Message:            v.message,
-		ObservedGeneration: mc.Generation,
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-	}
-	if v.status {
-		c.Status = metav1.ConditionTrue
-	}
-	old := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
-	if old != nil && old.Status == c.Status && (conditionType != v1alpha1.ConditionReconciling || old.ObservedGeneration == c.ObservedGeneration) {
-		c.LastTransitionTime = old.LastTransitionTime
-	}
-	*conditions = append(*conditions, c)
-}
-
-// conflictError says that an object of a name that we need belongs to somebody else.
-type conflictError struct{ kind, name string }
-
-func (e *conflictError) Error() string {
-	return fmt.Sprintf("%s %s exists and is not controlled by this Memcached; remove or rename one of the two", e.kind, e.name)
-}
-
-// reasonOf classifies an error, the one that a retry cannot mend first.
-func reasonOf(err error) string {
-	var conflict *conflictError
-	switch {
-	case errors.As(err, &conflict):
-		return v1alpha1.ReasonConflict
-	case apierrors.IsInvalid(err):
-		return v1alpha1.ReasonInvalid
-	default:
-		return v1alpha1.ReasonProgressingWithRetry
-	}
-}
-
-// stalls tells whether only a change from outside mends err.
-func stalls(err error) bool {
-	return err != nil && reasonOf(err) != v1alpha1.ReasonProgressingWithRetry
 }
