@@ -153,8 +153,8 @@ func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
 	}
 	if !mc.Spec.Paused {
 		out.pending, out.err = p.apply(ctx, changes, alive)
-		if errors.Is(out.err, errGone) || apierrors.IsConflict(out.err) {
-			// A child was deleted or replaced under our hands, or mc was. The cache will show what is there now.
+		if errors.Is(out.err, errGone) || apierrors.IsConflict(out.err) || apierrors.HasStatusCause(out.err, corev1.NamespaceTerminatingCause) {
+			// A child was deleted or replaced under our hands, or mc was, or all of the namespace is. The cache will show it.
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
 		}
 	}

@@ -301,6 +301,17 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and no status says so.
+func TestNamespaceGoes(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
+	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
+	f.now = f.now.Add(staleFor)
+	f.mustReconcile()
+	f.wantRequests("get Memcached", "get Deployment", "apply Deployment")
+}
+
 func TestDelete(t *testing.T) {
 	t.Run("waits for servers", func(t *testing.T) {
 		f := newFixture(t)
