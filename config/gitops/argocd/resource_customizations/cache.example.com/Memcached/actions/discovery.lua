@@ -1,0 +1,6 @@
+local paused = obj.spec.paused == true
+return {
+  restart = {disabled = paused},
+  pause = {disabled = paused},
+  resume = {disabled = not paused},
+}

@@ -1,0 +1,267 @@
+package gitops
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// patience bounds every wait. On an idle machine none takes a tenth of it.
+const patience = 90 * time.Second
+
+const root = "../.."
+
+var (
+	memcachedKind  = schema.GroupVersionKind{Group: "cache.example.com", Version: "v1alpha1", Kind: "Memcached"}
+	deploymentKind = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	serviceKind    = schema.GroupVersionKind{Version: "v1", Kind: "Service"}
+	pdbKind        = schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}
+	podKind        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	namespaceKind  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	crdKind        = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+)
+
+// env is the cluster of the test, as an administrator, and a namespace of its own.
+type env struct {
+	*testing.T
+	client.WithWatch
+	config    *rest.Config
+	namespace string
+}
+
+// newEnv skips tests that need a cluster where there is none: `make gitops-e2e` starts one.
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	if os.Getenv("KUBECONFIG") == "" {
+		t.Skip("needs a cluster with the operator: make gitops-e2e")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	require.NoError(t, err)
+	config.QPS, config.Burst = 200, 400
+	c, err := client.NewWithWatch(config, client.Options{})
+	require.NoError(t, err)
+	e := &env{T: t, WithWatch: c, config: config}
+	namespace := object(namespaceKind, "", "")
+	namespace.SetGenerateName("gitops-")
+	require.NoError(t, e.Create(t.Context(), namespace))
+	e.namespace = namespace.GetName()
+	t.Cleanup(func() { _ = e.Delete(context.Background(), namespace) })
+	return e
+}
+
+func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// object is one of the test's namespace.
+func (e *env) object(kind schema.GroupVersionKind, name string) *unstructured.Unstructured {
+	return object(kind, e.namespace, name)
+}
+
+// memcached is one with that spec, in YAML.
+func (e *env) memcached(name, spec string) *unstructured.Unstructured {
+	mc := e.object(memcachedKind, name)
+	var s map[string]any
+	require.NoError(e, yaml.Unmarshal([]byte(spec), &s))
+	mc.Object["spec"] = s
+	return mc
+}
+
+// patch merges JSON into an object as a person with that name of a field manager would.
+func (e *env) patch(obj *unstructured.Unstructured, manager, json string) {
+	e.Helper()
+	require.NoError(e, e.Patch(e.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(json)), client.FieldOwner(manager)))
+}
+
+func (e *env) get(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	e.Helper()
+	got := object(obj.GroupVersionKind(), "", "")
+	require.NoError(e, e.Get(e.Context(), client.ObjectKeyFromObject(obj), got))
+	return got
+}
+
+// list returns the objects of a kind in the test's namespace.
+func (e *env) list(kind schema.GroupVersionKind) []unstructured.Unstructured {
+	e.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind)
+	require.NoError(e, e.List(e.Context(), list, client.InNamespace(e.namespace)))
+	return list.Items
+}
+
+// run runs a command in the repository's root and returns what it prints.
+func (e *env) run(name string, args ...string) string {
+	e.Helper()
+	return e.runWith("", name, args...)
+}
+
+func (e *env) runWith(stdin, name string, args ...string) string {
+	e.Helper()
+	cmd := exec.CommandContext(e.Context(), name, args...)
+	cmd.Dir, cmd.Stdin = root, strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(e, cmd.Run(), "%s %s: %s", name, strings.Join(args, " "), &stderr)
+	return stdout.String()
+}
+
+// stopOperator stops the operator until the test ends or start is called.
+func (e *env) stopOperator() (start func()) {
+	e.Helper()
+	e.run("bin/cluster", "-kind", "kwok", "operator-stop")
+	var once sync.Once
+	start = func() {
+		once.Do(func() {
+			cmd := exec.Command("bin/cluster", "-kind", "kwok", "operator-start", "unused")
+			cmd.Dir = root
+			if out, err := cmd.CombinedOutput(); err != nil {
+				e.Errorf("start the operator again: %v: %s", err, out)
+			}
+		})
+	}
+	e.Cleanup(start)
+	return start
+}
+
+// observer keeps every event of a kind in a namespace, from its making on.
+type observer struct {
+	e      *env
+	kind   schema.GroupVersionKind
+	mu     sync.Mutex
+	events []event
+	more   chan struct{} // closed and replaced at each event
+	lost   error
+}
+
+type event struct {
+	watch.EventType
+	*unstructured.Unstructured
+	at time.Time
+}
+
+func (e *env) observe(kind schema.GroupVersionKind, namespace string) *observer {
+	e.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind)
+	list.SetKind(kind.Kind + "List")
+	watcher, err := e.Watch(e.Context(), list, client.InNamespace(namespace))
+	require.NoError(e, err)
+	e.Cleanup(watcher.Stop)
+	o := &observer{e: e, kind: kind, more: make(chan struct{})}
+	go func() {
+		for {
+			got, open := <-watcher.ResultChan()
+			o.mu.Lock()
+			if u, ok := got.Object.(*unstructured.Unstructured); open && ok && got.Type != watch.Error {
+				o.events = append(o.events, event{got.Type, u, time.Now()})
+			} else {
+				o.lost = fmt.Errorf("the watch ended: %v", got)
+			}
+			close(o.more)
+			o.more = make(chan struct{})
+			lost := o.lost
+			o.mu.Unlock()
+			if lost != nil {
+				return
+			}
+		}
+	}()
+	return o
+}
+
+// all are the events until now, of the object of that name or of all.
+func (o *observer) all(name string) (events []event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, got := range o.events {
+		if name == "" || got.GetName() == name {
+			events = append(events, got)
+		}
+	}
+	return events
+}
+
+// until returns the first event of the object of that name, seen or to come, that makes wrong return nothing.
+func (o *observer) until(name string, wrong func(event) string) event {
+	o.e.Helper()
+	timeout := time.After(patience)
+	last, seen := "it does not exist", 0
+	for {
+		o.mu.Lock()
+		more, lost := o.more, o.lost
+		o.mu.Unlock()
+		events := o.all(name)
+		for _, got := range events[seen:] {
+			if last = wrong(got); last == "" {
+				return got
+			}
+		}
+		seen = len(events)
+		require.NoError(o.e, lost)
+		select {
+		case <-more:
+		case <-timeout:
+			require.FailNow(o.e, "waited in vain", "%s %s: %s", o.kind.Kind, name, last)
+		}
+	}
+}
+
+// await is until for an object whose earlier moments do not matter.
+func (e *env) await(obj *unstructured.Unstructured, wrong func(event) string) *unstructured.Unstructured {
+	e.Helper()
+	return e.observe(obj.GroupVersionKind(), obj.GetNamespace()).until(obj.GetName(), wrong).Unstructured
+}
+
+func (r row) wrong(got event) string { return r.mismatch(got.Unstructured) }
+
+// rowOf is the row of that name.
+func rowOf(name string) row {
+	for _, r := range contract {
+		if r.name == name {
+			return r
+		}
+	}
+	panic("no row " + name)
+}
+
+// version is the place of an event in the one order that etcd gives all writes.
+func version(u *unstructured.Unstructured) int64 {
+	v, err := strconv.ParseInt(u.GetResourceVersion(), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (e *env) create(objects ...*unstructured.Unstructured) {
+	e.Helper()
+	for _, obj := range objects {
+		require.NoError(e, e.Create(e.Context(), obj.DeepCopy()))
+	}
+}
+
+func (e *env) delete(obj *unstructured.Unstructured, policy metav1.DeletionPropagation) {
+	e.Helper()
+	require.NoError(e, client.IgnoreNotFound(e.Delete(e.Context(), obj.DeepCopy(), client.PropagationPolicy(policy))))
+}
