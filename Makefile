@@ -67,8 +67,8 @@ test-tools: tools-controller-gen tools-golangci-lint tools-actionlint $(tools_kw
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(e2e|bench)') $(ARGS)
 
-chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
+chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER; ARGS=--quiet=false says more
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
 
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML cannot say, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
