@@ -31,7 +31,7 @@ import (
 type Cluster struct {
 	// Kind is kwok, node or kind.
 	Kind string
-	// Nodes is the number of simulated nodes of a kwok cluster.
+	// Nodes is the number of simulated nodes of a kwok cluster; 0 means 3, or as many as there are.
 	Nodes int
 	// Log receives progress, one line a step.
 	Log io.Writer
@@ -68,7 +68,7 @@ func New(kind string) (*Cluster, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(root))
 	c := &Cluster{
-		Kind: kind, Nodes: 3, Log: os.Stderr,
+		Kind: kind, Log: os.Stderr,
 		root: root,
 		bin:  filepath.Join(root, "bin"),
 		dir:  filepath.Join(root, ".cluster", kind),
@@ -121,6 +121,9 @@ func (c *Cluster) Create(ctx context.Context, _ ...string) (string, error) {
 	defer unlock()
 
 	if err := c.driver.check(ctx); err == nil {
+		if k, ok := c.driver.(*kwok); ok && c.Nodes > 0 {
+			return c.GetKubeconfig(), k.scale(ctx, c.Nodes)
+		}
 		return c.GetKubeconfig(), nil
 	}
 	start := time.Now()

@@ -29,9 +29,12 @@ func (k *kind) up(ctx context.Context) error {
 	if err := k.needTools("kind", "kubectl"); err != nil {
 		return err
 	}
+	if _, err := run(ctx, nil, "docker", "version"); err != nil {
+		return fmt.Errorf("kind needs a Docker engine that answers: %w", err)
+	}
 	kubeconfig, err := k.provider.Create(ctx, "--wait", "2m")
 	if err != nil {
-		return fmt.Errorf("%w\nkind needs a Docker engine that answers `docker info`", err)
+		return err
 	}
 	return os.Rename(kubeconfig, k.GetKubeconfig())
 }

@@ -30,7 +30,14 @@ func (k *kwok) up(ctx context.Context) error {
 	if err := k.startControlPlane(ctx, nil); err != nil {
 		return err
 	}
-	_, err := k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(k.Nodes))
+	if k.Nodes == 0 {
+		return k.scale(ctx, 3)
+	}
+	return k.scale(ctx, k.Nodes)
+}
+
+func (k *kwok) scale(ctx context.Context, nodes int) error {
+	_, err := k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(nodes))
 	return err
 }
 

@@ -38,7 +38,7 @@ func main() {
 
 func command(ctx context.Context) error {
 	kind := flag.String("kind", "kwok", "kwok, node or kind")
-	nodes := flag.Int("nodes", 3, "number of simulated nodes of a kwok cluster")
+	nodes := flag.Int("nodes", 0, "number of simulated nodes of a kwok cluster (3 in a new one)")
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.Parse()
 	c, err := cluster.New(*kind)
