@@ -99,7 +99,7 @@ func (v *Verdict) deployment(h *history, e Event) error {
 		h.remember(e.Seen)
 	}
 	if h.mc != nil {
-		v.doubt(h, contradiction(h.mc, h.deployment), e.Seen)
+		v.doubt(h, Contradiction(h.mc, h.deployment), e.Seen)
 	}
 	return nil
 }
@@ -134,9 +134,9 @@ func (v *Verdict) memcached(h *history, e Event) error {
 	}
 	claimed := h.mc != nil && h.mc.UID == mc.UID && h.mc.Generation == mc.Generation
 	h.mc = mc
-	reason, since := contradiction(mc, h.deployment), e.Seen
+	reason, since := Contradiction(mc, h.deployment), e.Seen
 	if reason != "" && !claimed {
-		if contradiction(mc, h.whole) != "" {
+		if Contradiction(mc, h.whole) != "" {
 			v.lie(mc, "turned Ready, but "+reason)
 			return nil
 		}
@@ -186,8 +186,8 @@ func claimsReady(u *unstructured.Unstructured) (bool, error) {
 		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation), nil
 }
 
-// contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if nothing does.
-func contradiction(mc *v1alpha1.Memcached, d *appsv1.Deployment) string {
+// Contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if nothing does.
+func Contradiction(mc *v1alpha1.Memcached, d *appsv1.Deployment) string {
 	switch {
 	case d == nil:
 		return "there is no Deployment"

@@ -1,0 +1,132 @@
+// Package e2e tests sequences that YAML cannot say, on the cluster that CLUSTER names: kwok (default), node or kind.
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/e2e-framework/pkg/env"
+	"sigs.k8s.io/e2e-framework/pkg/envconf"
+	"sigs.k8s.io/e2e-framework/pkg/envfuncs"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+	"sigs.k8s.io/e2e-framework/pkg/types"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/e2e/truth"
+)
+
+var (
+	testEnv  = env.NewWithConfig(envconf.New())
+	under    *cluster.Cluster
+	operator *cluster.Operator
+	api      client.WithWatch
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Println("FAIL:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run runs the suite with one replica of the operator, which each test leaves running again, and with the sampler beside it.
+func run(m *testing.M) (int, error) {
+	ctx := context.Background()
+	log.SetLogger(log.Log)
+	var err error
+	if under, err = cluster.New(cmp.Or(os.Getenv("CLUSTER"), "kwok")); err != nil {
+		return 1, err
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return 1, err
+	}
+	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", under.GetKubeconfig()),
+		v1alpha1.AddToScheme(clientgoscheme.Scheme))
+	if err != nil {
+		return 1, err
+	}
+	operator = under.Operator(cmp.Or(os.Getenv("IMG"), "example.com/memcached-operator:v0.0.1"))
+
+	var sampler *truth.Sampler
+	testEnv.Setup(envfuncs.CreateCluster(under, ""), func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
+		config := under.KubernetesRestConfig()
+		config.QPS = -1
+		// What runs already may be an older build.
+		err := errors.Join(operator.Install(ctx), operator.Stop(ctx), operator.Start(ctx, 1))
+		if err == nil {
+			api, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+		}
+		if err == nil {
+			sampler, err = truth.Start(ctx, config)
+		}
+		return ctx, err
+	})
+	testEnv.BeforeEachFeature(createNamespace)
+	code := testEnv.Run(m)
+	if sampler == nil {
+		return code, nil
+	}
+	verdict, err := sampler.Stop(ctx)
+	fmt.Println(verdict)
+	if len(verdict.Lies) > 0 {
+		err = errors.Join(err, errors.New("the status lied"))
+	}
+	return code, err
+}
+
+// createNamespace gives each feature a namespace of its own, which enforces restricted Pod Security.
+func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ types.Feature) (context.Context, error) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "e2e-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+	}}
+	if err := api.Create(ctx, ns); err != nil {
+		return ctx, err
+	}
+	cfg.WithNamespace(ns.Name)
+	t.Cleanup(func() {
+		w := world{WithWatch: api, T: t, ctx: ctx, ns: ns.Name}
+		if t.Failed() {
+			w.tell()
+		}
+		w.must(api.Delete(ctx, ns))
+	})
+	return ctx, nil
+}
+
+// tell shows how things stand.
+func (w world) tell() {
+	for _, args := range [][]string{{"get", "memcacheds,deployments", "-o", "yaml"}, {"get", "pods", "-o", "wide"}, {"get", "events"}} {
+		out, err := w.kubectl(args...)
+		w.Logf("kubectl %v: %v\n%s", args, err, out)
+	}
+	logs, err := operator.Logs(w.ctx)
+	w.Logf("operator: %v", err)
+	for line := range strings.Lines(logs) {
+		if strings.Contains(line, w.ns) {
+			w.Log(line)
+		}
+	}
+}
+
+// step makes a step of a feature.
+func step(do func(w world)) features.Func {
+	return func(ctx context.Context, t *testing.T, cfg *envconf.Config) context.Context {
+		do(world{WithWatch: api, T: t, ctx: ctx, ns: cfg.Namespace()})
+		return ctx
+	}
+}

@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+)
+
+func TestOthersMayOwnFields(t *testing.T) {
+	testEnv.Test(t, features.New("fields of others").
+		Setup(step(func(w world) {
+			w.create("cache", 2)
+			w.awaitReady("cache")
+		})).
+		Assess("survive the operator's applies", step(func(w world) {
+			d := appsv1ac.Deployment("cache", w.ns).WithLabels(map[string]string{"team": "shop"}).
+				WithSpec(appsv1ac.DeploymentSpec().WithTemplate(corev1ac.PodTemplateSpec().
+					WithAnnotations(map[string]string{"example.com/note": "ours"}).
+					WithSpec(corev1ac.PodSpec().WithHostAliases(corev1ac.HostAlias().WithIP("192.0.2.1").WithHostnames("shop")))))
+			w.must(w.Apply(w.ctx, d, client.FieldOwner("platform")))
+			s := corev1ac.Service("cache", w.ns).WithSpec(corev1ac.ServiceSpec().WithInternalTrafficPolicy(corev1.ServiceInternalTrafficPolicyLocal))
+			w.must(w.Apply(w.ctx, s, client.FieldOwner("platform")))
+			w.awaitReady("cache")
+			w.merge("cache", `{"memory":"128Mi","containerPort":12345}`)
+			w.awaitReady("cache")
+			deployment, err := load[appsv1.Deployment](w, "cache")
+			w.must(err)
+			service, err := load[corev1.Service](w, "cache")
+			w.must(err)
+			template := deployment.Spec.Template
+			if deployment.Labels["team"] != "shop" || template.Annotations["example.com/note"] != "ours" || len(template.Spec.HostAliases) != 1 ||
+				*service.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal || service.Spec.Ports[0].Port != 12345 {
+				w.Errorf("not all survived: %v, %v", deployment, service)
+			}
+			pods, err := w.servers("cache")
+			w.must(err)
+			for i := range pods {
+				if pods[i].Annotations["example.com/note"] != "ours" {
+					w.Errorf("not in pod %s", pods[i].Name)
+				}
+			}
+		})).
+		Assess("are not fought over: kubectl rollout restart", step(func(w world) {
+			w.peace(1, func(d *appsv1.Deployment) error {
+				if d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] == "" {
+					return errors.New("the restart was taken back")
+				}
+				return nil
+			}, "rollout", "restart", "deployment/cache")
+		})).
+		Assess("are not fought over: kubectl set resources", step(func(w world) {
+			d, err := load[appsv1.Deployment](w, "cache")
+			w.must(err)
+			limit := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()
+			w.peace(2, func(d *appsv1.Deployment) error {
+				if got := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String(); got != limit {
+					return fmt.Errorf("the memory limit is %s, want %s", got, limit)
+				}
+				return nil
+			}, "set", "resources", "deployment/cache", "--limits=memory=1Gi,cpu=2")
+		})).Feature())
+}
+
+// peace has kubectl change the Deployment, and fails unless things come to rest as they should after so many
+// generations of it.
+func (w world) peace(generations int64, want func(*appsv1.Deployment) error, kubectl ...string) {
+	w.Helper()
+	before, err := load[appsv1.Deployment](w, "cache")
+	w.must(err)
+	_, err = w.kubectl(kubectl...)
+	w.must(err)
+	settled := func() error {
+		d, err := load[appsv1.Deployment](w, "cache")
+		if err != nil {
+			return err
+		}
+		if n := d.Generation - before.Generation; n != generations {
+			return fmt.Errorf("%d new generations of the Deployment, want %d", n, generations)
+		}
+		return want(d)
+	}
+	w.eventually("settle", settled)
+	w.awaitReady("cache")
+	w.always("stay settled", 2*time.Second, settled)
+}

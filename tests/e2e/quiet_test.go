@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// quiet is how long nothing may happen: QUIET, such as 1m.
+var quiet = func() time.Duration {
+	d, err := time.ParseDuration(cmp.Or(os.Getenv("QUIET"), "15s"))
+	if err != nil {
+		panic(err)
+	}
+	return d
+}()
+
+func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
+	var before map[string]string
+	testEnv.Test(t, features.New("nothing is written").
+		Setup(step(func(w world) {
+			w.eventually("see the end of what other tests deleted", func() error {
+				var all corev1.NamespaceList
+				err := w.List(w.ctx, &all)
+				for i := range all.Items {
+					if all.Items[i].DeletionTimestamp != nil {
+						err = fmt.Errorf("%s is still there", all.Items[i].Name)
+					}
+				}
+				return err
+			})
+			w.must(operator.Stop(w.ctx))
+			w.must(operator.Start(w.ctx, 1))
+			w.create("cache", 2)
+			w.create("paused", 0)
+			w.awaitReady("cache", "paused")
+			w.merge("paused", `{"paused":true}`)
+			w.awaitReady("paused")
+			// The disruption controller writes last.
+			w.eventually("come to rest", func() error {
+				before = w.versions()
+				time.Sleep(2 * time.Second)
+				return differ(before, w.versions())
+			})
+		})).
+		Assess("while nothing changes", step(func(w world) { w.rest(before) })).
+		Assess("after a restart", step(func(w world) {
+			w.must(operator.Stop(w.ctx))
+			w.must(operator.Start(w.ctx, 1))
+			w.rest(before)
+			if writes := w.requests("PATCH") + w.requests("DELETE"); writes != 0 {
+				w.Errorf("%d writes since the start", writes)
+			}
+		})).Feature())
+}
+
+// rest fails if the operator writes anything, or even asks the API server for anything, while nothing changes.
+func (w world) rest(before map[string]string) {
+	w.Helper()
+	w.eventually("see the operator at work", func() error {
+		if w.metric(`controller_runtime_reconcile_total\{.*result="success"\}`) < 2 {
+			return errors.New("it has not looked at everything yet")
+		}
+		return nil
+	})
+	// Creations are events, which are among the objects; updates are those of the lease.
+	reads, writes := w.requests("GET"), w.requests("PATCH")+w.requests("DELETE")
+	time.Sleep(quiet)
+	if n := w.requests("GET") - reads; n != 0 {
+		w.Errorf("%d reads in %s", n, quiet)
+	}
+	if n := w.requests("PATCH") + w.requests("DELETE") - writes; n != 0 {
+		w.Errorf("%d writes in %s", n, quiet)
+	}
+	if err := differ(before, w.versions()); err != nil {
+		w.Error(err)
+	}
+}
+
+// versions are the resource versions of all that the operator writes.
+func (w world) versions() map[string]string {
+	w.Helper()
+	versions := map[string]string{}
+	for _, list := range append(children(), &v1alpha1.MemcachedList{}, &eventsv1.EventList{}) {
+		w.must(w.List(w.ctx, list, client.InNamespace(w.ns)))
+		for _, object := range listItems(list) {
+			versions[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetResourceVersion()
+		}
+	}
+	return versions
+}
+
+func differ(before, after map[string]string) error {
+	if !maps.Equal(before, after) {
+		return fmt.Errorf("something was written: before %v, after %v", before, after)
+	}
+	return nil
+}
+
+// requests that the operator has made since its start.
+func (w world) requests(method string) int {
+	w.Helper()
+	return w.metric(`rest_client_requests_total\{.*method="` + method + `"\}`)
+}
+
+// metric adds up what the operator's metrics say.
+func (w world) metric(series string) (sum int) {
+	w.Helper()
+	var metrics string
+	w.eventually("read metrics", func() (err error) { metrics, err = operator.Metrics(w.ctx); return err })
+	for _, match := range regexp.MustCompile(`(?m)^`+series+` (\S+)$`).FindAllStringSubmatch(metrics, -1) {
+		n, err := strconv.ParseFloat(match[1], 64)
+		w.must(err)
+		sum += int(n)
+	}
+	return sum
+}
+
+// listItems are the objects of a list.
+func listItems(list client.ObjectList) (objects []client.Object) {
+	_ = meta.EachListItem(list, func(o runtime.Object) error { objects = append(objects, o.(client.Object)); return nil })
+	return objects
+}

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+func TestNoOperator(t *testing.T) {
+	testEnv.Test(t, features.New("no operator runs").
+		Setup(step(func(w world) {
+			w.create("old", 1)
+			w.awaitReady("old")
+			w.must(operator.Stop(w.ctx))
+		})).
+		Assess("a new object is in progress", step(func(w world) {
+			w.create("new", 2)
+			w.inProgress("new")
+			if _, err := w.kubectl("wait", "--for=condition=Ready", "memcached/new", "--timeout=2s"); err == nil {
+				w.Error("kubectl wait returned")
+			}
+			w.inProgress("new")
+		})).
+		Assess("so is a changed one", step(func(w world) {
+			w.merge("old", `{"size":2}`)
+			w.inProgress("old")
+		})).
+		Assess("dry-run works", step(func(w world) {
+			_, err := w.kubectl("apply", "--dry-run=server", "-k", "../../config/samples")
+			w.must(err)
+		})).
+		Assess("it catches up", step(func(w world) {
+			w.must(operator.Start(w.ctx, 1))
+			w.awaitReady("old", "new")
+		})).
+		Teardown(step(func(w world) { w.must(operator.Start(w.ctx, 1)) })).Feature())
+}
+
+func (w world) inProgress(name string) {
+	w.Helper()
+	mc, err := load[v1alpha1.Memcached](w, name)
+	w.must(err)
+	if s, err := kstatus(mc); err != nil || s != status.InProgressStatus {
+		w.Errorf("kstatus of %s is %s, want InProgress (%v)", name, s, err)
+	}
+}
+
+// What kubectl wait returns for must be true at that very moment, whatever came before.
+func TestKubectlWait(t *testing.T) {
+	feature := features.New("kubectl wait --for=condition=Ready returns when every server answers").
+		Setup(step(func(w world) { w.create("cache", 3) }))
+	for _, c := range []struct{ name, spec string }{
+		{"after creation", `{}`}, {"after growth", `{"size":5}`}, {"after a rollout", `{"memory":"128Mi","containerPort":12345}`},
+		{"after shrinkage", `{"size":2}`}, {"at zero", `{"size":0}`}, {"after a restart from zero", `{"size":2}`},
+		{"after a rollout that is taken back", `{"memory":"64Mi"}`},
+	} {
+		feature.Assess(c.name, step(func(w world) {
+			if strings.Contains(c.name, "taken back") {
+				w.merge("cache", `{"memory":"256Mi"}`)
+			}
+			w.merge("cache", c.spec)
+			w.answersWhenReady("cache")
+		}))
+	}
+	feature.Assess("after the loss of all servers", step(func(w world) {
+		events := w.watch(&v1alpha1.MemcachedList{})
+		_, err := w.kubectl("delete", "pods", "-l", "app.kubernetes.io/instance=cache", "--wait=false")
+		w.must(err)
+		lost := await(w, events, "the loss is told", func(_ watchType, mc *v1alpha1.Memcached) bool {
+			s, err := kstatus(mc)
+			return err != nil || s != status.CurrentStatus
+		})
+		if lost.Status.Phase != v1alpha1.PhaseDegraded {
+			w.Errorf("the phase is %s after a loss", lost.Status.Phase)
+		}
+		w.answersWhenReady("cache")
+	}))
+	testEnv.Test(t, feature.Feature())
+}
+
+func (w world) answersWhenReady(name string) {
+	w.Helper()
+	_, err := w.kubectl("wait", "--for=condition=Ready", "memcached/"+name, "--timeout=120s")
+	w.must(err)
+	pods, err := w.servers(name)
+	w.must(err)
+	for i := range pods {
+		if err := answers(&pods[i]); err != nil {
+			w.Errorf("server %s is not ready: %v", pods[i].Name, err)
+		}
+	}
+	w.must(w.ready(name))
+}
+
+// answers asks a server for its version where pods are real and can be reached, and elsewhere asks its kubelet.
+func answers(pod *corev1.Pod) error {
+	if under.Kind != "node" {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New("no kubelet calls it ready")
+	}
+	port := strconv.Itoa(int(pod.Spec.Containers[0].Ports[0].ContainerPort))
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(pod.Status.PodIP, port), time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(conn, "version\r\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "VERSION ") {
+		err = fmt.Errorf("it says %q", line)
+	}
+	return err
+}

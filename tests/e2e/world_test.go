@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/e2e/truth"
+)
+
+// timeout is for what takes seconds; nothing is waited for without one.
+const timeout = 90 * time.Second
+
+// world is what a step sees: the cluster, and a namespace of its own. Whatever fails ends the step.
+type world struct {
+	client.WithWatch
+	*testing.T
+	ctx context.Context
+	ns  string
+}
+
+func (w world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// eventually tries until it works.
+func (w world) eventually(what string, try func() error) {
+	w.Helper()
+	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// always fails if it does not work at any time of a while.
+func (w world) always(what string, while time.Duration, try func() error) {
+	w.Helper()
+	for deadline := time.Now().Add(while); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if err := try(); err != nil {
+			w.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func (w world) kubectl(args ...string) (string, error) {
+	out, err := exec.CommandContext(w.ctx, "kubectl", append([]string{"--namespace", w.ns}, args...)...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// create makes a Memcached of that size.
+func (w world) create(name string, size int32) {
+	w.Helper()
+	w.must(w.Create(w.ctx, &v1alpha1.Memcached{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
+		Spec:       v1alpha1.MemcachedSpec{Size: ptr.To(size)},
+	}))
+}
+
+// merge patches the spec of a Memcached.
+func (w world) merge(name, spec string) {
+	w.Helper()
+	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+	w.must(w.Patch(w.ctx, mc, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`))))
+}
+
+// load reads an object of the namespace.
+func load[T any, P interface {
+	*T
+	client.Object
+}](w world, name string) (P, error) {
+	object := P(new(T))
+	return object, w.Get(w.ctx, client.ObjectKey{Namespace: w.ns, Name: name}, object)
+}
+
+// servers are the pods of a Memcached that are not being deleted, by name.
+func (w world) servers(name string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name})
+	list := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	slices.SortFunc(list, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}
+
+// kstatus is how Flux reads a Memcached.
+func kstatus(mc *v1alpha1.Memcached) (status.Status, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(mc)
+	if err != nil {
+		return "", err
+	}
+	result, err := status.Compute(&unstructured.Unstructured{Object: content})
+	if err != nil {
+		return "", err
+	}
+	return result.Status, nil
+}
+
+// ready returns nil if the Memcached is ready and all behind it is what it says.
+func (w world) ready(name string) error {
+	mc, err := load[v1alpha1.Memcached](w, name)
+	if err != nil {
+		return err
+	}
+	if s, err := kstatus(mc); err != nil || s != status.CurrentStatus {
+		return fmt.Errorf("%s is %s, conditions %v, %w", name, s, mc.Status.Conditions, err)
+	}
+	d, err := load[appsv1.Deployment](w, name)
+	if err != nil {
+		return err
+	}
+	if reason := truth.Contradiction(mc, d); reason != "" {
+		return fmt.Errorf("%s is ready, but %s", name, reason)
+	}
+	pods, err := w.servers(name)
+	if err != nil {
+		return err
+	}
+	names := []string{}
+	for i := range pods {
+		names = append(names, pods[i].Name)
+	}
+	if !slices.Equal(mc.Status.Nodes, names) {
+		return fmt.Errorf("the nodes of %s are %v, its pods %v", name, mc.Status.Nodes, names)
+	}
+	return nil
+}
+
+// awaitReady waits until they all are.
+func (w world) awaitReady(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		w.eventually("wait until ready", func() error { return w.ready(name) })
+	}
+}
+
+// children are the lists of what the operator creates.
+func children() []client.ObjectList {
+	return []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{}}
+}
+
+// watch follows the objects of the kind of a list from now on, until the end of the test.
+func (w world) watch(list client.ObjectList) <-chan watch.Event {
+	w.Helper()
+	w.must(w.List(w.ctx, list, client.InNamespace(w.ns)))
+	watcher, err := w.Watch(w.ctx, list, client.InNamespace(w.ns), &client.ListOptions{
+		Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()},
+	})
+	w.must(err)
+	w.Cleanup(watcher.Stop)
+	return watcher.ResultChan()
+}
+
+// await reads events until one passes, and returns its object.
+func await[T client.Object](w world, events <-chan watch.Event, what string, pass func(watch.EventType, T) bool) T {
+	w.Helper()
+	deadline := time.After(timeout)
+	for {
+		select {
+		case e := <-events:
+			if object, ok := e.Object.(T); ok && pass(e.Type, object) {
+				return object
+			}
+		case <-deadline:
+			w.Fatalf("wait until %s: no such event", what)
+		}
+	}
+}
