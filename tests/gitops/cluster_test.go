@@ -55,6 +55,7 @@ func newEnv(t *testing.T) *env {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	require.NoError(t, err)
 	config.QPS, config.Burst = 200, 400
+	config.WarningHandler = rest.NoWarnings{}
 	c, err := client.NewWithWatch(config, client.Options{})
 	require.NoError(t, err)
 	e := &env{T: t, WithWatch: c, config: config}

@@ -2,6 +2,7 @@ package gitops
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -106,6 +107,13 @@ func (f *flux) startController() {
 	f.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		// Nobody is there any more to finalize what the test leaves.
+		left := &unstructured.UnstructuredList{}
+		left.SetGroupVersionKind(kustomizationKind)
+		_ = f.List(context.Background(), left, client.InNamespace(f.namespace))
+		for _, k := range left.Items {
+			_ = f.Patch(context.Background(), &k, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`)))
+		}
 		if f.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			f.Logf("the end of kustomize-controller's log:\n%s", text[max(0, len(text)-4000):])
@@ -261,6 +269,36 @@ func TestFlux(t *testing.T) {
 		assert.Greater(t, version(got.Unstructured), version(last(memcacheds.all("cache"))), "the Kustomization went before the Memcached")
 		return ""
 	})
+}
+
+// fluxOf syncs one Kustomization.
+type fluxOf struct {
+	*flux
+	k *unstructured.Unstructured
+}
+
+func (f *flux) engine() gitops {
+	k := f.kustomization("caches", "./caches")
+	f.push(map[string]string{"caches/kustomization.yaml": "resources: []\n"})
+	f.create(k)
+	return fluxOf{f, k}
+}
+
+func (f fluxOf) sync() { f.flux.sync(f.k) }
+
+func (f fluxOf) push(files map[string]string) {
+	f.Helper()
+	f.await(f.k, applied(f.flux.push(files)))
+}
+
+func TestFluxAutoscaled(t *testing.T) {
+	f := newFlux(t)
+	f.autoscaledOutsideOfGit(f.engine())
+}
+
+func TestFluxHandOver(t *testing.T) {
+	f := newFlux(t)
+	f.handedOver(f.engine())
 }
 
 func last(events []event) *unstructured.Unstructured { return events[len(events)-1].Unstructured }

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/argoproj/argo-cd/v3 v3.2.12
+	github.com/evanphx/json-patch v5.9.11+incompatible
 	sigs.k8s.io/controller-runtime v0.21.0
 )
 
@@ -26,7 +27,7 @@ require (
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	// DO NOT BUMP UNTIL go-git/go-git#1551 is fixed
 	github.com/go-git/go-git/v5 v5.14.0 // indirect
-	github.com/go-logr/logr v1.4.3 // indirect
+	github.com/go-logr/logr v1.4.3
 	github.com/go-redis/cache/v9 v9.0.0 // indirect
 	github.com/gobwas/glob v0.2.3 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect

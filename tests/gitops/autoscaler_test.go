@@ -1,0 +1,196 @@
+package gitops
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var apiServiceKind = schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}
+
+// metricsAPI is a metrics.k8s.io that says of every pod that it uses that many percent of the CPU that it requests. The API server
+// reaches it on this machine through a Service of type ExternalName.
+func (e *env) metricsAPI() (load *atomic.Int64) {
+	e.Helper()
+	load = &atomic.Int64{}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch path := strings.TrimPrefix(r.URL.Path, "/apis/metrics.k8s.io/v1beta1"); {
+		case path == "":
+			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "metrics.k8s.io/v1beta1",
+				APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Kind: "PodMetrics", Verbs: metav1.Verbs{"get", "list"}}},
+			})
+		case path == "/namespaces/"+e.namespace+"/pods":
+			e.podMetrics(w, r.URL.Query(), load.Load())
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	e.Cleanup(server.Close)
+	address, err := url.Parse(server.URL)
+	require.NoError(e, err)
+	port, err := strconv.ParseInt(address.Port(), 10, 64)
+	require.NoError(e, err)
+
+	service := e.object(serviceKind, "metrics")
+	service.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "localhost"}
+	api := object(apiServiceKind, "", "v1beta1.metrics.k8s.io")
+	api.Object["spec"] = map[string]any{
+		"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
+		"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": e.namespace, "name": "metrics", "port": port},
+	}
+	e.delete(api, metav1.DeletePropagationBackground) // of a run that was killed
+	e.create(service, api)
+	e.Cleanup(func() { _ = e.Delete(context.Background(), api) }) // discovery would fail without its server
+	e.await(api, func(got event) string {
+		if conditions(got.Unstructured)["Available"] == "Available=True/Passed" {
+			return ""
+		}
+		return fmt.Sprint(got.Object["status"])
+	})
+	return load
+}
+
+func (e *env) podMetrics(w http.ResponseWriter, query url.Values, load int64) {
+	selector, err := labels.Parse(query.Get("labelSelector"))
+	pods := &unstructured.UnstructuredList{}
+	pods.SetGroupVersionKind(podKind)
+	if err == nil {
+		err = e.List(e.Context(), pods, client.InNamespace(e.namespace), client.MatchingLabelsSelector{Selector: selector})
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	items := []any{}
+	for _, pod := range pods.Items {
+		containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+		request, _, _ := unstructured.NestedString(containers[0].(map[string]any), "resources", "requests", "cpu")
+		cpu := resource.MustParse(request)
+		items = append(items, map[string]any{
+			"metadata":  map[string]any{"name": pod.GetName(), "namespace": pod.GetNamespace(), "labels": pod.GetLabels()},
+			"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "1s",
+			"containers": []any{map[string]any{"name": "memcached", "usage": map[string]any{
+				"cpu": fmt.Sprintf("%dn", cpu.MilliValue()*load*10_000), "memory": "1Mi"}}},
+		})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": map[string]any{}, "items": items})
+}
+
+// gitops is one of the engines on one repository: push commits what it has to hold, and both return when all of it is healthy.
+type gitops interface {
+	push(files map[string]string)
+	sync()
+}
+
+// autoscaler is that of docs/operations.md.
+const autoscaler = `apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: cache
+spec:
+  scaleTargetRef:
+    apiVersion: cache.example.com/v1alpha1
+    kind: Memcached
+    name: cache
+  minReplicas: 3
+  maxReplicas: 10
+  metrics:
+  - type: Resource
+    resource:
+      name: cpu
+      target:
+        type: Utilization
+        averageUtilization: 70
+`
+
+// hasSize says whether a Memcached of that size is ready.
+func hasSize(size int64) func(event) string {
+	return func(got event) string {
+		if n := sizeOf(got.Unstructured); n != size {
+			return fmt.Sprintf("size is %d, not %d", n, size)
+		}
+		return rowOf("ready").wrong(got)
+	}
+}
+
+func sizeOf(mc *unstructured.Unstructured) int64 {
+	size, _, _ := unstructured.NestedInt64(mc.Object, "spec", "size")
+	return size
+}
+
+// autoscaledOutsideOfGit checks that the size which the real HorizontalPodAutoscaler gave a Memcached survives ten syncs of a git that
+// says nothing of it.
+func (e *env) autoscaledOutsideOfGit(engine gitops) {
+	e.Helper()
+	load := e.metricsAPI()
+	load.Store(70)
+	memcacheds := e.observe(memcachedKind, e.namespace)
+	engine.push(map[string]string{"caches/cache.yaml": cacheYAML, "caches/autoscaler.yaml": autoscaler})
+	memcacheds.until("cache", hasSize(3)) // the minimum
+	load.Store(140)
+	memcacheds.until("cache", hasSize(6))
+	load.Store(70)
+	generation := e.get(e.object(memcachedKind, "cache")).GetGeneration()
+	for range 10 {
+		engine.sync()
+	}
+	cache := e.get(e.object(memcachedKind, "cache"))
+	assert.Equal(e, int64(6), sizeOf(cache))
+	assert.Equal(e, generation, cache.GetGeneration(), "something changed the spec")
+	engine.push(map[string]string{"caches/cache.yaml": cacheYAML}) // without the HorizontalPodAutoscaler
+	assert.Equal(e, int64(6), sizeOf(e.get(cache)))
+}
+
+// handOver is the command of docs/gitops.md.
+func handOver(namespace string) string {
+	return `bin/kubectl --namespace ` + namespace + ` apply --server-side --field-manager=handover -f - <<EOF
+apiVersion: cache.example.com/v1alpha1
+kind: Memcached
+metadata: {name: cache}
+spec: {size: 3}
+EOF`
+}
+
+// handedOver takes the size out of git, as docs/gitops.md says, and checks that no server is lost on the way.
+func (e *env) handedOver(engine gitops) {
+	e.Helper()
+	withSize := map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n"}
+	without := map[string]string{"caches/cache.yaml": cacheYAML}
+	cache := e.object(memcachedKind, "cache")
+
+	// What it is for: without it, the size that nobody owns any more becomes the default.
+	engine.push(withSize)
+	engine.push(without)
+	e.await(cache, hasSize(1))
+
+	engine.push(withSize)
+	e.run("bash", "-c", handOver(e.namespace))
+	memcacheds := e.observe(memcachedKind, e.namespace)
+	engine.push(without)
+	engine.sync()
+	e.run("bin/kubectl", "scale", "--namespace", e.namespace, "memcached/cache", "--replicas=4")
+	e.await(cache, hasSize(4))
+	engine.sync()
+	for _, got := range memcacheds.all("cache") {
+		assert.GreaterOrEqual(e, sizeOf(got.Unstructured), int64(3), "servers were lost")
+	}
+	assert.Equal(e, int64(4), sizeOf(e.get(cache)))
+}

@@ -1,0 +1,70 @@
+package gitops
+
+import (
+	"testing"
+
+	"github.com/argoproj/gitops-engine/pkg/diff"
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCRDAppliedByAll applies the CRD in each way that clusters know, one after another, as happens where people change tools. The
+// CRD must be the same after each, and none may see anything left to do.
+func TestCRDAppliedByAll(t *testing.T) {
+	f := newFlux(t)
+	a := newArgo(t, false)
+	crd := object(crdKind, "", "memcacheds.cache.example.com")
+	manifest := f.run("bin/kustomize", "build", "config/crd")
+	files := map[string]string{"crd/crd.yaml": manifest}
+	k := f.kustomization("crd", "./crd")
+	var spec string
+	check := func(who string) {
+		t.Helper()
+		live := f.get(crd)
+		if spec == "" {
+			spec = toYAML(t, live.Object["spec"])
+		}
+		assert.Equal(t, spec, toYAML(t, live.Object["spec"]), who)
+		size := 0
+		for key, value := range live.GetAnnotations() {
+			size += len(key) + len(value)
+		}
+		assert.Less(t, size, 262144, who)
+		t.Logf("%-18s annotations of %d bytes of 262144", who, size)
+		for _, option := range []string{"--server-side=false", "--server-side=true"} {
+			f.runWith(manifest, "bin/kubectl", "diff", option, "--force-conflicts="+option[len("--server-side="):], "--filename=-")
+		}
+	}
+
+	f.runWith(manifest, "bin/kubectl", "apply", "--filename=-")
+	check("client-side apply")
+	f.runWith(manifest, "bin/kubectl", "apply", "--server-side", "--force-conflicts", "--filename=-")
+	check("server-side apply")
+	revision := f.push(files)
+	f.create(k)
+	f.await(k, applied(revision))
+	check("Flux")
+	a.push(files)
+	check("gitops-engine")
+	a.serverSide = true
+	a.sync()
+	check("gitops-engine, ServerSideApply=true")
+
+	// Nobody has anything left to do.
+	before := f.get(crd)
+	f.sync(k)
+	a.sync()
+	assert.Equal(t, before.GetGeneration(), f.get(crd).GetGeneration())
+	result, err := diff.Diff(a.targets()[0], f.get(crd), diff.WithLogr(logr.Discard()))
+	require.NoError(t, err)
+	assert.False(t, result.Modified)
+
+	// A CRD that leaves git stays, and every cache with it.
+	uid := before.GetUID()
+	f.await(k, applied(f.push(map[string]string{"crd/kustomization.yaml": "resources: []\n"})))
+	a.push(nil)
+	live := f.get(crd)
+	assert.Equal(t, uid, live.GetUID())
+	assert.Nil(t, live.GetDeletionTimestamp())
+}

@@ -1,0 +1,171 @@
+package gitops
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const operatorAPI = "github.com/operator-framework/api@v0.43.0" // for the CRDs of OLM
+
+var (
+	subscriptionKind  = schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v1alpha1", Kind: "Subscription"}
+	catalogSourceKind = schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v1alpha1", Kind: "CatalogSource"}
+)
+
+// impatient makes a Kustomization give up its wait for health soon, and try again at once.
+func impatient(k *unstructured.Unstructured) *unstructured.Unstructured {
+	spec := k.Object["spec"].(map[string]any)
+	spec["timeout"], spec["retryInterval"] = "7s", "1s"
+	return k
+}
+
+// unhealthy waits until Flux gives up on what a Kustomization has applied, after an event of another object.
+func unhealthy(since *unstructured.Unstructured) func(event) string {
+	return func(got event) string {
+		ready := conditions(got.Unstructured)["Ready"]
+		if ready != "Ready=False/HealthCheckFailed" || version(got.Unstructured) < version(since) {
+			return ready
+		}
+		return ""
+	}
+}
+
+// TestFluxWithoutOperator syncs a Memcached that nobody works on: Flux must not take it for ready.
+func TestFluxWithoutOperator(t *testing.T) {
+	f := newFlux(t)
+	start := f.stopOperator()
+	f.dryRun()
+	kustomizations := f.observe(kustomizationKind, f.namespace)
+	revision := f.push(map[string]string{"caches/cache.yaml": cacheYAML})
+	f.create(impatient(f.kustomization("caches", "./caches")))
+	failed := kustomizations.until("caches", unhealthy(f.source))
+	message, _, _ := unstructured.NestedSlice(failed.Object, "status", "conditions")
+	assert.Contains(t, toYAML(t, message), "InProgress")
+	start()
+	ready := kustomizations.until("caches", applied(revision))
+	healthy := f.await(f.object(memcachedKind, "cache"), rowOf("ready").wrong)
+	assert.Less(t, version(healthy), version(ready.Unstructured))
+}
+
+// TestFluxRestart restarts as docs/gitops.md says: under a name of a field manager that Flux does not undo.
+func TestFluxRestart(t *testing.T) {
+	f := newFlux(t)
+	engine := f.engine()
+	engine.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 2\n"})
+	f.restarted(engine, func() {
+		f.run("bin/kubectl", "annotate", "--namespace", f.namespace, "memcached/cache", "--field-manager=restart", restartedAt+"=now")
+	})
+}
+
+// operatorAndCaches are the folders of config/gitops, all in the namespace of the test.
+func (e *env) operatorAndCaches() map[string]string {
+	e.Helper()
+	files := map[string]string{}
+	for _, folder := range []string{"operator", "caches"} {
+		paths, err := filepath.Glob(root + "/config/gitops/" + folder + "/*.yaml")
+		require.NoError(e, err)
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			require.NoError(e, err)
+			files[strings.TrimPrefix(path, root+"/")] = strings.NewReplacer(
+				"memcached-operator-system", e.namespace, "namespace: caches", "namespace: "+e.namespace).Replace(string(text))
+		}
+	}
+	delete(files, "config/gitops/caches/namespace.yaml")
+	kustomization := "config/gitops/caches/kustomization.yaml"
+	files[kustomization] = strings.ReplaceAll(files[kustomization], "- namespace.yaml\n", "")
+	return files
+}
+
+// installOLM installs the API of OLM; the test plays its part.
+func (e *env) installOLM() {
+	e.Helper()
+	var module struct{ Dir string }
+	require.NoError(e, json.Unmarshal([]byte(e.run("go", "mod", "download", "-json", operatorAPI)), &module))
+	for _, name := range []string{"catalogsources", "operatorgroups", "subscriptions"} {
+		e.run("bin/kubectl", "apply", "--server-side", "--filename", module.Dir+"/crds/operators.coreos.com_"+name+".yaml")
+		e.run("bin/kubectl", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+name+".operators.coreos.com")
+	}
+}
+
+// olm writes a status as OLM would.
+func (e *env) olm(kind schema.GroupVersionKind, status string) *unstructured.Unstructured {
+	e.Helper()
+	obj := e.object(kind, "memcached-operator")
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"status": `+status+`}`))
+	require.NoError(e, e.Status().Patch(e.Context(), obj, patch))
+	return obj
+}
+
+const (
+	catalogReady   = `{"connectionState": {"lastObservedState": "READY"}}`
+	upgradePending = `{"state": "UpgradePending", "currentCSV": "memcached-operator.v0.0.1", "lastUpdated": "2026-01-01T00:00:00Z"}`
+	installed      = `{"state": "AtLatestKnown", "currentCSV": "memcached-operator.v0.0.1", "installedCSV": "memcached-operator.v0.0.1",
+		"lastUpdated": "2026-01-01T00:00:00Z", "conditions": [{"type": "CatalogSourcesUnhealthy", "status": "False"}]}`
+)
+
+// TestFluxSubscription applies config/gitops/flux: the caches wait until OLM has installed the operator.
+func TestFluxSubscription(t *testing.T) {
+	f := newFlux(t)
+	f.installOLM()
+	kustomizations := f.observe(kustomizationKind, f.namespace)
+	memcacheds := f.observe(memcachedKind, f.namespace)
+	revision := f.push(f.operatorAndCaches())
+	for _, name := range []string{"operator", "caches"} {
+		k := readObject(t, root+"/config/gitops/flux/"+name+".yaml")
+		k.SetNamespace(f.namespace)
+		require.NoError(t, unstructured.SetNestedField(k.Object, f.source.GetName(), "spec", "sourceRef", "name"))
+		f.create(impatient(k))
+	}
+	kustomizations.until("memcached-operator", unhealthy(f.source))
+	f.olm(catalogSourceKind, catalogReady)
+	kustomizations.until("memcached-operator", unhealthy(f.olm(subscriptionKind, upgradePending)))
+	kustomizations.until("memcached", func(got event) string {
+		if ready := conditions(got.Unstructured)["Ready"]; ready != "Ready=False/DependencyNotReady" {
+			return ready
+		}
+		return ""
+	})
+	assert.Empty(t, memcacheds.all(""))
+
+	f.olm(subscriptionKind, installed)
+	operator := kustomizations.until("memcached-operator", applied(revision))
+	caches := kustomizations.until("memcached", applied(revision))
+	created := memcacheds.until("memcached-sample", func(event) string { return "" })
+	ready := memcacheds.until("memcached-sample", rowOf("ready").wrong)
+	assert.Less(t, version(operator.Unstructured), version(created.Unstructured))
+	assert.Less(t, version(ready.Unstructured), version(caches.Unstructured))
+}
+
+// TestArgoSubscription syncs config/gitops/argocd/app: the second wave waits until OLM has installed the operator.
+func TestArgoSubscription(t *testing.T) {
+	newEnv(t).installOLM()
+	a := newArgo(t, true)
+	app, err := os.ReadFile(root + "/config/gitops/argocd/app/kustomization.yaml")
+	require.NoError(t, err)
+	files := a.operatorAndCaches()
+	files["config/gitops/argocd/app/kustomization.yaml"] = string(app)
+	a.commit(files)
+	manifests := a.run("bin/kustomize", "build", a.dir+"/config/gitops/argocd/app")
+	a.commit(map[string]string{"app/all.yaml": manifests})
+
+	memcacheds := a.observe(memcachedKind, a.namespace)
+	a.try(3 * time.Second)
+	a.olm(catalogSourceKind, catalogReady)
+	a.olm(subscriptionKind, upgradePending)
+	a.try(3 * time.Second)
+	assert.Empty(t, memcacheds.all(""), "the caches did not wait for the operator")
+	a.olm(subscriptionKind, installed)
+	a.sync()
+	memcacheds.until("memcached-sample", rowOf("ready").wrong)
+}
