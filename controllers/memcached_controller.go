@@ -153,9 +153,12 @@ func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
 	}
 	if !mc.Spec.Paused {
 		out.pending, out.err = p.apply(ctx, changes, alive)
-		if errors.Is(out.err, errGone) || apierrors.IsConflict(out.err) || apierrors.HasStatusCause(out.err, corev1.NamespaceTerminatingCause) {
-			// A child was deleted or replaced under our hands, or mc was, or all of the namespace is. The cache will show it.
+		switch {
+		case errors.Is(out.err, errGone), apierrors.IsConflict(out.err):
+			// A child was deleted or replaced under our hands, or mc was. The cache will show what is there now.
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		case apierrors.HasStatusCause(out.err, corev1.NamespaceTerminatingCause):
+			out.err = nil // mc goes too, and until then the status says what is left
 		}
 	}
 	if err := p.writeStatus(ctx, out); err != nil {

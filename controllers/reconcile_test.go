@@ -301,15 +301,18 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and no status says so.
+// TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and the status says what is left.
 func TestNamespaceGoes(t *testing.T) {
 	f := newFixture(t)
-	f.mustReconcile()
+	f.ready()
 	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
-	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
-	f.now = f.now.Add(staleFor)
+	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
+	d := get[appsv1.Deployment](f)
+	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 2, 2
+	f.must(f.api.Status().Update(f.ctx, d))
 	f.mustReconcile()
-	f.wantRequests("get Memcached", "get Deployment", "apply Deployment")
+	f.wantRequests("get Memcached", "get Service", "apply Service", "apply status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServersLost)
 }
 
 func TestDelete(t *testing.T) {
