@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
@@ -37,6 +39,8 @@ var (
 	namespaceKind  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 	crdKind        = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 )
+
+func init() { klog.SetLogger(logr.Discard()) } // client-go tells of watches that a test has ended
 
 // env is the cluster of the test, as an administrator, and a namespace of its own.
 type env struct {
@@ -123,7 +127,7 @@ func (e *env) runWith(stdin, name string, args ...string) string {
 	cmd.Dir, cmd.Stdin = root, strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	require.NoError(e, cmd.Run(), "%s %s: %s", name, strings.Join(args, " "), &stderr)
+	require.NoError(e, cmd.Run(), "%s %s: %s", name, strings.Join(args, " "), stdout.String()+stderr.String())
 	return stdout.String()
 }
 
@@ -232,6 +236,17 @@ func (o *observer) until(name string, wrong func(event) string) event {
 func (e *env) await(obj *unstructured.Unstructured, wrong func(event) string) *unstructured.Unstructured {
 	e.Helper()
 	return e.observe(obj.GroupVersionKind(), obj.GetNamespace()).until(obj.GetName(), wrong).Unstructured
+}
+
+// established waits until the API server serves a CRD.
+func (e *env) established(crd string) {
+	e.Helper()
+	e.await(object(crdKind, "", crd), func(got event) string {
+		if !strings.HasPrefix(conditions(got.Unstructured)["Established"], "Established=True/") {
+			return "it is not established"
+		}
+		return ""
+	})
 }
 
 func (r row) wrong(got event) string { return r.mismatch(got.Unstructured) }

@@ -82,8 +82,8 @@ func newFlux(t *testing.T) *flux {
 	for _, dir := range []string{strings.TrimSpace(kustomizeController), source.Dir} {
 		e.run("bin/kubectl", "apply", "--server-side", "--filename", dir+"/config/crd/bases")
 	}
-	e.run("bin/kubectl", "wait", "--for=condition=Established", "--timeout=60s", "crd/kustomizations.kustomize.toolkit.fluxcd.io",
-		"crd/gitrepositories.source.toolkit.fluxcd.io")
+	e.established("kustomizations.kustomize.toolkit.fluxcd.io")
+	e.established("gitrepositories.source.toolkit.fluxcd.io")
 	f := &flux{env: e, repository: e.newRepository()}
 	f.server = httptest.NewServer(http.FileServer(http.Dir(e.TempDir())))
 	t.Cleanup(f.server.Close)
