@@ -144,7 +144,13 @@ func TestStandby(t *testing.T) {
 		Assess("takes over from a killed leader", step(func(w world) {
 			w.must(operator.Start(w.ctx, 2))
 			var killed string
-			w.eventually("find the leader", func() (err error) { killed, err = operator.Holder(w.ctx); return err })
+			w.eventually("find the leader", func() error {
+				_, err := operator.Leader(w.ctx)
+				if err == nil {
+					killed, err = operator.Holder(w.ctx)
+				}
+				return err
+			})
 			w.must(operator.Kill(w.ctx))
 			w.create("cache", 2)
 			start := time.Now()

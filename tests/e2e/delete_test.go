@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
-
-type watchType = watch.EventType
 
 func TestDeletionCreatesNothing(t *testing.T) {
 	feature := features.New("no child is created again")
@@ -24,19 +24,18 @@ func TestDeletionCreatesNothing(t *testing.T) {
 			for _, list := range children() {
 				events = append(events, w.watch(list))
 			}
+			memcacheds, pods := w.watch(&v1alpha1.MemcachedList{}), w.watch(&corev1.PodList{})
 			mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "cache"}}
 			w.must(w.Delete(w.ctx, mc, client.PropagationPolicy(policy)))
-			w.eventually("delete the Memcached", func() error { return w.gone("cache") })
-			pods, err := w.servers("cache")
-			w.must(err)
+			end := await(w, memcacheds, "the Memcached is gone", func(e watch.EventType, _ *v1alpha1.Memcached) bool { return e == watch.Deleted })
 			if policy == metav1.DeletePropagationOrphan {
-				if len(pods) != 2 {
-					w.Errorf("%d servers are left of 2", len(pods))
-				}
 				w.orphaned()
 			} else {
-				if len(pods) != 0 {
-					w.Errorf("%d servers outlive the Memcached", len(pods))
+				for range 2 {
+					pod := await(w, pods, "a server is gone", func(e watch.EventType, _ *corev1.Pod) bool { return e == watch.Deleted })
+					if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, end.ResourceVersion); err != nil || c > 0 {
+						w.Errorf("server %s ended after the Memcached (%v)", pod.Name, err)
+					}
 				}
 				w.eventually("delete the children", w.noChildren)
 			}
@@ -58,9 +57,12 @@ func TestDeletionCreatesNothing(t *testing.T) {
 	testEnv.Test(t, feature.Feature())
 }
 
-// orphaned fails if a child that an orphaning deletion left has an owner or is gone.
+// orphaned fails if an orphaning deletion did not leave each child, without an owner, and the servers.
 func (w world) orphaned() {
 	w.Helper()
+	if n := len(w.pods()); n != 2 {
+		w.Errorf("%d servers are left of 2", n)
+	}
 	for _, list := range children() {
 		w.must(w.List(w.ctx, list, client.InNamespace(w.ns)))
 		items := listItems(list)

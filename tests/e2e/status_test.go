@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
@@ -77,7 +78,7 @@ func TestKubectlWait(t *testing.T) {
 		events := w.watch(&v1alpha1.MemcachedList{})
 		_, err := w.kubectl("delete", "pods", "-l", "app.kubernetes.io/instance=cache", "--wait=false")
 		w.must(err)
-		lost := await(w, events, "the loss is told", func(_ watchType, mc *v1alpha1.Memcached) bool {
+		lost := await(w, events, "the loss is told", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 			s, err := kstatus(mc)
 			return err != nil || s != status.CurrentStatus
 		})
