@@ -74,6 +74,11 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML canno
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
+.PHONY: gitops-e2e
+gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's engine with the operator, on a kwok cluster
+	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
+	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
+
 ##@ Clusters
 
 cluster    := $(BIN)/cluster -kind $(CLUSTER)
@@ -165,6 +170,7 @@ takes_containerd     := 1 min
 takes_coredns        := 3 min
 takes_golangci-lint  := 1 min
 takes_chainsaw       := 3 min
+takes_kustomize-controller := 5 min
 
 # $1 name, $2 module, $3 packages
 define build_tool
