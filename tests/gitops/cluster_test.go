@@ -40,7 +40,19 @@ var (
 	crdKind        = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 )
 
-func init() { klog.SetLogger(logr.Discard()) } // client-go tells of watches that a test has ended
+// summary is what was measured. It is printed at the end, also where all is well.
+var summary []string
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // client-go tells of each watch that a test has ended
+	code := m.Run()
+	fmt.Println(strings.Join(summary, "\n"))
+	os.Exit(code)
+}
+
+func (e *env) measured(format string, args ...any) {
+	summary = append(summary, fmt.Sprintf("         "+format, args...))
+}
 
 // env is the cluster of the test, as an administrator, and a namespace of its own.
 type env struct {
@@ -58,6 +70,9 @@ func newEnv(t *testing.T) *env {
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	require.NoError(t, err)
+	line, start := len(summary), time.Now()
+	summary = append(summary, "")
+	t.Cleanup(func() { summary[line] = fmt.Sprintf("%5.1f s  %s", time.Since(start).Seconds(), t.Name()) })
 	config.QPS, config.Burst = 200, 400
 	config.WarningHandler = rest.NoWarnings{}
 	c, err := client.NewWithWatch(config, client.Options{})

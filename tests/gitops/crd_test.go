@@ -38,7 +38,7 @@ func TestCRDAppliedByAll(t *testing.T) {
 			size += len(key) + len(value)
 		}
 		assert.Less(t, size, 262144, who)
-		t.Logf("%-18s annotations of %d bytes of 262144", who, size)
+		f.measured("%-35s CRD with annotations of %d bytes of 262144", who, size)
 		for _, serverSide := range diffs {
 			f.runWith(manifest, "bin/kubectl", "diff", "--server-side="+serverSide, "--force-conflicts="+serverSide, "--filename=-")
 		}

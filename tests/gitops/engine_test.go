@@ -186,7 +186,7 @@ func TestArgo(t *testing.T) {
 						assert.Less(t, version(servers.Unstructured), version(got.Unstructured), "%s: healthy before the servers were ready", what)
 					}
 				}
-				t.Logf("%-8s commit to healthy: servers %.2f s, Application %.2f s", what, servers.at.Sub(start).Seconds(), done.Seconds())
+				a.measured("%-8s commit to healthy: servers %.2f s, Application %.2f s", what, servers.at.Sub(start).Seconds(), done.Seconds())
 			}
 			cache := a.object(memcachedKind, "cache")
 

@@ -237,7 +237,7 @@ func TestFlux(t *testing.T) {
 		})
 		assert.Less(t, version(servers.Unstructured), version(healthy.Unstructured), "%s: the Memcached said Ready before its servers were", what)
 		assert.Less(t, version(healthy.Unstructured), version(ready.Unstructured), "%s: Flux said Ready before the Memcached did", what)
-		t.Logf("%-8s commit to Ready: servers %.2f s, Memcached %.2f s, Kustomization %.2f s", what,
+		f.measured("%-8s commit to Ready: servers %.2f s, Memcached %.2f s, Kustomization %.2f s", what,
 			servers.at.Sub(start).Seconds(), healthy.at.Sub(start).Seconds(), ready.at.Sub(start).Seconds())
 	}
 	git := func(spec string) map[string]string { return map[string]string{"caches/cache.yaml": cacheYAML + spec} }
@@ -371,5 +371,5 @@ func (e *env) pruned(remove func()) {
 			assert.True(e, existing[string(got.GetUID())], "%s %s was created while the Memcached was deleted", kind.Kind, got.GetName())
 		}
 	}
-	e.Logf("%-8s %.2f s, nothing left, nothing created", "prune", end.at.Sub(start).Seconds())
+	e.measured("%-8s %.2f s, nothing left, nothing created", "prune", end.at.Sub(start).Seconds())
 }
