@@ -36,6 +36,13 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 	}
 	// Without this a program that ends while this one still runs stays a zombie, and looks alive.
 	go func() { _ = cmd.Wait() }()
+	// The kernel sets the command line, which alive reads, a moment after Start returns. That of a program that has
+	// ended stays empty.
+	for deadline := time.Now().Add(time.Second); isDir("/proc/self") && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); len(line) > 0 {
+			break
+		}
+	}
 	return os.WriteFile(c.path("pids", name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
