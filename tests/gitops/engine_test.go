@@ -215,7 +215,11 @@ func TestArgoAutoscaled(t *testing.T) {
 	a.autoscaledOutsideOfGit(a)
 }
 
+// TestArgoHandOver starts with client-side apply, Argo CD's default, which knows no owners of fields.
 func TestArgoHandOver(t *testing.T) {
-	a := newArgo(t, true)
+	a := newArgo(t, false)
+	a.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n"})
+	a.serverSide = true
+	a.sync()
 	a.handedOver(a)
 }

@@ -57,14 +57,46 @@ func TestFluxWithoutOperator(t *testing.T) {
 	assert.Less(t, version(healthy), version(ready.Unstructured))
 }
 
-// TestFluxRestart restarts as docs/gitops.md says: under a name of a field manager that Flux does not undo.
-func TestFluxRestart(t *testing.T) {
+// TestFluxByHand does by hand what docs/gitops.md says: under names of field managers that Flux does not undo.
+func TestFluxByHand(t *testing.T) {
 	f := newFlux(t)
 	engine := f.engine()
 	engine.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 2\n"})
 	f.restarted(engine, func() {
 		f.run("bin/kubectl", "annotate", "--namespace", f.namespace, "memcached/cache", "--field-manager=restart", restartedAt+"=now")
 	})
+	pause := func(manager, value string) {
+		f.run("bin/kubectl", "patch", "--namespace", f.namespace, "memcached/cache", "--type=merge", "--field-manager="+manager,
+			"--patch", `{"spec": {"paused": `+value+`}}`)
+		engine.sync()
+	}
+	paused := func() bool {
+		p, _, _ := unstructured.NestedBool(f.get(f.object(memcachedKind, "cache")).Object, "spec", "paused")
+		return p
+	}
+	pause("pause", "true")
+	assert.True(t, paused())
+	pause("pause", "null")
+	assert.False(t, paused())
+	pause("kubectl-patch", "true") // kubectl's own name
+	assert.False(t, paused(), "Flux does not undo any more what kubectl did: docs/gitops.md says that it does")
+}
+
+// refused is a spec that the CRD cannot know to be wrong, but the API server refuses in the Deployment.
+const refused = "  pod: {tolerations: [{key: a, operator: Exists, value: b}]}\n"
+
+// TestFluxStalled checks that Flux fails at once, and not after its timeout of ten minutes, where only a new commit can help.
+func TestFluxStalled(t *testing.T) {
+	f := newFlux(t)
+	kustomizations := f.observe(kustomizationKind, f.namespace)
+	k := f.kustomization("caches", "./caches")
+	start := time.Now()
+	f.push(map[string]string{"caches/cache.yaml": cacheYAML + refused})
+	f.create(k)
+	failed := kustomizations.until("caches", unhealthy(f.get(f.source)))
+	assert.Contains(t, fmt.Sprint(failed.Object["status"]), "status: 'Failed'")
+	f.measured("commit to failed: Kustomization %.2f s", failed.at.Sub(start).Seconds())
+	f.await(k, applied(f.push(map[string]string{"caches/cache.yaml": cacheYAML})))
 }
 
 // operatorAndCaches are the folders of config/gitops, all in the namespace of the test.

@@ -50,6 +50,16 @@ func TestArgoWithoutOperator(t *testing.T) {
 	}
 }
 
+// TestArgoStalled checks that a sync fails at once where only a new commit can help.
+func TestArgoStalled(t *testing.T) {
+	a := newArgo(t, true)
+	a.commit(map[string]string{"caches/cache.yaml": cacheYAML + refused, "caches/client.yaml": laterWave})
+	op := a.try(patience)
+	assert.Equal(t, common.OperationFailed, op.phase, op.message)
+	assert.Equal(t, health.HealthStatusDegraded, a.health("cache"))
+	a.push(map[string]string{"caches/cache.yaml": cacheYAML, "caches/client.yaml": laterWave})
+}
+
 // dryRun checks that the API server alone validates, sets defaults and says that nothing is ready, while no operator runs.
 func (e *env) dryRun() {
 	e.Helper()
