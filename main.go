@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-func parse(args []string) (*options, error) {
+func parse(args []string, stdout io.Writer) (*options, error) {
 	o := &options{}
 	fs := flag.NewFlagSet(filepath.Base(args[0]), flag.ContinueOnError)
 	fs.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "`address` of the metrics endpoint; 0 turns it off")
@@ -74,7 +74,7 @@ func parse(args []string) (*options, error) {
 	fs.SetOutput(io.Discard) // main prints the error, and nobody wants all flags behind it
 	switch err := fs.Parse(args[1:]); {
 	case errors.Is(err, flag.ErrHelp):
-		fs.SetOutput(os.Stdout)
+		fs.SetOutput(stdout)
 		fs.PrintDefaults()
 		return nil, err
 	case err != nil:
@@ -102,7 +102,7 @@ func (o *options) watched() []string {
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
-	o, err := parse(args)
+	o, err := parse(args, stdout)
 	if err != nil {
 		return err
 	}

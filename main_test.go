@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 )
@@ -26,7 +27,7 @@ func TestFlags(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("WATCH_NAMESPACE", tt.env)
-			o, err := parse(append([]string{"manager"}, tt.args...))
+			o, err := parse(append([]string{"manager"}, tt.args...), io.Discard)
 			got := ""
 			if err != nil {
 				got = err.Error()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -22,7 +23,7 @@ import (
 func (p *pass) apply(ctx context.Context, changes []child, alive bool) (workload bool, _ error) {
 	var errs []error
 	for _, c := range changes {
-		if c.live == nil && !alive {
+		if !alive && (c.live == nil || ownership(p.mc, c.live) == orphaned) {
 			if err := p.proveAlive(ctx); err != nil {
 				return workload, err
 			}
@@ -56,7 +57,12 @@ func (p *pass) applyChild(ctx context.Context, c child) (changed bool, _ error) 
 		// The uid keeps a namesake that took the place of our child meanwhile from being overwritten.
 		c.meta.WithUID(live.GetUID())
 	}
-	if err := p.Client.Apply(ctx, c.config, client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
+	options := []client.ApplyOption{client.FieldOwner(operatorName)}
+	if live != nil {
+		options = append(options, client.ForceOwnership)
+	} // else force would take over a namesake that came since we looked
+	delete(p.mem.verified, c.gvk.Kind) // whatever comes of the apply, what was compared is no more
+	if err := p.Client.Apply(ctx, c.config, options...); err != nil {
 		return false, fmt.Errorf("apply %s %s: %w", c.gvk.Kind, p.mc.Name, err)
 	}
 	p.mem.wrote(c.gvk.Kind, *c.meta.ResourceVersion, p.now)
@@ -96,15 +102,25 @@ func onlyResized(own, want runtime.ApplyConfiguration) bool {
 		equality.Semantic.DeepEqual(a.Spec.Template, b.Spec.Template)
 }
 
-// applyFinalizer makes the entries the only finalizers that we own on the Memcached; none removes ours, and nobody else's. The uid keeps
-// an object that was deleted meanwhile from being created anew.
-func (p *pass) applyFinalizer(ctx context.Context, entries ...string) error {
+// addFinalizer applies the one list item. The uid keeps an object that was deleted meanwhile from being created anew.
+func (p *pass) addFinalizer(ctx context.Context) error {
 	u := reference(p.mc)
-	u.SetFinalizers(entries)
+	u.SetFinalizers([]string{v1alpha1.Finalizer})
 	if err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
-		return fmt.Errorf("apply finalizers of Memcached %s: %w", p.mc.Name, err)
+		return fmt.Errorf("add the finalizer to Memcached %s: %w", p.mc.Name, err)
 	}
 	p.mem.wrote(kindMemcached, u.GetResourceVersion(), p.now)
+	return nil
+}
+
+// removeFinalizer lets the Memcached go. An apply would leave the item where another manager owns it too, as after the restore of a backup.
+func (p *pass) removeFinalizer(ctx context.Context) error {
+	mc := p.mc.DeepCopy()
+	controllerutil.RemoveFinalizer(mc, v1alpha1.Finalizer)
+	if err := p.Client.Patch(ctx, mc, client.MergeFromWithOptions(p.mc, client.MergeFromWithOptimisticLock{}), client.FieldOwner(operatorName)); err != nil {
+		return fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err)
+	}
+	p.mem.wrote(kindMemcached, mc.ResourceVersion, p.now)
 	return nil
 }
 

@@ -35,7 +35,8 @@ type child struct {
 
 	// extract returns the part of live that we own, in the form of config.
 	extract func() (runtime.ApplyConfiguration, error)
-	// fingerprint identifies config together with the set of fields that we own in live.
+	// fingerprint identifies config together with the set of fields that we own in live. It says nothing of their values: others
+	// cannot change those without taking them out of the set, and after our own apply nothing counts as verified.
 	fingerprint uint64
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
+// maxMessage bounds the messages of conditions, in bytes. The API server refuses a status with one of more than 32768.
+const maxMessage = 2048
+
 // verdict is a condition without its bookkeeping.
 type verdict struct {
 	status  bool
@@ -100,7 +103,7 @@ func setCondition(conditions *[]metav1.Condition, mc *v1alpha1.Memcached, condit
 		Type:               conditionType,
 		Status:             metav1.ConditionFalse,
 		Reason:             v.reason,
-		Message:            v.message,
+		Message:            strings.ToValidUTF8(v.message[:min(len(v.message), maxMessage)], ""),
 		ObservedGeneration: mc.Generation,
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 	}

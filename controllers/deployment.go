@@ -24,7 +24,7 @@ const (
 )
 
 // deployment is the workload of mc.
-func deployment(mc *v1alpha1.Memcached, image string) *appsv1ac.DeploymentApplyConfiguration {
+func deployment(mc *v1alpha1.Memcached, keep carried) *appsv1ac.DeploymentApplyConfiguration {
 	// With no surge, a rollout never needs more room than the servers have. A single server is replaced by starting the
 	// new one first, because otherwise none would answer.
 	maxSurge, maxUnavailable := int32(0), mc.Spec.Rollout.MaxUnavailable
@@ -43,7 +43,7 @@ func deployment(mc *v1alpha1.Memcached, image string) *appsv1ac.DeploymentApplyC
 				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
 					WithMaxSurge(intstr.FromInt32(maxSurge)).
 					WithMaxUnavailable(intstr.FromInt32(maxUnavailable)))).
-			WithTemplate(podTemplate(mc, image)))
+			WithTemplate(podTemplate(mc, keep)))
 	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
 		// The live object leaves out a zero, and would never equal a desired one that spells it.
 		d.Spec.WithMinReadySeconds(s)
@@ -52,14 +52,14 @@ func deployment(mc *v1alpha1.Memcached, image string) *appsv1ac.DeploymentApplyC
 	return d
 }
 
-func podTemplate(mc *v1alpha1.Memcached, image string) *corev1ac.PodTemplateSpecApplyConfiguration {
+func podTemplate(mc *v1alpha1.Memcached, keep carried) *corev1ac.PodTemplateSpecApplyConfiguration {
 	p := pod(mc)
 	spec := corev1ac.PodSpec().
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
 		WithSecurityContext(podSecurityContext(p)).
-		WithContainers(container(mc, image))
+		WithContainers(container(mc, keep.image))
 	if len(p.NodeSelector) > 0 {
 		spec.WithNodeSelector(p.NodeSelector)
 	}
@@ -83,8 +83,8 @@ func podTemplate(mc *v1alpha1.Memcached, image string) *corev1ac.PodTemplateSpec
 	if len(p.Annotations) > 0 {
 		template.WithAnnotations(p.Annotations)
 	}
-	if at, ok := mc.Annotations[v1alpha1.RestartedAtAnnotation]; ok {
-		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: at})
+	if keep.restartedAt != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: keep.restartedAt})
 	}
 	return template
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"maps"
 	"strconv"
 
@@ -32,11 +33,11 @@ type desiredState struct {
 	budget     *policyv1ac.PodDisruptionBudgetApplyConfiguration
 }
 
-// desired makes fresh apply configurations for the children of mc, whose servers run image. They must be fresh, because an
-// apply decodes the answer of the API server into them.
-func desired(mc *v1alpha1.Memcached, image string) desiredState {
+// desired makes fresh apply configurations for the children of mc. They must be fresh, because an apply decodes the answer of
+// the API server into them.
+func desired(mc *v1alpha1.Memcached, keep carried) desiredState {
 	return desiredState{
-		deployment: deployment(mc, image),
+		deployment: deployment(mc, keep),
 		service:    service(mc),
 		budget:     podDisruptionBudget(mc),
 	}
@@ -108,25 +109,29 @@ func pod(mc *v1alpha1.Memcached) v1alpha1.PodSpec {
 	return *mc.Spec.Pod
 }
 
-// image chooses the image of the servers of mc. The spec decides. Where it is silent, a running image stays, so that a new
-// operator with another default never restarts a cache, until the user asks for a restart anyway.
-func image(mc *v1alpha1.Memcached, obs observed, defaultImage string) string {
-	running := mc.Status.Image
+// carried is what the servers keep where their Memcached is silent, so that nothing restarts them without a reason.
+type carried struct {
+	image       string
+	restartedAt string // of the pod template, empty for none
+}
+
+// carry decides what the servers of mc keep. The spec decides where it names an image. Where it does not, the image that runs stays, also
+// when a new operator has another default, until the user asks for a restart anyway. A restart that was asked for stays
+// done when its annotation goes.
+func carry(mc *v1alpha1.Memcached, obs observed, defaultImage string) carried {
+	c := carried{image: mc.Status.Image, restartedAt: mc.Annotations[v1alpha1.RestartedAtAnnotation]}
 	restart := false
 	if d := obs.deployment; d != nil && ownership(mc, d) != foreign {
-		restart = d.Spec.Template.Annotations[v1alpha1.RestartedAtAnnotation] != mc.Annotations[v1alpha1.RestartedAtAnnotation]
-		if running == "" {
-			running = containerImage(d.Spec.Template.Spec.Containers)
-		}
+		before := d.Spec.Template.Annotations[v1alpha1.RestartedAtAnnotation]
+		restart = c.restartedAt != "" && c.restartedAt != before
+		c.restartedAt = cmp.Or(c.restartedAt, before)
+		c.image = cmp.Or(c.image, containerImage(d.Spec.Template.Spec.Containers))
 	}
-	switch {
-	case mc.Spec.Image != "":
-		return mc.Spec.Image
-	case running != "" && !restart:
-		return running
-	default:
-		return defaultImage
+	if restart || c.image == "" {
+		c.image = defaultImage
 	}
+	c.image = cmp.Or(mc.Spec.Image, c.image)
+	return c
 }
 
 func containerImage(containers []corev1.Container) string {

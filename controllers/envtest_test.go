@@ -141,8 +141,15 @@ func (f *fixture) cache() client.Client {
 			f.requests = append(f.requests, "apply "+sub)
 			return c.SubResource(sub).Apply(ctx, obj, opts...)
 		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			f.requests = append(f.requests, "patch "+reflect.TypeOf(obj).Elem().Name())
+			return c.Patch(ctx, obj, patch, opts...)
+		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			f.requests = append(f.requests, "delete "+reflect.TypeOf(obj).Elem().Name())
+			if err := f.fail["delete"]; err != nil {
+				return err
+			}
 			return c.Delete(ctx, obj, opts...)
 		},
 	})

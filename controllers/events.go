@@ -26,7 +26,7 @@ func (p *pass) tell(ctx context.Context, before, after []metav1.Condition) {
 			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing:
 			eventType = corev1.EventTypeWarning
 		}
-		log.FromContext(ctx).Info(c.Message, "condition", c.Type, "reason", c.Reason, "generation", p.mc.Generation)
+		log.FromContext(ctx).Info("condition changed", "condition", c.Type, "reason", c.Reason, "message", c.Message, "generation", p.mc.Generation)
 		// The API server refuses an event whose note is longer.
 		p.Recorder.Eventf(p.mc, nil, eventType, c.Reason, "Reconcile", "%.1000s", c.Message)
 	}

@@ -34,21 +34,25 @@ func (p *pass) finalize(ctx context.Context) (reconcile.Result, error) {
 			"Servers still exist %s after the deletion; letting the object go without them", finalizeTimeout)
 	default:
 		out := outcome{image: p.mc.Status.Image}
-		if err := p.writeStatus(ctx, out); err != nil {
-			return reconcile.Result{}, gone(err)
+		if previous(p.mc).reason(v1alpha1.ConditionDegraded) != v1alpha1.ReasonFinalizing {
+			if err := p.writeStatus(ctx, out); err != nil {
+				return reconcile.Result{}, gone(err)
+			}
 		}
-		switch out.err = p.deleteWorkload(ctx); {
-		case out.err == nil:
-			return reconcile.Result{RequeueAfter: left}, nil
-		case apierrors.IsConflict(out.err):
+		if out.err = p.deleteWorkload(ctx); apierrors.IsConflict(out.err) {
 			return reconcile.Result{RequeueAfter: conflictRetry}, nil
 		}
 		if err := p.writeStatus(ctx, out); err != nil {
 			return reconcile.Result{}, gone(err)
 		}
-		return reconcile.Result{}, out.err
+		return reconcile.Result{RequeueAfter: left}, out.err
 	}
-	return reconcile.Result{}, gone(p.applyFinalizer(ctx))
+	if err := p.removeFinalizer(ctx); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	} else if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, nil
 }
 
 // holdsServers tells whether mc must wait for servers to end. An orphaning delete leaves them all as they are, and those of a workload that

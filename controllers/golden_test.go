@@ -66,7 +66,7 @@ func TestGolden(t *testing.T) {
 func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	for _, c := range children(desired(mc, image(mc, observed{}, "docker.io/library/memcached:default")), observed{}) {
+	for _, c := range children(desired(mc, carry(mc, observed{}, "docker.io/library/memcached:default")), observed{}) {
 		b, err := yaml.Marshal(c.config)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -39,12 +41,16 @@ import (
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// foreignRetry is how often a name that somebody else holds is looked at again: such objects are not watched.
-	foreignRetry = time.Minute
+	// stalledRetry is how often a Memcached is looked at again that only a change from outside helps: neither the objects of others
+	// that hold a name, nor the policies that refuse a child, are watched.
+	stalledRetry = time.Minute
+	// staleRetry is how often the cache is looked at while it is older than our own write to the Memcached, whose event is not a reason
+	// to reconcile.
+	staleRetry = 50 * time.Millisecond
 	// conflictRetry is when to look again after an object was replaced under our hands; usually its event comes first.
 	conflictRetry = time.Second
 )
@@ -84,8 +90,14 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		was, is := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
 		return was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero() || !equality.Semantic.DeepEqual(was.Status, is.Status)
 	}}
+	// The status is our own. Were its events a reason to reconcile, an error whose text varies would be retried without end or pause.
+	specChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+			!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()) ||
+			!slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
+	}}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.Memcached{}).
+		For(&v1alpha1.Memcached{}, builder.WithPredicates(specChanged)).
 		Watches(&appsv1.Deployment{}, toOwner).
 		Watches(&corev1.Service{}, toOwner).
 		Watches(&policyv1.PodDisruptionBudget{}, toOwner).
@@ -125,8 +137,7 @@ func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	if p.stale() {
-		// The event of our own write is on its way and comes back here; the timer is for one that never shows.
-		return reconcile.Result{RequeueAfter: staleFor}, nil
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 	if !mc.DeletionTimestamp.IsZero() {
 		return p.finalize(ctx)
@@ -134,14 +145,15 @@ func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
 
 	alive := false
 	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
-		if err := p.applyFinalizer(ctx, v1alpha1.Finalizer); err != nil {
+		if err := p.addFinalizer(ctx); err != nil {
 			return reconcile.Result{}, gone(err)
 		}
 		alive = true
 	}
 
-	out := outcome{image: image(mc, p.obs, p.DefaultImage)}
-	changes, err := p.differences(&out)
+	// The status names another image only once the workload has it: it is what decides when the spec is silent again.
+	out, keep := outcome{image: mc.Status.Image}, carry(mc, p.obs, p.DefaultImage)
+	changes, err := p.differences(keep, &out)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -161,6 +173,9 @@ func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
 			out.err = nil // mc goes too, and until then the status says what is left
 		}
 	}
+	if out.err == nil && !out.drifted {
+		out.image = keep.image
+	}
 	if err := p.writeStatus(ctx, out); err != nil {
 		return reconcile.Result{}, gone(err)
 	}
@@ -168,10 +183,10 @@ func (p *pass) reconcile(ctx context.Context) (reconcile.Result, error) {
 }
 
 // differences returns the children that must be written, and notes in out what that means for the status.
-func (p *pass) differences(out *outcome) ([]child, error) {
+func (p *pass) differences(keep carried, out *outcome) ([]child, error) {
 	var changes []child
 	paused := p.mc.Spec.Paused
-	for _, c := range children(desired(p.mc, out.image), p.obs) {
+	for _, c := range children(desired(p.mc, keep), p.obs) {
 		if paused {
 			c.ignoreGeneration()
 		}
@@ -197,10 +212,8 @@ func (p *pass) differences(out *outcome) ([]child, error) {
 // result decides when to look again where no watch would tell.
 func (p *pass) result(err error) (reconcile.Result, error) {
 	switch {
-	case err != nil && reasonOf(err) == v1alpha1.ReasonConflict:
-		return reconcile.Result{RequeueAfter: foreignRetry}, nil
 	case stalls(err):
-		return reconcile.Result{}, reconcile.TerminalError(err)
+		return reconcile.Result{RequeueAfter: stalledRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}

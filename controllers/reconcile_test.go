@@ -3,6 +3,7 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -215,6 +215,40 @@ func TestStaleCache(t *testing.T) {
 	}
 }
 
+// TestThereAndBack: a change that is taken back before it was seen to be done is taken back on the child too.
+func TestThereAndBack(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	for _, n := range []string{"2", "1"} {
+		f.patch(`{"spec":{"disruptionBudget":{"maxUnavailable":` + n + `}}}`)
+		f.mustReconcile()
+		if got := get[policyv1.PodDisruptionBudget](f).Spec.MaxUnavailable.String(); got != n {
+			t.Errorf("maxUnavailable is %s, want %s", got, n)
+		}
+	}
+}
+
+// TestRefusedImage: an image that never ran is not what a spec without one goes back to.
+func TestRefusedImage(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	before := get[appsv1.Deployment](f).Spec.Template
+	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
+	f.patch(`{"spec":{"image":"refused"}}`)
+	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
+		t.Errorf("returns %v", err)
+	}
+	if f.mc.Status.Image != "memcached:1" {
+		t.Errorf("image in use is %q", f.mc.Status.Image)
+	}
+	f.fail[kindDeployment] = nil
+	f.patch(`{"spec":{"image":null}}`)
+	f.mustReconcile()
+	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, before) {
+		t.Errorf("servers are replaced: %+v", got)
+	}
+}
+
 // TestCreatedAndDeletedAtOnce: a child that the cache never showed is looked up in the end, and not waited for.
 func TestCreatedAndDeletedAtOnce(t *testing.T) {
 	f := newFixture(t)
@@ -235,7 +269,7 @@ func TestAnnounce(t *testing.T) {
 	f.r.DefaultImage = "memcached:2"
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
 	f.mustReconcile()
-	f.wantRequests("apply status", "apply Deployment")
+	f.wantRequests("apply status", "apply Deployment", "apply status") // the last for the image
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	template := get[appsv1.Deployment](f).Spec.Template
 	if got := template.Annotations[v1alpha1.RestartedAtAnnotation]; got != "now" {
@@ -243,6 +277,12 @@ func TestAnnounce(t *testing.T) {
 	}
 	if got := template.Spec.Containers[0].Image; got != "memcached:2" || f.mc.Status.Image != got {
 		t.Errorf("image is %q, in the status %q, want the new default", got, f.mc.Status.Image)
+	}
+
+	f.patch(`{"metadata":{"annotations":null}}`)
+	f.mustReconcile()
+	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, template) {
+		t.Errorf("taking the annotation away changes the template: %+v", got)
 	}
 }
 
@@ -275,10 +315,16 @@ func TestErrors(t *testing.T) {
 	f.wantEvent("Warning ProgressingWithRetry apply Deployment cache")
 
 	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache", nil)
-	if _, err := f.reconcile(); !errors.Is(err, reconcile.TerminalError(nil)) {
-		t.Errorf("an invalid child returns %v, want a terminal error", err)
+	if result := f.mustReconcile(); result.RequeueAfter != time.Minute {
+		t.Errorf("an invalid child is looked at again after %s, want a minute", result.RequeueAfter)
 	}
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+
+	f.fail[kindDeployment] = errors.New(strings.Repeat("ä", 40000)) // more than a condition may hold
+	if _, err := f.reconcile(); err == nil {
+		t.Error("an unknown error is not retried")
+	}
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 
 	f.fail[kindDeployment] = nil
 	f.now = f.now.Add(staleFor)
@@ -334,7 +380,7 @@ func TestDelete(t *testing.T) {
 		}
 		f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
 		f.mustReconcile()
-		f.wantRequests("apply Memcached")
+		f.wantRequests("patch Memcached")
 		if err := f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc); !apierrors.IsNotFound(err) {
 			t.Errorf("still there: %v", err)
 		}
@@ -350,7 +396,7 @@ func TestDelete(t *testing.T) {
 		}
 		f.now = f.mc.DeletionTimestamp.Add(finalizeTimeout)
 		f.mustReconcile()
-		f.wantRequests("apply Memcached")
+		f.wantRequests("patch Memcached")
 		f.wantEvent("Warning FinalizeTimeout")
 	})
 	t.Run("leaves orphans", func(t *testing.T) {
@@ -358,7 +404,7 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		f.mustReconcile()
-		f.wantRequests("apply Memcached")
+		f.wantRequests("patch Memcached")
 		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
 			t.Error("deletes the Deployment")
 		}
@@ -372,6 +418,39 @@ func TestDelete(t *testing.T) {
 		f.mustReconcile()
 		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
 			t.Error("deletes the Deployment")
+		}
+	})
+	t.Run("adopts nothing once it is deleted", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.cached[kindMemcached] = f.mc.DeepCopy()
+		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))))
+		f.mustReconcile()
+		if metav1.IsControlledBy(get[appsv1.Deployment](f), f.mc) {
+			t.Errorf("adopted what an orphaning deletion let go: %q", f.requests)
+		}
+	})
+	t.Run("tries again without telling each time", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
+		f.must(f.api.Delete(f.ctx, f.mc))
+		for _, want := range [][]string{{"apply status", "delete Deployment", "apply status"}, {"delete Deployment"}} {
+			if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
+				t.Errorf("returns %v", err)
+			}
+			f.wantRequests(want...)
+		}
+	})
+	t.Run("removes a finalizer that others own too", func(t *testing.T) {
+		f := newFixture(t)
+		f.patch(`{"metadata":{"finalizers":["cache.example.com/finalizer"]}}`)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+		f.mustReconcile()
+		if controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
+			t.Error("the finalizer stays")
 		}
 	})
 	t.Run("keeps the finalizers of others", func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 // outcome is what a reconcile did, as far as the status must know.
 type outcome struct {
-	image    string // of the servers
+	image    string // that the workload has
 	err      error  // why children could not be applied
 	pending  bool   // the workload was or must be written: what the cache shows of it is no evidence
 	resizing bool   // of the pending workload only the number of servers differs
@@ -36,9 +36,6 @@ func status(mc *v1alpha1.Memcached, obs observed, out outcome, now time.Time) v1
 		Selector:           selector(mc),
 		Image:              out.image,
 		Servers:            []string{serviceAddress(mc)},
-	}
-	if out.drifted && mc.Status.Image != "" {
-		s.Image = mc.Status.Image // the one in use, while a pause holds the new one back
 	}
 	workload := obs.deployment
 	if workload != nil && ownership(mc, workload) == foreign {
@@ -65,7 +62,6 @@ func deleting(set func(string, verdict), out outcome) {
 		message += ": " + out.err.Error()
 	}
 	set(v1alpha1.ConditionReady, verdict{false, v1alpha1.ReasonDeleting, message})
-	set(v1alpha1.ConditionReconciling, verdict{true, v1alpha1.ReasonDeleting, message})
 	set(v1alpha1.ConditionDegraded, verdict{true, v1alpha1.ReasonFinalizing, message})
 }
 

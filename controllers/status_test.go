@@ -185,9 +185,9 @@ func TestStatus(t *testing.T) {
 		"paused, children differ": {[]func(*world){servers(3, 3, 3), paused, func(w *world) { w.out.drifted = true }},
 			up + fine + " Ready=False/Paused; Paused; InProgress"},
 		"deleting": {[]func(*world){servers(3, 3, 3), deleted},
-			up + " Degraded=True/Finalizing Ready=False/Deleting Reconciling=True/Deleting; Deleting; Terminating"},
+			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
 		"deleting a workload that somebody else owns": {[]func(*world){servers(3, 3, 3), deleted, workload(func(d *appsv1.Deployment) { d.OwnerReferences[0].UID = "other" })},
-			down + " Degraded=True/Finalizing Ready=False/Deleting Reconciling=True/Deleting; Deleting; Terminating"},
+			down + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

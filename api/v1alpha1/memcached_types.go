@@ -198,7 +198,9 @@ type PodSpec struct {
 
 	// topologySpreadConstraints spread the pods over nodes or zones.
 	//
-	// +listType=atomic
+	// +listType=map
+	// +listMapKey=topologyKey
+	// +listMapKey=whenUnsatisfiable
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Topology spread constraints"
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
