@@ -132,7 +132,7 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
-	// paused makes the operator observe and report, and write nothing but the status. Argo CD shows a paused object as
+	// paused makes the operator observe and report, and write nothing but the status and, on a new object, its finalizer. Argo CD shows a paused object as
 	// Suspended, which holds later sync waves.
 	//
 	// +optional

@@ -34,7 +34,7 @@ var contract = []row{
 	{"deadline", "current", "Ready=False Stalled=True/ProgressDeadlineExceeded Degraded=True", "Degraded", health.HealthStatusDegraded},
 	{"paused", "current", "Ready=True Degraded=False", "Paused", health.HealthStatusSuspended},
 	{"paused-drifted", "current", "Ready=False/Paused", "Paused", health.HealthStatusSuspended},
-	{"deleting", "current", "Ready=False/Deleting Degraded=True/Finalizing Reconciling=True", "Deleting", health.HealthStatusProgressing},
+	{"deleting", "current", "Ready=False/Deleting Degraded=True/Finalizing", "Deleting", health.HealthStatusProgressing},
 }
 
 func (r row) path() string { return "testdata/" + r.name + ".yaml" }
