@@ -102,8 +102,19 @@ func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ t
 		w := world{WithWatch: api, T: t, ctx: ctx, ns: ns.Name}
 		if t.Failed() {
 			w.tell()
+			w.must(operator.Start(ctx, 1))
 		}
-		w.must(api.Delete(ctx, ns))
+		// The next test may stop the operator, or count what it does.
+		w.must(w.DeleteAllOf(ctx, &v1alpha1.Memcached{}, client.InNamespace(ns.Name)))
+		w.eventually("delete what the test made", func() error {
+			var left v1alpha1.MemcachedList
+			err := w.List(ctx, &left, client.InNamespace(ns.Name))
+			if n := len(left.Items); n > 0 {
+				err = fmt.Errorf("%d Memcacheds are left", n)
+			}
+			return err
+		})
+		w.must(w.Delete(ctx, ns))
 	})
 	return ctx, nil
 }

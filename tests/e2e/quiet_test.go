@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,16 +33,6 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 	var before map[string]string
 	testEnv.Test(t, features.New("nothing is written").
 		Setup(step(func(w world) {
-			w.eventually("see the end of what other tests deleted", func() error {
-				var all corev1.NamespaceList
-				err := w.List(w.ctx, &all)
-				for i := range all.Items {
-					if all.Items[i].DeletionTimestamp != nil {
-						err = fmt.Errorf("%s is still there", all.Items[i].Name)
-					}
-				}
-				return err
-			})
 			w.must(operator.Stop(w.ctx))
 			w.must(operator.Start(w.ctx, 1))
 			w.create("cache", 2)
