@@ -68,7 +68,7 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifes
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(e2e|bench)') $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER; ARGS=--quiet=false says more
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
 
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML cannot say, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
