@@ -27,15 +27,21 @@ var fleet = func() (names []string) {
 	return names
 }()
 
-// crash does something with each of the fleet, kills the operator when a Deployment shows the first trace of it, and
-// starts it again once it is certain that something was left to do.
+// crash does something with each of the fleet, kills the operator when it shows in half of the Deployments, and starts it
+// again once it is certain that something was left to do.
 func (w world) crash(act func(name string), trace func(watch.EventType, *appsv1.Deployment) bool, done func(name string) error) {
 	w.Helper()
 	events := w.watch(&appsv1.DeploymentList{})
 	for _, name := range fleet {
 		act(name)
 	}
-	await(w, events, "the operator is at work", trace)
+	traced := map[string]bool{}
+	await(w, events, "the operator is at work", func(e watch.EventType, d *appsv1.Deployment) bool {
+		if trace(e, d) {
+			traced[d.Name] = true
+		}
+		return len(traced) >= len(fleet)/2
+	})
 	w.must(operator.Kill(w.ctx))
 	w.must(operator.Stop(w.ctx)) // what starts killed containers anew must not do that now
 	left := 0

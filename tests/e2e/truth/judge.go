@@ -50,6 +50,8 @@ func (v Verdict) String() string {
 // history is what is known of one Memcached at a point of the sequence of events.
 type history struct {
 	mc         *v1alpha1.Memcached // nil unless its status claims to be true of its current spec
+	uid        types.UID           // of the last Memcached, also if it claims nothing
+	installed  bool                // it was ready once, or was there before the first event
 	deployment *appsv1.Deployment
 	whole      *appsv1.Deployment // the last one of this generation that had all servers
 	lostAt     time.Time          // when it had them no more
@@ -118,9 +120,24 @@ func (h *history) remember(seen time.Time) {
 }
 
 func (v *Verdict) memcached(h *history, e Event) error {
-	claims, err := claimsReady(e.Object)
+	mc := &v1alpha1.Memcached{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, mc); err != nil {
+		return err
+	}
+	claims, err := claimsReady(e.Object, mc)
 	if err != nil {
 		return err
+	}
+	if h.uid != mc.UID {
+		h.uid, h.installed = mc.UID, mc.Status.ObservedGeneration >= 0
+	}
+	h.installed = h.installed || claims
+	is := func(c string) bool { return meta.IsStatusConditionTrue(mc.Status.Conditions, c) }
+	switch {
+	case is(v1alpha1.ConditionReconciling) && is(v1alpha1.ConditionStalled):
+		v.lie(mc, "is Reconciling and Stalled at once")
+	case is(v1alpha1.ConditionDegraded) && !is(v1alpha1.ConditionStalled) && !h.installed && mc.DeletionTimestamp == nil:
+		v.lie(mc, "is Degraded while it is being installed")
 	}
 	if !claims || e.Deleted {
 		v.late(h, e.Seen)
@@ -128,10 +145,6 @@ func (v *Verdict) memcached(h *history, e Event) error {
 		return nil
 	}
 	v.Claims++
-	mc := &v1alpha1.Memcached{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, mc); err != nil {
-		return err
-	}
 	claimed := h.mc != nil && h.mc.UID == mc.UID && h.mc.Generation == mc.Generation
 	h.mc = mc
 	reason, since := Contradiction(mc, h.deployment), e.Seen
@@ -172,13 +185,9 @@ func (v *Verdict) lie(mc *v1alpha1.Memcached, what string) {
 
 // claimsReady tells whether a client that waits for the Memcached would go on: one that compares generations itself, one
 // that trusts that of the condition, as kubectl wait does, or one that uses kstatus, as Flux does.
-func claimsReady(u *unstructured.Unstructured) (bool, error) {
+func claimsReady(u *unstructured.Unstructured, mc *v1alpha1.Memcached) (bool, error) {
 	result, err := status.Compute(u)
 	if err != nil {
-		return false, err
-	}
-	mc := &v1alpha1.Memcached{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, mc); err != nil {
 		return false, err
 	}
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)

@@ -54,6 +54,7 @@ status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", obser
 	notReady = `status: "True"=>status: "False"`
 	v30      = `"20"=>"30"`
 	v40      = `"20"=>"40"`
+	degraded = `, observedGeneration: 1}]=>}, {type: Degraded, status: "True"}]`
 	lost     = `readyReplicas: 2=>readyReplicas: 1`
 )
 
@@ -105,6 +106,12 @@ func TestJudge(t *testing.T) {
 			at(t, 0, deployment), at(t, 1, memcached, notReady), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 3, memcached, v30), at(t, 4, memcached, v40, notReady)}, ""},
 		"Ready anew long after a loss": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached, notReady), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 1100, memcached, v30), at(t, 1101, memcached, v40, notReady)}, "stayed Ready for 1.1 s"},
+		"degraded while it is installed": {[]Event{
+			at(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown", ", observedGeneration: 1}=>}"),
+			at(t, 1, memcached, v30, notReady, degraded)}, "is Degraded while"},
+		"degraded after it was ready": {[]Event{at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, notReady, degraded)}, ""},
+		"reconciling and stalled": {[]Event{at(t, 1, memcached, notReady,
+			`, observedGeneration: 1}]=>}, {type: Reconciling, status: "True"}, {type: Stalled, status: "True"}]`)}, "at once"},
 		"deleted": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, "DELETED"), at(t, 3, deployment, `"10"=>"41"`, "DELETED")}, ""},
 	} {
