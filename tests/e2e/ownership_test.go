@@ -8,6 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,6 +58,19 @@ func TestOthersMayOwnFields(t *testing.T) {
 				return nil
 			}, "rollout", "restart", "deployment/cache")
 		})).
+		Assess("are not fought over: defaults of a LimitRange", step(func(w world) {
+			w.must(w.Create(w.ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
+				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}}}))
+			w.peace(1, func(*appsv1.Deployment) error {
+				pods, err := w.servers("cache")
+				for i := range pods {
+					if got := pods[i].Spec.Containers[0].Resources.Limits.Cpu().String(); got != "2" {
+						err = errors.Join(err, fmt.Errorf("the CPU limit of %s is %s, want that of the LimitRange", pods[i].Name, got))
+					}
+				}
+				return err
+			}, "rollout", "restart", "deployment/cache")
+		})).
 		Assess("are not fought over: kubectl set resources", step(func(w world) {
 			d, err := load[appsv1.Deployment](w, "cache")
 			w.must(err)
@@ -65,7 +80,7 @@ func TestOthersMayOwnFields(t *testing.T) {
 					return fmt.Errorf("the memory limit is %s, want %s", got, limit)
 				}
 				return nil
-			}, "set", "resources", "deployment/cache", "--limits=memory=1Gi,cpu=2")
+			}, "set", "resources", "deployment/cache", "--limits=memory=1Gi,cpu=3")
 		})).Feature())
 }
 
