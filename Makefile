@@ -4,6 +4,8 @@
 VERSION        ?= 0.0.1
 IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
+BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
+CATALOG_IMG    ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 # The cluster of tests: kwok (simulated nodes), node (a real one, as root on Linux) or kind (where Docker is).
 CLUSTER        ?= kwok
 # Further arguments for the program that a target runs, such as ARGS='-run TestScale' for e2e.
@@ -142,6 +144,36 @@ undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until 
 		kubectl delete memcacheds --all --all-namespaces --wait --timeout=6m; fi
 	kustomize build config/default | kubectl delete --ignore-not-found -f -
 
+##@ Bundle and catalog for OLM
+
+.PHONY: bundle bundle-build bundle-push catalog catalog-build catalog-push validate-bundle scorecard
+bundle: tools-operator-sdk tools-kustomize manifests ## Generate bundle/ for VERSION and IMG
+	tools/bundle $(VERSION) $(IMG)
+
+bundle-build: cluster-tool ## Build the bundle's image BUNDLE_IMG with Docker, podman or buildah
+	@$(BIN)/cluster build $(BUNDLE_IMG) bundle.Dockerfile
+
+bundle-push: ## Push it
+	@$(MAKE) --no-print-directory docker-push IMG=$(BUNDLE_IMG)
+
+catalog: tools-opm tools-crane ## Render catalog/ from its template
+	tools/catalog render
+
+catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
+	@$(BIN)/cluster build $(CATALOG_IMG) catalog.Dockerfile
+
+catalog-push: ## Push it
+	@$(MAKE) --no-print-directory docker-push IMG=$(CATALOG_IMG)
+
+validate-bundle: tools-operator-sdk tools-opm tools-crane ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
+	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
+	opm validate catalog/memcached-operator
+	tools/catalog verify
+	go test -count=1 ./tests/bundle $(ARGS)
+
+scorecard: tools-operator-sdk $(NEED_KUBECTL) ## The six tests of scorecard on the cluster of KUBECONFIG
+	operator-sdk scorecard ./bundle --namespace default --wait-time 120s --pod-security restricted $(ARGS)
+
 ##@ Tools
 
 .PHONY: clean cluster-tool
@@ -163,6 +195,18 @@ output_etcd          := etcd
 ldflags_kubernetes    = $(kubernetes_version)
 ldflags_kubectl       = $(kubernetes_version)
 ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
+ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/version.Version=$(call version_of,operator-sdk) \
+	-X github.com/operator-framework/operator-sdk/internal/version.ImageVersion=$(call version_of,operator-sdk)
+tags_operator-sdk    := containers_image_openpgp
+tags_opm             := containers_image_openpgp,json1
+tags_olm             := containers_image_openpgp,json1
+tags_olm-0.27        := containers_image_openpgp,json1
+olm_version           = -X github.com/operator-framework/operator-lifecycle-manager/pkg/version.OLMVersion=$(call version_of,$1)
+ldflags_olm           = $(call olm_version,olm)
+ldflags_olm-0.27      = $(call olm_version,olm-0.27)
+output_olm           := olm-0.40/
+output_olm-0.27      := olm-0.27/
+tags_operator-controller := containers_image_openpgp
 takes_kubernetes     := 6 min
 takes_kubectl        := 1 min
 takes_kwok           := 1 min
@@ -171,11 +215,14 @@ takes_coredns        := 3 min
 takes_golangci-lint  := 1 min
 takes_chainsaw       := 3 min
 takes_kustomize-controller := 5 min
+takes_olm            := 3 min
+takes_olm-0.27       := 3 min
+takes_helm           := 1 min
 
 # $1 name, $2 module, $3 packages
 define build_tool
 	@mkdir -p $(@D); printf 'building %s %s%s ... ' $1 $(call version_of,$2) "$(if $(takes_$1), (the first time about $(takes_$1) on 2 cores))"; \
-	cd tools/$2 && env CGO_ENABLED=0 $(environment_$1) go build -trimpath -ldflags "-s -w $(ldflags_$1)" -o $(BIN)/$(output_$1) $3 >$@.log 2>&1 \
+	cd tools/$2 && env CGO_ENABLED=0 $(environment_$1) go build -trimpath -tags "$(tags_$1)" -ldflags "-s -w $(ldflags_$1)" -o $(BIN)/$(output_$1) $3 >$@.log 2>&1 \
 		|| { echo failed; tail -n 30 $@.log; exit 1; }; \
 	touch $@; echo "done in $$SECONDS s"
 endef
