@@ -1,0 +1,218 @@
+// Package bundle holds the OLM bundle against what it was made from and against every validator of the ecosystem that
+// needs no cluster. `make validate-bundle` runs it with the command line tools; `make olm-e2e` installs the bundle.
+package bundle
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/operator-framework/api/pkg/manifests"
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+	"github.com/operator-framework/api/pkg/validation"
+	interfaces "github.com/operator-framework/api/pkg/validation/interfaces"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const root = "../.."
+
+func load(t *testing.T) *manifests.Bundle {
+	t.Helper()
+	bundle, err := manifests.GetBundleFromDir(bundleDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
+// validators are all of operator-framework/api that need nothing but the bundle. MultipleArchitecturesValidator pulls
+// images with Docker, PackageManifestValidator is for a format that bundles replaced, and the deprecated
+// OperatorHubValidator and CommunityOperatorValidator are replaced by others in this list.
+var validators = map[string]interfaces.Validator{
+	"ClusterServiceVersion":    validation.ClusterServiceVersionValidator,
+	"CustomResourceDefinition": validation.CustomResourceDefinitionValidator,
+	"Bundle":                   validation.BundleValidator,
+	"OperatorHubV2":            validation.OperatorHubV2Validator,
+	"StandardCapabilities":     validation.StandardCapabilitiesValidator,
+	"StandardCategories":       validation.StandardCategoriesValidator,
+	"Object":                   validation.ObjectValidator,
+	"OperatorGroup":            validation.OperatorGroupValidator,
+	"AlphaDeprecatedAPIs":      validation.AlphaDeprecatedAPIsValidator,
+	"GoodPractices":            validation.GoodPracticesValidator,
+}
+
+func TestValidators(t *testing.T) {
+	bundle := load(t)
+	objects := bundle.ObjectsToValidate()
+	for _, object := range bundle.Objects {
+		objects = append(objects, object)
+	}
+	objects = append(objects, map[string]string{"k8s-version": "1.38"})
+	for name, validator := range validators {
+		for _, result := range validator.Validate(objects...) {
+			for _, problem := range slices.Concat(result.Errors, result.Warnings) {
+				t.Errorf("%s: %s", name, problem.Error())
+			}
+		}
+	}
+}
+
+// TestImages: whatever mirrors the operator for a disconnected cluster reads relatedImages, and what it does not find there is
+// missing on that cluster.
+func TestImages(t *testing.T) {
+	csv := load(t).CSV
+	container := csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
+	if got := csv.Annotations["containerImage"]; got != container.Image {
+		t.Errorf("annotation containerImage is %s, but %s is installed", got, container.Image)
+	}
+	if want := ":v" + csv.Spec.Version.String(); !strings.HasSuffix(container.Image, want) {
+		t.Errorf("version %s installs %s", csv.Spec.Version, container.Image)
+	}
+	var related []operatorsv1alpha1.RelatedImage
+	for _, env := range container.Env {
+		if name, ok := strings.CutPrefix(env.Name, "RELATED_IMAGE_"); ok {
+			related = append(related, operatorsv1alpha1.RelatedImage{Name: strings.ToLower(name), Image: env.Value})
+		}
+	}
+	if len(related) == 0 || !reflect.DeepEqual(related, csv.Spec.RelatedImages) {
+		t.Errorf("relatedImages are %v, the operator's environment has %v", csv.Spec.RelatedImages, related)
+	}
+}
+
+// TestDescriptors: a field without a descriptor has no name on a console.
+func TestDescriptors(t *testing.T) {
+	bundle := load(t)
+	owned := bundle.CSV.Spec.CustomResourceDefinitions.Owned[0]
+	schema := bundle.V1CRDs[0].Spec.Versions[0].Schema.OpenAPIV3Schema
+	described := map[string][2]string{}
+	for _, d := range owned.SpecDescriptors {
+		described["spec."+d.Path] = [2]string{d.DisplayName, d.Description}
+	}
+	for _, d := range owned.StatusDescriptors {
+		described["status."+d.Path] = [2]string{d.DisplayName, d.Description}
+	}
+	fields := map[string]bool{}
+	for _, part := range []string{"spec", "status"} {
+		for field := range schema.Properties[part].Properties {
+			fields[part+"."+field] = true
+		}
+	}
+	// Below these the fields are ours too; deeper ones are those of core/v1.
+	for _, field := range []string{"pod", "rollout", "disruptionBudget"} {
+		for inner := range schema.Properties["spec"].Properties[field].Properties {
+			fields["spec."+field+"."+inner] = true
+		}
+	}
+	for field := range fields {
+		if described[field][0] == "" || described[field][1] == "" {
+			t.Errorf("%s has no descriptor with a name and a description", field)
+		}
+	}
+	for field := range described {
+		if !fields[field] {
+			t.Errorf("the descriptor %s describes no field", field)
+		}
+	}
+	if owned.DisplayName == "" || owned.Description == "" || len(owned.Resources) == 0 {
+		t.Error("the owned kind has no name, description or resources")
+	}
+}
+
+// TestExamples: the console fills its forms with these, so they are the samples that are tested, all of them.
+func TestExamples(t *testing.T) {
+	var examples []map[string]any
+	if err := json.Unmarshal([]byte(load(t).CSV.Annotations["alm-examples"]), &examples); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(root + "/config/samples/cache_*.yaml")
+	if len(files) == 0 || len(files) != len(examples) {
+		t.Errorf("%d samples, but %d examples", len(files), len(examples))
+	}
+	for _, file := range files {
+		var sample map[string]any
+		decode(t, file, &sample)
+		if !slices.ContainsFunc(examples, func(e map[string]any) bool { return reflect.DeepEqual(e, sample) }) {
+			t.Errorf("%s is not among the examples", file)
+		}
+	}
+}
+
+func TestListing(t *testing.T) {
+	csv := load(t).CSV
+	icon, err := os.ReadFile(root + "/config/manifests/icon.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := csv.Spec.Icon; len(got) != 1 || got[0].Data != base64.StdEncoding.EncodeToString(icon) {
+		t.Error("the icon is not config/manifests/icon.svg: put its base64 into the base of the CSV")
+	}
+	if want := "memcached-operator.v" + csv.Spec.Version.String(); csv.Name != want {
+		t.Errorf("the CSV is called %s, not %s", csv.Name, want)
+	}
+	if len(csv.Spec.Description) < 500 || len(csv.Spec.Maintainers) == 0 || len(csv.Spec.Links) == 0 || len(csv.Spec.Keywords) == 0 ||
+		csv.Spec.Provider.Name == "" || csv.Spec.MinKubeVersion == "" {
+		t.Error("description, maintainers, links, keywords, provider or minKubeVersion is missing")
+	}
+	for _, name := range []string{"capabilities", "categories", "createdAt", "description", "repository", "support", "operatorframework.io/suggested-namespace",
+		"features.operators.openshift.io/disconnected"} {
+		if csv.Annotations[name] == "" {
+			t.Errorf("there is no annotation %s", name)
+		}
+	}
+	for _, arch := range []string{"amd64", "arm64", "ppc64le", "s390x"} {
+		if csv.Labels["operatorframework.io/arch."+arch] != "supported" {
+			t.Errorf("images are built for %s, but the label of it is missing", arch)
+		}
+	}
+}
+
+var label = regexp.MustCompile(`(?m)^LABEL (\S+)=(\S+)$`)
+
+// TestDockerfile: OLM v0 reads the labels of the image, opm and OLM v1 the file in it.
+func TestDockerfile(t *testing.T) {
+	var metadata struct{ Annotations map[string]string }
+	decode(t, bundleDir+"/metadata/annotations.yaml", &metadata)
+	dockerfile, err := os.ReadFile(root + "/bundle.Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{}
+	for _, match := range label.FindAllStringSubmatch(string(dockerfile), -1) {
+		labels[match[1]] = match[2]
+	}
+	if len(labels) == 0 || !maps.Equal(labels, metadata.Annotations) {
+		t.Errorf("labels %v\nannotations %v", labels, metadata.Annotations)
+	}
+	if len(regexp.MustCompile(`(?m)^(FROM scratch|COPY bundle/(manifests|metadata|tests/scorecard) .*)$`).FindAllString(string(dockerfile), -1)) != 4 {
+		t.Error("bundle.Dockerfile does not put the three folders into an empty image")
+	}
+}
+
+// TestCurrent: the CRD of the bundle is the one that kustomize installs.
+func TestCurrent(t *testing.T) {
+	var bundled, installed apiextensionsv1.CustomResourceDefinition
+	decode(t, bundleDir+"/manifests/cache.example.com_memcacheds.yaml", &bundled)
+	decode(t, root+"/config/crd/bases/cache.example.com_memcacheds.yaml", &installed)
+	if !reflect.DeepEqual(bundled.Spec, installed.Spec) {
+		t.Error("the CRD in bundle/ is not that of config/crd: make bundle")
+	}
+}
+
+func decode(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, into, yaml.DisallowUnknownFields); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}

@@ -1,0 +1,73 @@
+package bundle
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
+)
+
+// TestScorecard runs the six tests of scorecard from their own binary, as `operator-sdk scorecard` does in pods. They look for the
+// bundle in /bundle, hence a root of their own; whoever is not root gets one in a user namespace.
+func TestScorecard(t *testing.T) {
+	var config v1alpha3.Configuration
+	decode(t, bundleDir+"/tests/scorecard/config.yaml", &config)
+	if len(config.Stages) != 1 || len(config.Stages[0].Tests) != 6 {
+		t.Fatal("the bundle does not ask for the six tests")
+	}
+	binary := root + "/bin/scorecard-test"
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("%v: make tools-operator-sdk", err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "bundle"), os.DirFS(bundleDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(binary, filepath.Join(dir, "scorecard-test")); err != nil {
+		text, err := os.ReadFile(binary)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "scorecard-test"), text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range config.Stages[0].Tests {
+		name := test.Entrypoint[1]
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command("/scorecard-test", name)
+			cmd.Dir, cmd.Env = "/", []string{"SCORECARD_NAMESPACE=default"}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}
+			if os.Geteuid() != 0 {
+				cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+			}
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			var status v1alpha3.TestStatus
+			if err := json.Unmarshal(out, &status); err != nil || len(status.Results) == 0 {
+				t.Fatalf("%v in %s", err, out)
+			}
+			for _, result := range status.Results {
+				// An example is what a user applies, and a status in it would be dropped, or be a lie.
+				suggestions := slices.DeleteFunc(result.Suggestions, func(s string) bool {
+					return strings.HasPrefix(s, "memcacheds.cache.example.com does not have status spec.")
+				})
+				if result.State != v1alpha3.PassState || len(result.Errors) > 0 || len(suggestions) > 0 {
+					t.Errorf("%s: %s, errors %q, suggestions %q", result.Name, result.State, result.Errors, suggestions)
+				}
+			}
+		})
+	}
+}
