@@ -165,10 +165,11 @@ catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 catalog-push: ## Push it
 	@$(MAKE) --no-print-directory docker-push IMG=$(CATALOG_IMG)
 
-validate-bundle: tools-operator-sdk tools-opm tools-crane ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
+validate-bundle: tools-operator-sdk tools-opm tools-crane tools-crdify ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
 	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
 	opm validate catalog/memcached-operator
 	tools/catalog verify
+	tools/catalog compare
 	go test -count=1 ./tests/bundle $(ARGS)
 
 scorecard: tools-operator-sdk $(NEED_KUBECTL) ## The six tests of scorecard on the cluster of KUBECONFIG
@@ -215,6 +216,9 @@ takes_coredns        := 3 min
 takes_golangci-lint  := 1 min
 takes_chainsaw       := 3 min
 takes_kustomize-controller := 5 min
+takes_operator-sdk   := 2 min
+takes_opm            := 2 min
+takes_crdify         := 1 min
 takes_olm            := 3 min
 takes_olm-0.27       := 3 min
 takes_helm           := 1 min
