@@ -194,6 +194,7 @@ kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
 environment_chainsaw := GOTOOLCHAIN=go1.25.10 # does not compile with a later one
+environment_crane     = GOTOOLCHAIN=go$(shell sed -n 's|^FROM .*/golang:\([0-9.]*\).*|\1|p' Dockerfile) # part of the digests of images
 output_etcd          := etcd
 ldflags_kubernetes    = $(kubernetes_version)
 ldflags_kubectl       = $(kubernetes_version)
