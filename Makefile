@@ -6,6 +6,8 @@ IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
 CATALOG_IMG    ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
+# Of the operator's image, where it is built for more than this machine.
+PLATFORMS      ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 # The cluster of tests: kwok (simulated nodes), node (a real one, as root on Linux) or kind (where Docker is).
 CLUSTER        ?= kwok
 # Further arguments for the program that a target runs, such as ARGS='-run TestScale' for e2e.
@@ -119,13 +121,17 @@ demo-down: ## End the demo
 
 ##@ Deploy
 
-.PHONY: docker-build docker-push install uninstall deploy undeploy
-docker-build: cluster-tool ## Build the image IMG with Docker, podman or buildah
-	@docker info >/dev/null 2>&1 || $(MAKE) -s tools-crane
+.PHONY: docker-build docker-push docker-buildx install uninstall deploy undeploy
+docker-build: cluster-tool ## Build the image IMG with CONTAINER_TOOL: docker, podman or buildah, by default the first that works
+	@{ [ "$(CONTAINER_TOOL)" != buildah ] && docker info >/dev/null 2>&1; } || $(MAKE) -s tools-crane
 	@VERSION=v$(VERSION) $(BIN)/cluster build $(IMG)
 
 docker-push: cluster-tool ## Push it
 	@$(BIN)/cluster push $(IMG)
+
+docker-buildx: cluster-tool ## Build it for PLATFORMS and push it
+	@{ [ "$(CONTAINER_TOOL)" != buildah ] && docker info >/dev/null 2>&1; } || $(MAKE) -s tools-crane
+	@VERSION=v$(VERSION) PLATFORMS=$(PLATFORMS) $(BIN)/cluster buildx $(IMG)
 
 install: tools-kustomize $(NEED_KUBECTL) ## Install the CRD into the cluster of KUBECONFIG
 	kustomize build config/crd | kubectl apply --server-side -f -

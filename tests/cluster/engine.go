@@ -1,20 +1,21 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// engine builds and stores images: Docker where it answers, else podman, else buildah, which needs no daemon and, as
-// root, no more than a chroot.
+// engine builds and stores images: what CONTAINER_TOOL names, else Docker where it answers, else podman, else buildah,
+// which needs no daemon and, as root, no more than a chroot.
 type engine struct {
 	*Cluster
 	command string
@@ -24,59 +25,185 @@ type engine struct {
 func (c *Cluster) engine() *engine {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if _, err := run(ctx, nil, "docker", "info"); err == nil {
-		return &engine{c, "docker", nil}
+	tool := os.Getenv("CONTAINER_TOOL")
+	if tool == "" {
+		tool = "buildah"
+		if _, err := run(ctx, nil, "docker", "info"); err == nil {
+			tool = "docker"
+		} else if _, err := exec.LookPath("podman"); err == nil {
+			tool = "podman"
+		}
 	}
-	if _, err := exec.LookPath("podman"); err == nil {
-		return &engine{c, "podman", nil}
+	e := &engine{c, tool, nil}
+	if tool == "buildah" { // A storage of its own, because of the stand-in for the base image.
+		e.options = []string{"--root", c.images("storage"), "--runroot", c.images("run")}
 	}
-	// A storage of its own, because of the stand-in for the base image.
-	return &engine{c, "buildah", []string{"--root", c.images("storage"), "--runroot", c.images("run")}}
+	return e
 }
 
-// BuildImage builds the operator's image from the repository's Dockerfile.
-func (c *Cluster) BuildImage(ctx context.Context, image, version string) error {
+// BuildImage builds an image from a file of the repository, Dockerfile by default, for this machine's platform.
+func (c *Cluster) BuildImage(ctx context.Context, image, dockerfile, version string) error {
 	e := c.engine()
-	start := time.Now()
-	args := []string{"build", "--tag", image, "--build-arg", "VERSION=" + version}
-	for _, name := range []string{"GOPROXY", "GOSUMDB"} {
-		value, err := goenv(ctx, name)
-		if err != nil {
-			return err
-		}
-		args = append(args, "--build-arg", name+"="+value)
+	args, err := e.buildArgs(ctx, cmp.Or(dockerfile, "Dockerfile"), version)
+	if err != nil {
+		return err
 	}
-	if e.command == "buildah" {
-		if os.Geteuid() != 0 {
-			return errors.New("building an image needs Docker, podman, or root for buildah")
+	if err := e.build(ctx, append(args, "--tag", image)...); err != nil || e.command != "buildah" {
+		return err
+	}
+	_, err = e.run(ctx, "rmi", "--prune") // the image that had this name before
+	return err
+}
+
+// BuildAndPushImage builds the operator's image for several platforms, linux/amd64,linux/arm64 say, and pushes them
+// under one name: an index is nothing that every local store can hold.
+func (c *Cluster) BuildAndPushImage(ctx context.Context, image, version, platforms string) error {
+	e := c.engine()
+	args, err := e.buildArgs(ctx, "Dockerfile", version)
+	if err != nil {
+		return err
+	}
+	if e.command == "docker" {
+		return e.buildx(ctx, image, append(args, "--platform", platforms)...)
+	}
+	_, _ = e.run(ctx, "manifest", "rm", image)               // an index of an earlier build would keep its entries
+	for platform := range strings.SplitSeq(platforms, ",") { // one by one, or their order in the index is by chance
+		if err := e.build(ctx, append(args, "--platform", platform, "--manifest", image)...); err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
 		}
-		if err := e.installPackages(ctx, "buildah"); err != nil {
+	}
+	push := []string{"manifest", "push", "--all"}
+	if local(image) {
+		push = append(push, "--tls-verify=false")
+	}
+	_, err = e.run(ctx, append(push, image, "docker://"+image)...)
+	return err
+}
+
+// build runs the engine's own build in the repository.
+func (e *engine) build(ctx context.Context, args ...string) error {
+	start := time.Now()
+	args = append([]string{"build"}, args...)
+	if e.command == "buildah" {
+		if _, err := e.run(ctx, append(args, e.root)...); err != nil {
 			return err
 		}
-		standIn, err := e.standIn(ctx)
+		e.logf("built with buildah in %.1f s", time.Since(start).Seconds())
+		return nil
+	}
+	return e.show(ctx, append(args, e.root)...)
+}
+
+// buildx is Docker's way to build for several platforms, and to give the files in layers the time of the commit too. Its
+// builder is made for the build: the default one can do neither. Attestations are attached when an image is released,
+// not in its index, where they are platforms that nothing runs on.
+func (e *engine) buildx(ctx context.Context, image string, args ...string) (err error) {
+	builder := fmt.Sprintf("memcached-operator-%d", os.Getpid())
+	create := []string{"buildx", "create", "--name", builder}
+	if local(image) {
+		create = append(create, "--driver-opt", "network=host")
+	}
+	if _, err := e.run(ctx, create...); err != nil {
+		return err
+	}
+	defer func() {
+		_, rmErr := e.run(context.WithoutCancel(ctx), "buildx", "rm", builder)
+		err = errors.Join(err, rmErr)
+	}()
+	return e.show(ctx, append(append([]string{"buildx", "build", "--builder", builder}, args...), "--provenance=false",
+		"--output", "type=image,name="+image+",push=true,oci-mediatypes=true,rewrite-timestamp=true", e.root)...)
+}
+
+// buildArgs are the arguments of every build: what an image depends on besides the source.
+func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]string, error) {
+	epoch, err := e.epoch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--file", filepath.Join(e.root, dockerfile)}
+	if e.command == "buildah" {
+		standIn, err := e.prepareBuildah(ctx, dockerfile)
 		if err != nil {
-			return fmt.Errorf("stand-in for the base image: %w", err)
+			return nil, err
 		}
 		args = append(args, standIn...)
 	}
-	args = append(args, "--file", filepath.Join(c.root, "Dockerfile"), c.root)
-	if e.command != "buildah" {
-		cmd := exec.CommandContext(ctx, e.command, args...)
-		cmd.Stdout, cmd.Stderr = c.Log, c.Log
-		return cmd.Run()
+	// Of a tree that was changed the revision says so, and of one without git nothing.
+	revision, _ := e.git(ctx, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+	values := []string{"VERSION=" + version, "REVISION=" + revision, "CREATED=" + time.Unix(epoch, 0).UTC().Format(time.RFC3339)}
+	for _, name := range []string{"GOPROXY", "GOSUMDB"} {
+		value, err := goenv(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, name+"="+value)
 	}
-	if _, err := e.run(ctx, args...); err != nil {
-		return err
+	if e.command == "docker" { // which takes the time of all that it makes from this one
+		values = append(values, fmt.Sprint("SOURCE_DATE_EPOCH=", epoch))
+	} else {
+		args = append(args, "--timestamp", strconv.FormatInt(epoch, 10))
+		values = append(values, "BUILDPLATFORM=linux/"+runtime.GOARCH) // which buildah 1.28 does not know
 	}
-	c.logf("built %s with buildah in %.1f s", image, time.Since(start).Seconds())
-	_, err := e.run(ctx, "rmi", "--prune") // the image that had this name before
-	return err
+	for _, value := range values {
+		args = append(args, "--build-arg", value)
+	}
+	return args, nil
+}
+
+// prepareBuildah sees to what a build with buildah needs besides the file.
+func (e *engine) prepareBuildah(ctx context.Context, dockerfile string) (options []string, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("building an image needs Docker, podman, or root for buildah")
+	}
+	if err := e.installPackages(ctx, "buildah"); err != nil {
+		return nil, err
+	}
+	if options, err = e.standIn(ctx, dockerfile); err != nil {
+		return nil, fmt.Errorf("stand-in for the base image: %w", err)
+	}
+	return options, nil
+}
+
+// epoch is the time of everything in an image: that of the commit, so that equal commits make equal images.
+func (e *engine) epoch(ctx context.Context) (int64, error) {
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
+		var err error
+		if epoch, err = e.git(ctx, "log", "-1", "--format=%ct"); err != nil {
+			return 0, nil // not a checkout
+		}
+	}
+	return strconv.ParseInt(epoch, 10, 64)
+}
+
+func (e *engine) git(ctx context.Context, args ...string) (string, error) {
+	out, err := run(ctx, nil, "git", append([]string{"-C", e.root}, args...)...)
+	return strings.TrimSpace(out), err
 }
 
 // PushImage pushes a built image to its registry.
 func (c *Cluster) PushImage(ctx context.Context, image string) error {
-	_, err := c.engine().run(ctx, "push", image)
+	e := c.engine()
+	args := []string{"push", image}
+	if local(image) && e.command != "docker" { // which knows that such a registry speaks plain HTTP
+		args = []string{"push", "--tls-verify=false", image}
+	}
+	_, err := e.run(ctx, args...)
 	return err
+}
+
+// local says whether an image is in a registry of this machine.
+func local(image string) bool {
+	host, _, _ := strings.Cut(image, "/")
+	name, _, _ := strings.Cut(host, ":")
+	return name == "localhost" || name == "127.0.0.1"
+}
+
+// show runs the engine and shows what it prints.
+func (e *engine) show(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, e.command, append(e.options, args...)...)
+	cmd.Stdout, cmd.Stderr = e.Log, e.Log
+	return cmd.Run()
 }
 
 // save writes an image to a docker archive.
@@ -91,58 +218,6 @@ func (e *engine) save(ctx context.Context, image, archive string) error {
 
 func (e *engine) run(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, []string{"BUILDAH_ISOLATION=chroot"}, e.command, append(e.options, args...)...)
-}
-
-var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:\S+)`)
-
-// standIn makes a stand-in for the Dockerfile's base image where that cannot be pulled: a shell, and the machine's own
-// Go and its caches, which the options that it returns mount. So the very Dockerfile that users build is what is tested.
-func (e *engine) standIn(ctx context.Context) (options []string, err error) {
-	dockerfile, err := os.ReadFile(filepath.Join(e.root, "Dockerfile"))
-	if err != nil {
-		return nil, err
-	}
-	match := baseImage.FindSubmatch(dockerfile)
-	if match == nil {
-		return nil, errors.New("the Dockerfile has no FROM …/golang:…")
-	}
-	base := string(match[1])
-	if err := e.needTools("crane"); err != nil {
-		return nil, err
-	}
-	short, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if _, err := run(short, nil, filepath.Join(e.bin, "crane"), "digest", base); err == nil {
-		return nil, nil
-	}
-	e.logf("%s cannot be pulled: building with this machine's own Go in its place", base)
-
-	shell, err := e.debianFile(ctx, "busybox-static", "bin/busybox")
-	if err != nil {
-		return nil, err
-	}
-	name, tag, _ := strings.Cut(base, ":")
-	archive := e.images("golang.tar")
-	err = (&image{
-		name: name, tags: []string{tag}, cmd: []string{"sh"},
-		env:   []string{"PATH=/usr/local/go/bin:/bin", "GOPATH=/go", "GOTOOLCHAIN=local"},
-		files: map[string]file{"bin/sh": {from: shell, mode: 0o755}, "tmp/": {mode: 0o1777}},
-	}).write(archive)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := e.run(ctx, "pull", "--quiet", "docker-archive:"+archive); err != nil {
-		return nil, err
-	}
-	args := []string{"--pull=false", "--platform", "linux/" + runtime.GOARCH}
-	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"}, {"GOCACHE", "/cache/build"}} {
-		dir, err := goenv(ctx, mount[0])
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, "--volume", dir+":"+mount[1])
-	}
-	return args, nil
 }
 
 func goenv(ctx context.Context, name string) (string, error) {

@@ -18,7 +18,9 @@ const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
   up                  start the cluster, if it is not up
   down                end it and remove its state
   status              say whether it is up
-  build IMAGE         build the operator's image from the Dockerfile
+  build IMAGE [FILE]  build an image, the operator's from Dockerfile by default
+  buildx IMAGE        build the operator's for $PLATFORMS and push it
+  push IMAGE          push a built image
   load IMAGE          make a built image available to the nodes
   operator-start IMAGE
                       install the operator from config/default and start it, or start it anew; on kwok bin/manager
@@ -69,7 +71,9 @@ func command(ctx context.Context) error {
 	}
 	switch flag.Arg(0) {
 	case "build":
-		return c.BuildImage(ctx, image, os.Getenv("VERSION"))
+		return c.BuildImage(ctx, image, flag.Arg(2), os.Getenv("VERSION"))
+	case "buildx":
+		return c.BuildAndPushImage(ctx, image, os.Getenv("VERSION"), os.Getenv("PLATFORMS"))
 	case "load":
 		return c.LoadImage(ctx, image)
 	case "push":

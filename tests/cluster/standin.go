@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:\S+)`)
+
+// standIn makes a stand-in for the base image of the build where that cannot be pulled: a shell, and the machine's own
+// Go and its caches, which the options that it returns mount. So the very Dockerfile that users build is what is tested.
+func (e *engine) standIn(ctx context.Context, dockerfile string) (options []string, err error) {
+	content, err := os.ReadFile(filepath.Join(e.root, dockerfile))
+	if err != nil {
+		return nil, err
+	}
+	match := baseImage.FindSubmatch(content)
+	if match == nil {
+		return nil, nil // not an image with a program
+	}
+	base := string(match[1])
+	if err := e.needTools("crane"); err != nil {
+		return nil, err
+	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := run(short, nil, filepath.Join(e.bin, "crane"), "digest", base); err == nil {
+		return nil, nil
+	}
+	e.logf("%s cannot be pulled: building with this machine's own Go in its place", base)
+
+	shell, err := e.debianFile(ctx, "busybox-static", "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	name, tag, _ := strings.Cut(base, ":")
+	archive := e.images("golang.tar")
+	err = (&image{
+		name: name, tags: []string{tag}, cmd: []string{"sh"},
+		env:   []string{"PATH=/usr/local/go/bin:/bin", "GOPATH=/go", "GOTOOLCHAIN=local"},
+		files: map[string]file{"bin/sh": {from: shell, mode: 0o755}, "tmp/": {mode: 0o1777}},
+	}).write(archive)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.run(ctx, "pull", "--quiet", "docker-archive:"+archive); err != nil {
+		return nil, err
+	}
+	args := []string{"--pull=false"}
+	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"}, {"GOCACHE", "/cache/build"}} {
+		// The base image's very compiler; Go fetches it where the machine has another one.
+		dir, err := run(ctx, []string{"GOTOOLCHAIN=go" + tag}, "go", "env", mount[0])
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--volume", strings.TrimSpace(dir)+":"+mount[1])
+	}
+	return args, nil
+}
