@@ -1,0 +1,165 @@
+package bundle
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
+)
+
+const bundleDir = root + "/bundle"
+
+// TestOLMv1 holds against the bundle what OLM v1 refuses, does not do, or does to caches. `make olmv1-e2e` runs OLM v1 itself.
+func TestOLMv1(t *testing.T) {
+	bundle := load(t)
+	for _, object := range bundle.Objects {
+		switch object.GetKind() {
+		case "ClusterServiceVersion", "Service", "ClusterRole": // what every version of OLM takes, and no cluster lacks
+		case "CustomResourceDefinition":
+			if object.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+				t.Errorf("CRD %s lacks helm.sh/resource-policy: keep, so who removes the ClusterExtension removes every Memcached", object.GetName())
+			}
+		default:
+			t.Errorf("%s %s: not every cluster takes this kind from a bundle", object.GetKind(), object.GetName())
+		}
+	}
+	spec := bundle.CSV.Spec
+	if !slices.Contains(spec.InstallModes, operatorsv1alpha1.InstallMode{Type: operatorsv1alpha1.InstallModeTypeAllNamespaces, Supported: true}) {
+		t.Error("AllNamespaces is not supported, which is how OLM v1 installs")
+	}
+	if len(spec.WebhookDefinitions) > 0 {
+		t.Error("webhooks need cert-manager in OLM v1")
+	}
+	if apis := spec.APIServiceDefinitions; len(apis.Owned)+len(apis.Required) > 0 {
+		t.Error("OLM v1 refuses API services")
+	}
+	// It resolves no dependencies, and refuses a bundle that has one, however it is declared.
+	if required := spec.CustomResourceDefinitions.Required; len(required) > 0 {
+		t.Errorf("the CSV requires %v", required)
+	}
+	if _, err := os.Stat(bundleDir + "/metadata/dependencies.yaml"); err == nil {
+		t.Error("metadata/dependencies.yaml has dependencies")
+	}
+	properties, _ := os.ReadFile(bundleDir + "/metadata/properties.yaml")
+	for _, property := range []string{"olm.package.required", "olm.gvk.required", "olm.constraint"} {
+		if strings.Contains(string(properties)+bundle.CSV.Annotations["olm.properties"], property) {
+			t.Errorf("the property %s is a dependency", property)
+		}
+	}
+	// By this annotation alone it says which namespaces to watch.
+	container := spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
+	if !slices.ContainsFunc(container.Env, func(env corev1.EnvVar) bool {
+		return env.Name == "WATCH_NAMESPACE" && env.ValueFrom != nil && env.ValueFrom.FieldRef != nil &&
+			env.ValueFrom.FieldRef.FieldPath == "metadata.annotations['olm.targetNamespaces']"
+	}) {
+		t.Error("WATCH_NAMESPACE is not the annotation olm.targetNamespaces")
+	}
+	// It has no OperatorConditions: an operator that waits for its own never starts.
+	for _, rule := range rules(bundle.CSV) {
+		if slices.Contains(rule.APIGroups, "operators.coreos.com") {
+			t.Errorf("the operator uses OLM v0: %v", rule)
+		}
+	}
+}
+
+// TestOLMv1Installer compares what is in the bundle with the rights of the service account by which OLM v1 installs it.
+func TestOLMv1Installer(t *testing.T) {
+	bundle := load(t)
+	granted := rules(bundle.CSV)
+	// What OLM v1 adds for all namespaces.
+	granted = append(granted, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}})
+	names := []string{"clusterextensions/finalizers memcached-operator"}
+	for _, object := range bundle.Objects {
+		switch object.GetKind() {
+		case "ClusterRole":
+			granted = append(granted, role(t, object).Rules...)
+		case "CustomResourceDefinition", "Service":
+			names = append(names, strings.ToLower(object.GetKind())+"s "+object.GetName())
+		}
+	}
+	for _, deployment := range bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
+		names = append(names, "deployments "+deployment.Name, "serviceaccounts "+deployment.Spec.Template.Spec.ServiceAccountName)
+	}
+
+	var grants []rbacv1.PolicyRule
+	var named []string
+	text, err := os.ReadFile(root + "/config/olmv1/installer.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		if object.GetName() == "memcached-operator-installer-grants" && object.GetKind() == "ClusterRole" {
+			grants = role(t, object).Rules
+		}
+		for _, rule := range role(t, object).Rules {
+			for _, name := range rule.ResourceNames {
+				named = append(named, rule.Resources[0]+" "+name)
+			}
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(named)
+	if !slices.Equal(names, named) {
+		t.Errorf("the bundle has\n%q, the installer manages\n%q", names, named)
+	}
+	want, got := flatten(granted), flatten(grants)
+	for right := range want {
+		if what, _, _ := strings.Cut(right, " "); !got[right] && !got[what+" *"] {
+			t.Errorf("the installer cannot grant %s", right)
+		}
+	}
+	for right := range got {
+		if !want[right] {
+			t.Errorf("the installer can grant %s, which is not in the bundle", right)
+		}
+	}
+}
+
+// rules are the operator's own.
+func rules(csv *operatorsv1alpha1.ClusterServiceVersion) (all []rbacv1.PolicyRule) {
+	spec := csv.Spec.InstallStrategy.StrategySpec
+	for _, permission := range slices.Concat(spec.Permissions, spec.ClusterPermissions) {
+		all = append(all, permission.Rules...)
+	}
+	return all
+}
+
+// role reads a Role or ClusterRole; of other objects it reads nothing.
+func role(t *testing.T, object *unstructured.Unstructured) (role rbacv1.ClusterRole) {
+	t.Helper()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
+		t.Fatal(err)
+	}
+	return role
+}
+
+// flatten makes one "what verb" of each that rules allow.
+func flatten(rules []rbacv1.PolicyRule) map[string]bool {
+	flat := map[string]bool{}
+	for _, rule := range rules {
+		what := slices.Clone(rule.NonResourceURLs)
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				what = append(what, group+"/"+resource)
+			}
+		}
+		for _, one := range what {
+			for _, verb := range rule.Verbs {
+				flat[one+" "+verb] = true
+			}
+		}
+	}
+	return flat
+}
