@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -43,7 +44,7 @@ func (k *kind) down(ctx context.Context) error {
 	if !isDir(k.dir) {
 		return nil
 	}
-	if err := k.provider.Destroy(ctx); err != nil {
+	if err := errors.Join(k.kill(ctx, k.allPIDFiles()...), k.provider.Destroy(ctx)); err != nil {
 		return err
 	}
 	return os.RemoveAll(k.dir)

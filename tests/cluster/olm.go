@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// scorecardVersion is that of operator-sdk's pin, which names its test images by it.
+const scorecardVersion = "v1.42.3"
+
+// PublishOLM makes the images of that version of OLM, such as 0.40.0, available to the nodes, and those of opm and of
+// operator-sdk's scorecard: under their upstream names, made of the binaries that tools/olm-…, opm and operator-sdk build.
+// Nodes of a kind cluster pull the real ones.
+func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
+	if c.Kind != "node" {
+		return nil
+	}
+	n := &node{c}
+	release := "olm-" + version[:strings.LastIndex(version, ".")]
+	if err := n.needTools("opm", "operator-sdk", "grpc-health-probe"); err != nil {
+		return err
+	}
+	shell, err := n.busybox(ctx) // bundles are unpacked by its cp, catalogs of `operator-sdk run bundle` by its sh
+	if err != nil {
+		return err
+	}
+	opm := map[string]file{"bin/opm": n.tool("opm"), "bin/grpc_health_probe": n.tool("grpc-health-probe")}
+	olm := map[string]file{}
+	for _, name := range []string{"olm", "catalog", "package-server", "copy-content", "cpb"} {
+		olm["bin/"+name] = n.tool(filepath.Join(release, name))
+	}
+	for _, img := range []*image{
+		{name: "quay.io/operator-framework/olm", tags: []string{"v" + version}, cmd: []string{"/bin/olm"}, files: olm},
+		{name: "quay.io/operator-framework/opm", tags: []string{"latest"}, cmd: []string{"/bin/opm"}, files: opm},
+		{name: "quay.io/operator-framework/scorecard-test", tags: []string{scorecardVersion}, files: map[string]file{"bin/scorecard-test": n.tool("scorecard-test")}},
+		{name: "quay.io/operator-framework/scorecard-untar", tags: []string{scorecardVersion}},
+	} {
+		img.user, img.env, img.files = "1001", defaultPath, merge(shell.files, img.files)
+		if err := n.publish(ctx, img); err != nil {
+			return err
+		}
+	}
+	return n.redirectDigests(ctx, "quay.io/operator-framework/olm", "v"+version)
+}
+
+func (n *node) tool(name string) file { return file{from: filepath.Join(n.bin, name), mode: 0o755} }
+
+func merge(a, b map[string]file) map[string]file {
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	return both
+}
+
+// redirectDigests lets the API server itself replace a repository's digests by a tag in every pod. The manifests inside
+// operator-sdk name OLM's image by the digest of a build that no other build has.
+func (n *node) redirectDigests(ctx context.Context, repository, tag string) error {
+	file, err := n.configure(&nodeOptions{Repository: repository, Tag: tag}, "digests.yaml")
+	if err != nil {
+		return err
+	}
+	if _, err := n.kubectl(ctx, "apply", "-f", file); err != nil {
+		return err
+	}
+	// The policy holds a moment after it was created.
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
+	defer cancel()
+	return poll(ctx, func(ctx context.Context) error {
+		image, err := n.kubectl(ctx, "run", "digests", "--image", repository+"@sha256:"+strings.Repeat("0", 64),
+			"--dry-run=server", "--output", "jsonpath={.spec.containers[0].image}")
+		if err == nil && image != repository+":"+tag {
+			err = fmt.Errorf("the image of a pod is still %s", image)
+		}
+		return err
+	})
+}
+
+// Registry returns the address of a registry, in plain HTTP, that this machine can push to, and from which nodes pull all
+// images called example.com/… or by that address.
+func (c *Cluster) Registry(ctx context.Context) (string, error) {
+	r, ok := c.driver.(interface {
+		registry(context.Context) (string, error)
+	})
+	if !ok {
+		return "", fmt.Errorf("the nodes of a %s cluster pull no images", c.Kind)
+	}
+	return r.registry(ctx)
+}
+
+func (n *node) registry(context.Context) (string, error) {
+	address, _, ok := strings.Cut(n.local("x"), "/")
+	if !ok || address == "" {
+		return "", errors.New("the node cluster is down")
+	}
+	return address, nil
+}
+
+// registry starts one, once, on the address that kind's nodes have for this machine, and tells their containerd.
+func (k *kind) registry(ctx context.Context) (string, error) {
+	known, err := os.ReadFile(k.path("registry.address"))
+	if _, running := k.alive(k.path("pids", "registry.pid")); err == nil && running {
+		return string(known), nil
+	}
+	gateways, err := run(ctx, nil, "docker", "network", "inspect", "kind", "--format", "{{range .IPAM.Config}}{{println .Gateway}}{{end}}")
+	if err != nil {
+		return "", err
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", err
+	}
+	var address string
+	for gateway := range strings.FieldsSeq(gateways) {
+		if !strings.Contains(gateway, ":") { // not the one of IPv6
+			address = fmt.Sprintf("%s:%d", gateway, port)
+		}
+	}
+	if err := os.MkdirAll(k.path("registry"), 0o755); err != nil {
+		return "", err
+	}
+	err = k.start("registry", nil, filepath.Join(k.bin, "crane"), "registry", "serve", "--address", address, "--disk", k.path("registry"))
+	if err != nil {
+		return "", err
+	}
+	hosts, err := (&node{k.Cluster}).configure(&nodeOptions{Registry: address}, "hosts.toml")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"example.com", address} {
+		dir := "/etc/containerd/certs.d/" + name
+		_, err1 := run(ctx, nil, "docker", "exec", k.name+"-control-plane", "mkdir", "-p", dir)
+		_, err2 := run(ctx, nil, "docker", "cp", hosts, k.name+"-control-plane:"+dir+"/hosts.toml")
+		if err := errors.Join(err1, err2); err != nil {
+			return "", err
+		}
+	}
+	err = poll(ctx, func(ctx context.Context) error { _, err := get(ctx, "http://"+address+"/v2/"); return err })
+	if err != nil {
+		return "", k.tail(err, "registry")
+	}
+	return address, os.WriteFile(k.path("registry.address"), []byte(address), 0o644)
+}
