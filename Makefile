@@ -1,7 +1,7 @@
 # Targets that every operator-sdk user knows, and the tests, clusters and tools behind them.
 # Everything is built from pinned Go modules into bin/: only Go, git and make have to be on the machine.
 
-VERSION        ?= 0.0.1
+VERSION        ?= 0.0.2
 IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
@@ -182,6 +182,17 @@ validate-bundle: tools-operator-sdk tools-opm tools-crane tools-crdify ## Every 
 
 scorecard: tools-operator-sdk $(NEED_KUBECTL) ## The six tests of scorecard on the cluster of KUBECONFIG
 	operator-sdk scorecard ./bundle --namespace default --wait-time 120s --pod-security restricted $(ARGS)
+
+##@ Release
+
+tools_release := tools-crane tools-operator-sdk tools-opm tools-kustomize tools-cosign tools-syft
+release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
+.PHONY: release release-dry-run verify-images
+release: $(tools_release) ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE
+	@$(release_environment) tools/with-registry STAGE tools/release $(VERSION)
+
+release-dry-run: $(tools_release) tools-grpcurl ## The whole release, twice, to a registry in memory
+	@$(release_environment) tools/with-registry MIRROR tools/release-dry-run $(VERSION)
 
 ##@ Tools
 
