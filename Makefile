@@ -176,7 +176,7 @@ validate-bundle: tools-operator-sdk tools-opm tools-crane tools-crdify ## Every 
 	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
 	@echo "The warning about events takes the rule for events.k8s.io, which names no version, for the removed v1beta1; the operator uses v1."
 	opm validate catalog/memcached-operator
-	tools/catalog verify
+	tools/with-registry MIRROR tools/catalog verify
 	tools/catalog compare
 	go test -count=1 ./tests/bundle $(ARGS)
 
