@@ -164,7 +164,7 @@ bundle-push: ## Push it
 	@$(MAKE) --no-print-directory docker-push IMG=$(BUNDLE_IMG)
 
 catalog: tools-opm tools-crane ## Render catalog/ from its template
-	tools/catalog render
+	tools/with-registry MIRROR bash -c 'tools/catalog rebuild $$MIRROR && tools/catalog render'
 
 catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 	@$(BIN)/cluster build $(CATALOG_IMG) catalog.Dockerfile
