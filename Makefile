@@ -191,6 +191,9 @@ release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
 release: $(tools_release) ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE
 	@$(release_environment) tools/with-registry STAGE tools/release $(VERSION)
 
+verify-images: cluster-tool tools-crane ## Build the operator's image twice, from the Dockerfile and as a release does, and compare
+	@PLATFORMS=$(PLATFORMS) tools/with-registry REGISTRY tests/images/verify $(VERSION)
+
 release-dry-run: $(tools_release) tools-grpcurl ## The whole release, twice, to a registry in memory
 	@$(release_environment) tools/with-registry MIRROR tools/release-dry-run $(VERSION)
 
