@@ -1,0 +1,125 @@
+// Package images shows that the operator's image depends on the commit and on nothing else: the Dockerfile makes the same
+// image every time, and so does tools/image, which releases are made with.
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// `make verify-images` sets these.
+var (
+	registry  = os.Getenv("REGISTRY")
+	platforms = os.Getenv("PLATFORMS")
+	version   = os.Getenv("VERSION")
+)
+
+// ways are the two to build an image, from a clone to a name.
+var ways = map[string]func(t *testing.T, clone, image string){
+	"dockerfile": func(t *testing.T, clone, image string) {
+		run(t, clone, "env", "VERSION=v"+version, "bin/cluster", "buildx", image)
+	},
+	"release": func(t *testing.T, clone, image string) {
+		run(t, clone, "tools/image", "operator", ".", image, version)
+	},
+}
+
+// TestImages builds the last commit twice in either way, each time in a clone at another path. Between the ways the layers
+// and histories are each tool's own; the program is the same to the byte, and what is run, as whom and under which labels.
+func TestImages(t *testing.T) {
+	require.NotEmpty(t, registry, "run this by make verify-images")
+	for _, tag := range []string{"1", "2"} {
+		dir := clone(t)
+		for way, build := range ways {
+			build(t, dir, name(way, tag))
+		}
+	}
+	for way := range ways {
+		first, second := run(t, ".", "crane", "digest", name(way, "1")), run(t, ".", "crane", "digest", name(way, "2"))
+		require.Equal(t, first, second, "two builds by %s", way)
+		t.Logf("%-10s twice %s", way, first)
+	}
+	for platform := range strings.SplitSeq(platforms, ",") {
+		t.Run(platform, func(t *testing.T) {
+			a, b := name("dockerfile", "1"), name("release", "1")
+			require.Equal(t, readConfig(t, a, platform), readConfig(t, b, platform))
+			require.Equal(t, program(t, a, platform), program(t, b, platform))
+			t.Logf("the same program in both: sha256 %s", program(t, b, platform))
+		})
+	}
+}
+
+func name(way, tag string) string { return registry + "/" + way + "/memcached-operator:" + tag }
+
+// clone clones the last commit and lends it the tools and images of this checkout.
+func clone(t *testing.T) string {
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	run(t, root, "git", "clone", "--quiet", root, dir)
+	for _, lent := range []string{"bin", ".cluster"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, lent), 0o755))
+		require.NoError(t, os.Symlink(filepath.Join(root, lent), filepath.Join(dir, lent)))
+	}
+	return dir
+}
+
+type config struct {
+	Architecture, OS string
+	Config           struct {
+		User            string
+		Entrypoint, Cmd []string
+		Labels          map[string]string
+	}
+}
+
+func readConfig(t *testing.T, image, platform string) (c config) {
+	require.NoError(t, json.Unmarshal([]byte(run(t, ".", "crane", "config", "--platform", platform, image)), &c))
+	delete(c.Config.Labels, "io.buildah.version")
+	require.Equal(t, platform, c.OS+"/"+c.Architecture)
+	return c
+}
+
+// program is the checksum of the only file in an image.
+func program(t *testing.T, image, platform string) string {
+	content := tar.NewReader(strings.NewReader(run(t, ".", "crane", "export", "--platform", platform, image, "-")))
+	sum := ""
+	for {
+		header, err := content.Next()
+		if errors.Is(err, io.EOF) {
+			return sum
+		}
+		require.NoError(t, err)
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		require.Equal(t, "/manager", path.Join("/", header.Name))
+		require.Empty(t, sum)
+		hash := sha256.New()
+		_, err = io.Copy(hash, content)
+		require.NoError(t, err)
+		sum = hex.EncodeToString(hash.Sum(nil))
+	}
+}
+
+func run(t *testing.T, dir, command string, args ...string) string {
+	cmd := exec.Command(command, args...)
+	var stderr bytes.Buffer
+	cmd.Dir, cmd.Stderr = dir, &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s %s: %s", command, strings.Join(args, " "), &stderr)
+	return strings.TrimSuffix(string(out), "\n")
+}
