@@ -84,6 +84,12 @@ gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's eng
 	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
 	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
 
+.PHONY: olmv1-e2e
+olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build ## Install, upgrade and removal by OLM v1, on a kwok cluster of its own
+	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
+	cd tests/olmv1 && go test -count=1 -timeout=20m $(ARGS); result=$$?; \
+	$(MAKE) --no-print-directory -C $(CURDIR) cluster-down CLUSTER=kwok; exit $$result
+
 ##@ Clusters
 
 cluster    := $(BIN)/cluster -kind $(CLUSTER)
@@ -245,6 +251,7 @@ takes_crdify         := 1 min
 takes_olm            := 3 min
 takes_olm-0.27       := 3 min
 takes_helm           := 1 min
+takes_operator-controller := 2 min
 
 # $1 name, $2 module, $3 packages
 define build_tool

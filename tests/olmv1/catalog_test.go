@@ -1,0 +1,68 @@
+package olmv1
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// release is a bundle in the registry, and what it says that it installs.
+type release struct{ version, bundle, operator string }
+
+const csvFile = "manifests/memcached-operator.clusterserviceversion.yaml"
+
+var (
+	versionOf  = regexp.MustCompile(`(?m)^ {2}version: (\S+)$`)
+	operatorOf = regexp.MustCompile(`(?m)^ {4}containerImage: (\S+)$`)
+)
+
+// release pushes the bundle of a folder.
+func (w *world) release(folder string) release {
+	w.Helper()
+	csv, err := os.ReadFile(filepath.Join(folder, csvFile))
+	w.must(err)
+	version := string(versionOf.FindSubmatch(csv)[1])
+	image := w.run("tools/image", "bundle", folder, w.registry+"/memcached-operator-bundle:v"+version, version)
+	return release{version, strings.Replace(image, w.registry, "example.com", 1), string(operatorOf.FindSubmatch(csv)[1])}
+}
+
+// catalog pushes a catalog of these releases, to which each was added as a release adds itself.
+func (w *world) catalog(tag string, releases ...release) {
+	w.Helper()
+	folder := w.path("catalog-" + tag)
+	w.must(os.MkdirAll(folder, 0o755))
+	empty := w.run("sed", "/^  - name: /d; /^    replaces: /d; /^- schema: olm.bundle/,+1d", "catalog/catalog-template.yaml")
+	w.write("catalog-"+tag+"/catalog-template.yaml", empty+"\n")
+	for _, r := range releases {
+		w.run("tools/catalog", "add", r.version, r.bundle, folder)
+	}
+	w.run("env", "MIRROR="+w.registry, "tools/catalog", "render", folder)
+	w.run("tools/image", "catalog", filepath.Join(folder, "memcached-operator"), w.registry+"/memcached-operator-catalog:"+tag, "0")
+}
+
+// last is the bundle of the last release.
+func (w *world) last() (folder string) {
+	w.Helper()
+	commit := w.run("tools/release-commit", w.run("tools/catalog", "last"))
+	w.run("git", "archive", "--output", w.path("last.tar"), commit, "bundle")
+	w.run("tar", "--extract", "--file", w.path("last.tar"), "--directory", w.dir)
+	return w.path("bundle")
+}
+
+// breaking is a later version of a bundle, with a CRD that refuses values which that of the bundle allows.
+func (w *world) breaking(bundle, version string) (folder string) {
+	w.Helper()
+	w.must(os.CopyFS(w.path("breaking"), os.DirFS(bundle)))
+	edit := func(file string, is *regexp.Regexp, becomes string) {
+		text, err := os.ReadFile(w.path(file))
+		w.must(err)
+		w.write(file, is.ReplaceAllString(string(text), becomes))
+	}
+	csv, err := os.ReadFile(filepath.Join(bundle, csvFile))
+	w.must(err)
+	old := string(versionOf.FindSubmatch(csv)[1])
+	edit("breaking/"+csvFile, regexp.MustCompile(regexp.QuoteMeta(old)), version)
+	edit("breaking/manifests/cache.example.com_memcacheds.yaml", regexp.MustCompile(`maximum: \d+`), "maximum: 3")
+	return w.path("breaking")
+}

@@ -1,0 +1,183 @@
+// Package olmv1 installs, upgrades and removes the operator with OLM v1 itself, on a kwok cluster. catalogd, operator-controller
+// and the operator run as processes of this machine, images come from a registry of the test, pods are simulated.
+package olmv1
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	namespace  = "memcached-operator-system"
+	deployment = "deployment/memcached-operator-controller-manager"
+	crd        = "customresourcedefinition/memcacheds.cache.example.com"
+	extension  = "clusterextension/memcached-operator"
+	// what OLM v1 installed.
+	owned = "olm.operatorframework.io/owner-name=memcached-operator"
+)
+
+// TestUpgradeAndRemoval is one story, as one user's cluster would live it. The caches are there from the first version on.
+func TestUpgradeAndRemoval(t *testing.T) {
+	w := newWorld(t)
+	before, now := w.release(w.last()), w.release(w.root+"/bundle")
+	w.catalog("latest", before)
+
+	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
+	w.installed(before)
+	installed := w.get(deployment)
+	w.image(installed, before)
+	stop := w.startOperator(installed)
+	w.run("kubectl", "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml", "--filename", "config/samples/cache_v1alpha1_memcached_minimal.yaml")
+	w.cachesReady(2)
+	caches := w.caches()
+	w.logf("v%s is installed, and caches are ready:\n%s", before.version, strings.Join(caches, "\n"))
+
+	w.catalog("next", before, now)
+	w.useCatalog("next")
+	w.installed(now)
+	w.image(w.get(deployment), now)
+	stop()
+	stop = w.startOperator(w.get(deployment))
+	w.cachesReady(2)
+	w.same("the upgrade", caches)
+	w.logf("v%s is installed by the graph, and the caches are the same", now.version)
+
+	broken := w.release(w.breaking(w.root+"/bundle", "99.0.0"))
+	w.catalog("broken", before, now, broken)
+	w.useCatalog("broken")
+	w.condition("Progressing", "crd upgrade safety refuses it", func(message string) bool {
+		return strings.Contains(message, "memcacheds.cache.example.com") && strings.Contains(message, "maximum")
+	})
+	w.installed(now)
+	w.useCatalog("next")
+	w.logf("a version with a CRD that allows less is refused")
+
+	crdBefore := w.get(crd).GetUID()
+	w.run("kubectl", "delete", extension, "--wait", "--timeout", patience.String())
+	w.goneExcept(crd)
+	stop()
+	w.same("the removal of the ClusterExtension", caches)
+	w.logf("the ClusterExtension is gone with all but the CRD, and the caches are the same")
+
+	w.adopt()
+	w.catalog("latest", before, now)
+	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
+	w.installed(now)
+	stop = w.startOperator(w.get(deployment))
+	w.cachesReady(2)
+	w.same("another installation", caches)
+	if got := w.get(crd).GetUID(); got != crdBefore {
+		t.Errorf("the CRD is another one: %s, was %s", got, crdBefore)
+	}
+	w.logf("another installation takes the caches over")
+
+	w.run("kubectl", "delete", "memcacheds", "--all", "--all-namespaces", "--wait", "--timeout", patience.String())
+	w.run("kubectl", "delete", extension, crd, "--wait", "--timeout", patience.String())
+	w.goneExcept()
+	stop()
+	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout", patience.String())
+	w.logf("all is removed")
+}
+
+// get returns one object.
+func (w *world) get(name string) *unstructured.Unstructured {
+	w.Helper()
+	u := &unstructured.Unstructured{}
+	w.must(u.UnmarshalJSON([]byte(w.run("kubectl", "get", name, "--namespace", namespace, "--output", "json"))))
+	return u
+}
+
+// condition waits until a condition of the ClusterExtension has a message.
+func (w *world) condition(kind, what string, is func(message string) bool) {
+	w.Helper()
+	w.eventually(what, func() error {
+		message, err := w.try("kubectl", "get", extension, "--output", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].message}`)
+		if err == nil && !is(message) {
+			err = fmt.Errorf("%s: %s", kind, message)
+		}
+		return err
+	})
+}
+
+// installed waits until a release is what is installed, and nothing else is wanted.
+func (w *world) installed(r release) {
+	w.Helper()
+	w.eventually("install v"+r.version, func() error {
+		out, err := w.try("kubectl", "get", extension, "--output",
+			`jsonpath={.status.install.bundle.name} {range .status.conditions[*]}{.type}={.status}/{.reason} {end}: {.status.conditions[?(@.type=="Progressing")].message}`)
+		for _, want := range []string{"memcached-operator.v" + r.version + " ", "Installed=True/Succeeded"} {
+			if err == nil && !strings.Contains(out, want) {
+				err = fmt.Errorf("no %q: %s", want, out)
+			}
+		}
+		return err
+	})
+	w.run("kubectl", "wait", "--for", "condition=Established", "--timeout", patience.String(), crd)
+	w.run("kubectl", "rollout", "status", "--namespace", namespace, "--timeout", patience.String(), deployment)
+}
+
+// adopt lets OLM v1 take a CRD that it did not create, or that was kept when it removed the rest, as docs/olm.md says.
+func (w *world) adopt() {
+	w.Helper()
+	w.run("kubectl", "label", crd, "--overwrite", "app.kubernetes.io/managed-by=Helm")
+	w.run("kubectl", "annotate", crd, "--overwrite", "meta.helm.sh/release-name=memcached-operator", "meta.helm.sh/release-namespace="+namespace)
+}
+
+func (w *world) useCatalog(tag string) {
+	w.Helper()
+	w.run("kubectl", "patch", "clustercatalog", "memcached-operator", "--type", "merge", "--patch",
+		`{"spec": {"source": {"image": {"ref": "example.com/memcached-operator-catalog:`+tag+`"}}}}`)
+}
+
+// image compares the image of the operator's Deployment with the one in the catalog.
+func (w *world) image(deployment *unstructured.Unstructured, r release) {
+	w.Helper()
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	w.must(err)
+	image := containers[0].(map[string]any)["image"].(string)
+	if image != r.operator {
+		w.Errorf("the Deployment runs %s, but the bundle of v%s has %s", image, r.version, r.operator)
+	}
+}
+
+// cachesReady waits until that many Memcacheds are ready, as the operator of now sees them.
+func (w *world) cachesReady(count int) {
+	w.Helper()
+	// A new annotation makes the operator look, and a new generation makes it say so.
+	w.run("kubectl", "wait", "memcacheds", "--all", "--for", "condition=Ready", "--timeout", patience.String())
+	if got := len(strings.Fields(w.run("kubectl", "get", "memcacheds", "--output", "name"))); got != count {
+		w.Errorf("there are %d Memcacheds, want %d", got, count)
+	}
+}
+
+// caches are the identities of Memcacheds and of what serves them. One that is being deleted is another one.
+func (w *world) caches() []string {
+	w.Helper()
+	return strings.Split(w.run("kubectl", "get", "memcacheds,deployments,pods", "--output",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.uid} {.metadata.deletionTimestamp}{"\n"}{end}`), "\n")
+}
+
+func (w *world) same(after string, before []string) {
+	w.Helper()
+	if now := w.caches(); !slices.Equal(before, now) {
+		w.Errorf("caches are not the same after %s:\n%s\nwere\n%s", after, strings.Join(now, "\n"), strings.Join(before, "\n"))
+	}
+}
+
+// goneExcept waits until of what OLM v1 installed only that is left.
+func (w *world) goneExcept(kept ...string) {
+	w.Helper()
+	w.eventually("removal", func() error {
+		out, err := w.try("kubectl", "get", "deployments,services,serviceaccounts,clusterroles,clusterrolebindings,customresourcedefinitions",
+			"--all-namespaces", "--selector", owned, "--output", `jsonpath={range .items[*]}{.kind}/{.metadata.name}{"\n"}{end}`)
+		if left := strings.Fields(strings.ToLower(out)); err == nil && !slices.Equal(left, kept) {
+			err = errors.New("left is " + strings.Join(left, " "))
+		}
+		return err
+	})
+}

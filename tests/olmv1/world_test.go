@@ -1,0 +1,224 @@
+package olmv1
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+
+	"github.com/example/memcached-operator/tests/cluster"
+)
+
+// patience bounds every wait. On an idle machine none takes a tenth of it.
+const patience = 2 * time.Minute
+
+// world is the cluster and what runs beside it. Whatever fails ends the test.
+type world struct {
+	*testing.T
+	kubeconfig string
+	root, dir  string // the repository, and a folder of this test that ends with the cluster
+	registry   string // stands in for example.com
+	began      time.Time
+}
+
+// newWorld starts the cluster, a registry and OLM v1.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, began: time.Now()}
+	c, err := cluster.New("kwok")
+	w.must(err)
+	w.kubeconfig, err = c.Create(t.Context())
+	w.must(err)
+	w.root, err = filepath.Abs("../..")
+	w.must(err)
+	w.dir = filepath.Join(filepath.Dir(w.kubeconfig), "olmv1")
+	w.must(errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o755)))
+	if out, err := w.try("kubectl", "get", "crd", "memcacheds.cache.example.com"); err == nil {
+		t.Fatalf("%sthe cluster has the operator already: make olmv1-e2e starts a new one", out)
+	}
+	w.registry = freeAddress(t)
+	w.start("registry", nil, "crane", "registry", "serve", "--address", w.registry)
+	w.startOLM()
+	w.logf("catalogd and operator-controller run")
+	return w
+}
+
+// startOLM starts catalogd and operator-controller with what they need in their cluster. They pull from the registry of the
+// test whatever comes from example.com, and know nothing else of this machine's settings for images.
+func (w *world) startOLM() {
+	w.Helper()
+	module := w.runIn("tools/operator-controller", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/operator-framework/operator-controller")
+	for _, crd := range []string{"catalogd/crd/bases/olm.operatorframework.io_clustercatalogs.yaml", "operator-controller/crd/bases/olm.operatorframework.io_clusterextensions.yaml"} {
+		w.run("kubectl", "create", "--filename", filepath.Join(module, "config/base", crd))
+	}
+	w.run("kubectl", "create", "namespace", "olmv1-system")
+	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
+	w.must(err)
+	w.write("certificates/tls.crt", string(certificate))
+	w.write("tls.key", string(key))
+	w.write("home/.config/containers/registries.conf", fmt.Sprintf("[[registry]]\nprefix = %q\nlocation = %q\ninsecure = true\n", "example.com", w.registry))
+	w.write("home/.config/containers/policy.json", `{"default": [{"type": "insecureAcceptAnything"}]}`)
+	w.must(os.Mkdir(w.path("tmp"), 0o755))
+	env := []string{"HOME=" + w.path("home"), "XDG_CONFIG_HOME=" + w.path("home/.config"), "XDG_RUNTIME_DIR=" + w.path("home"),
+		"TMPDIR=" + w.path("tmp"), "KUBECONFIG=" + w.kubeconfig}
+
+	content, catalogd, controller := freeAddress(w.T), freeAddress(w.T), freeAddress(w.T)
+	_, webhooks, _ := net.SplitHostPort(freeAddress(w.T))
+	w.start("catalogd", env, "catalogd", "--system-namespace=olmv1-system", "--cache-dir="+w.path("catalogd"),
+		"--catalogs-server-addr="+content, "--external-address="+content, "--webhook-server-port="+webhooks, "--metrics-bind-address=127.0.0.1:0",
+		"--health-probe-bind-address="+catalogd, "--tls-cert="+w.path("certificates/tls.crt"), "--tls-key="+w.path("tls.key"))
+	w.start("operator-controller", env, "operator-controller", "--system-namespace=olmv1-system", "--cache-path="+w.path("operator-controller"),
+		"--catalogd-cas-dir="+w.path("certificates"), "--health-probe-bind-address="+controller)
+	w.ready(catalogd)
+	w.ready(controller)
+}
+
+// startOperator starts bin/manager as the pod of the operator's Deployment would, with the rights that OLM gave it.
+func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func()) {
+	w.Helper()
+	annotations, _, err := unstructured.NestedStringMap(deployment.Object, "spec", "template", "metadata", "annotations")
+	w.must(err)
+	watched, ok := annotations["olm.targetNamespaces"]
+	if !ok || watched != "" {
+		w.Errorf("the annotation olm.targetNamespaces is %q (%t), want one that says all namespaces", watched, ok)
+	}
+	name := deployment.GetName()
+	config, err := clientcmd.LoadFromFile(w.kubeconfig)
+	w.must(err)
+	for user := range config.AuthInfos {
+		config.AuthInfos[user] = &api.AuthInfo{Token: w.run("kubectl", "create", "token", name, "--namespace", namespace)}
+	}
+	w.must(clientcmd.WriteToFile(*config, w.path("operator.kubeconfig")))
+	probes := freeAddress(w.T)
+	stop = w.start("operator", []string{"WATCH_NAMESPACE=" + watched}, "manager", "--kubeconfig="+w.path("operator.kubeconfig"),
+		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0", "--health-probe-bind-address="+probes)
+	w.ready(probes)
+	return stop
+}
+
+// start starts a program of bin/ until the test ends or stop is called.
+func (w *world) start(name string, env []string, command string, args ...string) (stop func()) {
+	w.Helper()
+	log, err := os.OpenFile(w.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	w.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, filepath.Join(w.root, "bin", command), args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), log, log
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it gives its lease back
+	cmd.WaitDelay = 10 * time.Second
+	w.must(cmd.Start())
+	stop = func() { cancel(); _ = cmd.Wait(); _ = log.Close() }
+	w.Cleanup(func() {
+		if text, err := os.ReadFile(log.Name()); err == nil && w.Failed() {
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			w.Logf("the end of %s:\n%s", log.Name(), strings.Join(lines[max(0, len(lines)-10):], "\n"))
+		}
+		stop()
+	})
+	return stop
+}
+
+// ready waits for a program's probe.
+func (w *world) ready(address string) {
+	w.Helper()
+	w.eventually("probe "+address, func() error {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	})
+}
+
+// eventually tries until it works.
+func (w *world) eventually(what string, try func() error) {
+	w.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// run runs a command of bin/ or of this machine in the repository's root and returns what it prints.
+func (w *world) run(command string, args ...string) string {
+	w.Helper()
+	return w.runIn("", command, args...)
+}
+
+func (w *world) runIn(dir, command string, args ...string) string {
+	w.Helper()
+	out, err := w.tryIn(dir, command, args...)
+	w.must(err)
+	return out
+}
+
+func (w *world) try(command string, args ...string) (string, error) {
+	return w.tryIn("", command, args...)
+}
+
+func (w *world) tryIn(dir, command string, args ...string) (string, error) {
+	if own := filepath.Join(w.root, "bin", command); command == filepath.Base(command) {
+		if _, err := os.Stat(own); err == nil {
+			command = own
+		}
+	}
+	cmd := exec.Command(command, args...)
+	cmd.Dir, cmd.Env = filepath.Join(w.root, dir), append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", command, strings.Join(args, " "), err, stderr.String()+stdout.String())
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) write(name, text string) {
+	w.Helper()
+	w.must(errors.Join(os.MkdirAll(filepath.Dir(w.path(name)), 0o755), os.WriteFile(w.path(name), []byte(text), 0o600)))
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// logf says what happened when, also where all is well.
+func (w *world) logf(format string, args ...any) {
+	fmt.Printf("%6.1f s  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
