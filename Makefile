@@ -87,7 +87,7 @@ gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's eng
 .PHONY: olmv1-e2e
 olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build ## Install, upgrade and removal by OLM v1, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
-	cd tests/olmv1 && go test -count=1 -timeout=20m $(ARGS); result=$$?; \
+	@cd tests/olmv1 && go test -count=1 -timeout=20m $(ARGS); result=$$?; \
 	$(MAKE) --no-print-directory -C $(CURDIR) cluster-down CLUSTER=kwok; exit $$result
 
 ##@ Clusters
