@@ -30,7 +30,7 @@ help: ## Show this help
 
 ##@ Develop
 
-.PHONY: generate manifests fmt vet lint verify-generated build run
+.PHONY: generate manifests fmt vet lint govulncheck verify-generated build run
 generate: tools-controller-gen ## Generate the deep copies of the API types
 	controller-gen object paths=./api/...
 
@@ -46,6 +46,10 @@ vet: ## Vet the code
 lint: tools-golangci-lint tools-actionlint ## Lint code and workflows
 	golangci-lint run
 	actionlint
+	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: workflows are checked with actionlint alone"; fi
+
+govulncheck: tools-govulncheck ## Look for known vulnerabilities that the operator's code reaches
+	govulncheck .
 
 GENERATED := api config bundle bundle.Dockerfile
 verify-generated: tools-controller-gen tools-operator-sdk tools-kustomize ## Check that what is generated is current
@@ -83,6 +87,14 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML canno
 gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's engine with the operator, on a kwok cluster
 	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
 	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
+
+# The version of OLM: empty for the newest, or 0.27.0, which operator-sdk brings along. On kind OLM itself is upstream's.
+OLM ?=
+tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
+.PHONY: olm-e2e
+olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) tools-operator-sdk tools-opm tools-crane cluster-tool ## Install, upgrade and removal by a Subscription, on CLUSTER=node or kind, begun anew
+	@$(cluster) down
+	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
 
 .PHONY: olmv1-e2e
 olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build ## Install, upgrade and removal by OLM v1, on a kwok cluster of its own
@@ -227,6 +239,7 @@ ldflags_kubectl       = $(kubernetes_version)
 ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
 ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/version.Version=$(call version_of,operator-sdk) \
 	-X github.com/operator-framework/operator-sdk/internal/version.ImageVersion=$(call version_of,operator-sdk)
+ldflags_syft          = -X main.version=$(call version_of,syft)
 tags_operator-sdk    := containers_image_openpgp
 tags_opm             := containers_image_openpgp,json1
 tags_olm             := containers_image_openpgp,json1
@@ -245,6 +258,8 @@ takes_coredns        := 3 min
 takes_golangci-lint  := 1 min
 takes_chainsaw       := 3 min
 takes_kustomize-controller := 5 min
+takes_cosign         := 4 min
+takes_syft           := 4 min
 takes_operator-sdk   := 2 min
 takes_opm            := 2 min
 takes_crdify         := 1 min
