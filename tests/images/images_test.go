@@ -41,8 +41,9 @@ var ways = map[string]func(t *testing.T, clone, image string){
 // and histories are each tool's own; the program is the same to the byte, and what is run, as whom and under which labels.
 func TestImages(t *testing.T) {
 	require.NotEmpty(t, registry, "run this by make verify-images")
+	commit := run(t, ".", "git", "rev-parse", "HEAD")
 	for _, tag := range []string{"1", "2"} {
-		dir := clone(t)
+		dir := clone(t, commit)
 		for way, build := range ways {
 			build(t, dir, name(way, tag))
 		}
@@ -64,12 +65,13 @@ func TestImages(t *testing.T) {
 
 func name(way, tag string) string { return registry + "/" + way + "/memcached-operator:" + tag }
 
-// clone clones the last commit and lends it the tools and images of this checkout.
-func clone(t *testing.T) string {
+// clone clones a commit and lends it the tools and images of this checkout.
+func clone(t *testing.T, commit string) string {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	dir := t.TempDir()
 	run(t, root, "git", "clone", "--quiet", root, dir)
+	run(t, dir, "git", "checkout", "--quiet", "--detach", commit)
 	for _, lent := range []string{"bin", ".cluster"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, lent), 0o755))
 		require.NoError(t, os.Symlink(filepath.Join(root, lent), filepath.Join(dir, lent)))
