@@ -34,6 +34,8 @@ type image struct {
 	cmd   []string
 	env   []string
 	files map[string]file
+
+	labels map[string]string
 }
 
 var defaultPath = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -235,7 +237,7 @@ func (img *image) write(archive string) error {
 	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": img.env},
+		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": img.env, "Labels": img.labels},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))}},
 	})
 	if err != nil {

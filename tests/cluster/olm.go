@@ -30,16 +30,21 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	opm := map[string]file{"bin/opm": n.tool("opm"), "bin/grpc_health_probe": n.tool("grpc-health-probe")}
+	opm := map[string]file{"bin/opm": n.tool("opm"), "bin/grpc_health_probe": n.tool("grpc-health-probe"), "configs/": {mode: 0o755}}
 	olm := map[string]file{}
 	for _, name := range []string{"olm", "catalog", "package-server", "copy-content", "cpb"} {
 		olm["bin/"+name] = n.tool(filepath.Join(release, name))
 	}
 	for _, img := range []*image{
 		{name: "quay.io/operator-framework/olm", tags: []string{"v" + version}, cmd: []string{"/bin/olm"}, files: olm},
-		{name: "quay.io/operator-framework/opm", tags: []string{"latest"}, cmd: []string{"/bin/opm"}, files: opm},
+		{
+			name: "quay.io/operator-framework/opm", tags: []string{"latest"}, cmd: []string{"/bin/opm"}, files: opm,
+			// For `operator-sdk run bundle`, which knows only the upstream image for an empty catalog without being told.
+			labels: map[string]string{"operators.operatorframework.io.index.configs.v1": "/configs"},
+		},
 		{name: "quay.io/operator-framework/scorecard-test", tags: []string{scorecardVersion}, files: map[string]file{"bin/scorecard-test": n.tool("scorecard-test")}},
 		{name: "quay.io/operator-framework/scorecard-untar", tags: []string{scorecardVersion}},
+		{name: "registry.access.redhat.com/ubi9/ubi", tags: []string{"9.8"}}, // gunzips for `operator-sdk run bundle`
 	} {
 		img.user, img.env, img.files = "1001", defaultPath, merge(shell.files, img.files)
 		if err := n.publish(ctx, img); err != nil {

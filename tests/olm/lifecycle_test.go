@@ -1,0 +1,139 @@
+package olm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	operatorNamespace  = "memcached-operator-system"
+	operatorDeployment = "memcached-operator-controller-manager"
+)
+
+// TestLifecycle is the life of an installation: by the files that we ship, through an upgrade, its removal and return, to
+// the end. Caches that hold keys are there all the time.
+func TestLifecycle(t *testing.T) {
+	w := test{t}
+	w.must(moveCatalog(from))
+	w.kubectl("apply", "-k", files)
+	w.succeeded(from)
+	served := fill(w, "caches", "memcached-sample")
+	milestones.note("caches hold %d keys on %d servers", keys*len(served.servers), len(served.servers))
+
+	w.step("upgrade", func() { w.upgrade(served) })
+	w.step("operator removed, caches stay", func() { w.remove(served) })
+	w.step("operator installed again", func() {
+		w.kubectl("apply", "-k", files)
+		w.succeeded(to)
+		served.intact()
+		served.scales(5)
+	})
+	w.step("everything removed", func() { w.removeAll(served) })
+}
+
+// step is a part of a test that shows in the summary.
+func (t test) step(what string, do func()) {
+	t.Helper()
+	start := time.Now()
+	do()
+	milestones.add(what, start)
+}
+
+// succeeded waits until that release is installed and runs, and tells the stations on the way.
+func (t test) succeeded(r release) {
+	t.Helper()
+	start := time.Now()
+	for _, station := range []struct{ what, path, want string }{
+		{"catalog answers", "catalogsource/memcached-operator {.status.connectionState.lastObservedState}", "READY"},
+		{"InstallPlan for v" + r.version, "subscription/memcached-operator {.status.currentCSV}", r.csv()},
+		{"CSV v" + r.version + " Succeeded", "csv/" + r.csv() + " {.status.phase}", "Succeeded"},
+		{"operator v" + r.version + " runs", "deployment/" + operatorDeployment + " {.status.availableReplicas} {.spec.template.spec.containers[0].image}", "1 " + r.operator},
+	} {
+		object, path, _ := strings.Cut(station.path, " ")
+		t.becomes(station.want, 2*time.Minute, path, object, "--namespace", operatorNamespace)
+		milestones.add("  "+station.what, start)
+	}
+}
+
+// upgrade moves the catalog and waits for OLM to follow, while clients read.
+func (t test) upgrade(served *cache) {
+	stop := served.readOn()
+	t.must(moveCatalog(to))
+	t.succeeded(to)
+	// The new CSV says which it replaces, and the old one is gone.
+	t.becomes(to.csv()+" replaces "+from.csv(), time.Minute, "{.items[*].metadata.name} replaces {.items[*].spec.replaces}", "csv", "--namespace", operatorNamespace)
+	served.intact()
+	served.scales(4)
+	milestones.note("%d reads during the upgrade, none failed; no server restarted, no key lost", stop())
+}
+
+// scales shows that an operator is at work, and that it touches no other server.
+func (c *cache) scales(size int) {
+	c.Helper()
+	c.kubectl("scale", "--namespace", c.namespace, "memcached/"+c.name, fmt.Sprintf("--replicas=%d", size))
+	c.becomes(strconv.Itoa(size), 90*time.Second, "{.status.readyReplicas}", "memcached", c.name, "--namespace", c.namespace)
+	c.intact()
+}
+
+// remove takes the operator away, as docs say, while caches are there.
+func (t test) remove(served *cache) {
+	t.unsubscribe(operatorNamespace)
+	t.becomes("", time.Minute, "{.items[*].metadata.name}", "deployments,pods", "--selector", "control-plane=controller-manager", "--namespace", operatorNamespace)
+	served.intact()
+}
+
+// removeAll deletes the caches while the operator is there to do it, and then everything.
+func (t test) removeAll(served *cache) {
+	t.kubectl("delete", "memcached", "--all", "--all-namespaces", "--timeout=90s")
+	if pods := served.state(); pods != "" {
+		t.Fatalf("a Memcached was deleted before its servers were:\n%s", pods)
+	}
+	t.unsubscribe(operatorNamespace)
+	t.kubectl("delete", "-k", files, "--timeout=2m", "--ignore-not-found")
+	t.removeClusterScoped(operatorNamespace)
+}
+
+// unsubscribe removes the operator, and waits until OLM has removed what belongs to it.
+func (t test) unsubscribe(namespace string) {
+	t.Helper()
+	t.kubectl("delete", "subscription", "memcached-operator", "--namespace", namespace, "--timeout=1m")
+	t.kubectl("delete", "csv", to.csv(), "--namespace", namespace, "--timeout=1m")
+}
+
+// removeClusterScoped removes what OLM leaves when Subscriptions and CSVs of those namespaces are gone, and checks that this was all.
+func (t test) removeClusterScoped(namespaces ...string) {
+	t.Helper()
+	t.kubectl("delete", "--ignore-not-found", "crd", "memcacheds.cache.example.com", "--timeout=1m")
+	t.kubectl("delete", "clusterrole", "--selector", "app.kubernetes.io/name=memcached-operator")
+	for _, namespace := range namespaces {
+		t.kubectl("delete", "clusterroles,clusterrolebindings", "--selector", "operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 restores them in between
+		t.kubectl("delete", "--ignore-not-found", "operators.operators.coreos.com", "memcached-operator."+namespace)
+	}
+	t.eventually("remove everything", time.Minute, func() error { // pods of catalogs take a while
+		left := t.left()
+		if len(left) > 0 {
+			return fmt.Errorf("left: %s", strings.Join(left, ", "))
+		}
+		return nil
+	})
+}
+
+// left is what of ours the cluster has.
+func (t test) left() (objects []string) {
+	t.Helper()
+	kinds := slices.DeleteFunc(strings.Fields(t.kubectl("api-resources", "--verbs=list", "--output", "name")), func(kind string) bool {
+		return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "endpoint") || strings.HasPrefix(kind, "packagemanifests")
+	})
+	out := t.kubectl("get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "--output",
+		`jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "memcached") {
+			objects = append(objects, strings.TrimSpace(line))
+		}
+	}
+	return objects
+}

@@ -1,0 +1,163 @@
+// Package olm tests the release as users get it: by a Subscription to our catalog, on the real Operator Lifecycle Manager.
+//
+//	make olm-e2e CLUSTER=node            the newest OLM, from its own chart
+//	make olm-e2e CLUSTER=node OLM=0.27.0 what `operator-sdk olm install --version 0.27.0` installs
+//	make olm-e2e CLUSTER=kind            what `operator-sdk olm install` installs; nothing is replaced by a stand-in
+//
+// Whatever users do by a command is done by that command here.
+package olm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/example/memcached-operator/tests/cluster"
+)
+
+const (
+	newestOLM = "0.40.0" // the pin of tools/olm
+	sdkOLM    = "0.28.0" // what operator-sdk installs unless it is told a version
+)
+
+var (
+	root       string // the repository
+	work       string // what the tests write
+	kind       = cmp.Or(os.Getenv("CLUSTER"), "node")
+	olmVersion = cmp.Or(os.Getenv("OLM"), map[string]string{"kind": sdkOLM}[kind], newestOLM)
+	oldOLM     = olmVersion != newestOLM
+	files      string // a copy of config/gitops/operator
+	registry   string // host:port, plain HTTP; example.com in all image names is this one for the nodes
+	// from and to are the releases between which the Subscription upgrades.
+	from, to release
+)
+
+func TestMain(m *testing.M) {
+	begin := time.Now()
+	if err := setUp(context.Background()); err != nil {
+		fmt.Println("FAIL:", err)
+		tell()
+		os.Exit(1)
+	}
+	code := m.Run()
+	if code != 0 {
+		tell()
+	}
+	if remains := os.RemoveAll(work); remains != nil {
+		fmt.Println(remains)
+	}
+	milestones.add("everything", begin)
+	fmt.Print(&milestones)
+	os.Exit(code)
+}
+
+// setUp leaves a cluster with OLM, and a registry with the images of two releases.
+func setUp(ctx context.Context) (err error) {
+	if root, err = filepath.Abs("../.."); err != nil {
+		return err
+	}
+	if work, err = os.MkdirTemp("", "olm-"); err != nil {
+		return err
+	}
+	under, err := cluster.New(kind)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", under.GetKubeconfig()))
+	if err != nil {
+		return err
+	}
+	if _, err := under.Create(ctx); err != nil {
+		return err
+	}
+	if registry, err = under.Registry(ctx); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := under.PublishOLM(ctx, olmVersion); err != nil {
+		return err
+	}
+	milestones.add("images of OLM published", start)
+	var releases, olm error
+	var both sync.WaitGroup
+	both.Go(func() { releases = buildReleases() })
+	both.Go(func() { olm = installOLM() })
+	both.Wait()
+	return errors.Join(releases, olm)
+}
+
+// installOLM installs OLM, unless it is there.
+func installOLM() error {
+	defer milestones.add("OLM installed", time.Now())
+	if _, err := kubectl("get", "deployment", "olm-operator", "--namespace", "olm"); err == nil {
+		return nil
+	}
+	switch {
+	case kind == "kind":
+		return operatorSDK("olm", "install", "--timeout", "5m")
+	case olmVersion == newestOLM:
+		return installChart()
+	}
+	if err := operatorSDK("olm", "install", "--version", olmVersion, "--timeout", "5m"); err != nil {
+		return err
+	}
+	// The community's catalog cannot be pulled here, and OLM resolves nothing in a namespace where one catalog does not answer.
+	_, err := kubectl("delete", "catalogsource", "operatorhubio-catalog", "--namespace", "olm")
+	return err
+}
+
+// installChart installs what OLM's own release script renders from its chart into the olm.yaml of a release.
+func installChart() error {
+	dir, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}}", "github.com/operator-framework/operator-lifecycle-manager")
+	if err != nil {
+		return err
+	}
+	dir = filepath.Join(strings.TrimSpace(dir), "deploy")
+	if _, err := kubectl("create", "-f", filepath.Join(dir, "chart", "crds")); err != nil {
+		return err
+	}
+	if _, err := kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(dir, "chart", "crds")); err != nil {
+		return err
+	}
+	args := []string{"template", "--namespace", "olm", "--values", filepath.Join(dir, "upstream", "values.yaml"), filepath.Join(dir, "chart")}
+	for _, part := range []string{"olm", "catalog", "package"} {
+		args = append(args, "--set", part+".image.ref=quay.io/operator-framework/olm:v"+olmVersion)
+	}
+	rendered, err := command(time.Minute, "helm", args...)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(work, "olm.yaml")
+	if err := os.WriteFile(file, []byte(rendered), 0o644); err != nil {
+		return err
+	}
+	if _, err := kubectl("create", "-f", file); err != nil {
+		return err
+	}
+	if _, err := kubectl("delete", "catalogsource", "operatorhubio-catalog", "--namespace", "olm"); err != nil {
+		return err
+	}
+	_, err = kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=3m", "csv/packageserver", "--namespace", "olm")
+	return err
+}
+
+// tell shows how things stand after a failure.
+func tell() {
+	for _, args := range [][]string{
+		{"get", "catalogsources,subscriptions,installplans.operators.coreos.com,csv,operatorgroups,memcacheds,pods", "--all-namespaces", "--output", "wide"},
+		{"get", "events", "--all-namespaces", "--field-selector", "type=Warning", "--sort-by", "metadata.creationTimestamp"},
+		{"logs", "--namespace", "olm", "deployment/catalog-operator", "--tail", "5"},
+		{"logs", "--namespace", "olm", "deployment/olm-operator", "--tail", "5"},
+	} {
+		out, err := kubectl(args...)
+		fmt.Println("kubectl", strings.Join(args, " "), err)
+		fmt.Println(out)
+	}
+}

@@ -1,0 +1,156 @@
+package olm
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// release is one version of ours, its images named as in a released catalog: example.com/...@sha256:...
+type release struct{ version, operator, bundle string }
+
+func (r release) csv() string { return "memcached-operator.v" + r.version }
+
+// buildReleases builds the last release from its commit, and the next one from the working tree, with the tools and the
+// files that a release uses, and pushes a catalog before and one after the next release.
+func buildReleases() (err error) {
+	defer milestones.add("two releases built", time.Now())
+	old := filepath.Join(work, "released")
+	if to.version = os.Getenv("VERSION"); to.version == "" {
+		return errors.New("VERSION is not set: use make olm-e2e")
+	}
+	graph, err := os.ReadFile(filepath.Join(root, "catalog", "catalog-template.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, released := range regexp.MustCompile(`- name: memcached-operator\.v(.*)`).FindAllSubmatch(graph, -1) {
+		if version := string(released[1]); version != to.version {
+			from.version = version // the last one of the last channel, which is stable
+		}
+	}
+	commit, err := command(time.Minute, "tools/release-commit", from.version)
+	if err != nil {
+		return err
+	}
+	if _, err := command(time.Minute, "bash", "-c", `mkdir "$0" && git archive "$1" | tar -x -C "$0"`, old, strings.TrimSpace(commit)); err != nil {
+		return err
+	}
+	if from, err = build(from.version, old); err != nil {
+		return err
+	}
+	if to, err = build(to.version, root); err != nil {
+		return err
+	}
+	return errors.Join(pushCatalog(from), pushCatalog(from, to), copyFiles())
+}
+
+// build builds the operator and the bundle of a version. Only for this machine's architecture: the other three would take time.
+func build(version, source string) (release, error) {
+	operator, err := image("operator", source, version)
+	if err != nil {
+		return release{}, err
+	}
+	memcached, err := memcachedImage(source)
+	if err != nil {
+		return release{}, err
+	}
+	bundle := filepath.Join(work, "bundle-"+version)
+	if _, err := command(time.Minute, "tools/bundle-by-digest", filepath.Join(source, "bundle"), bundle, operator, memcached); err != nil {
+		return release{}, err
+	}
+	pushed, err := image("bundle", bundle, version)
+	return release{version, operator, pushed}, err
+}
+
+// image builds an image, pushes it to the registry and returns its public name with its digest.
+func image(what, source, version string) (string, error) {
+	name := "memcached-operator"
+	if what != "operator" {
+		name += "-" + what
+	}
+	pushed, err := command(15*time.Minute, "tools/image", what, source, registry+"/"+name+":v"+version, version)
+	return strings.Replace(strings.TrimSpace(pushed), registry, "example.com", 1), err
+}
+
+// pushCatalog pushes a catalog with these releases, made as a release adds itself to catalog/.
+func pushCatalog(releases ...release) error {
+	version := releases[len(releases)-1].version
+	dir := filepath.Join(work, "catalog-"+version)
+	_, err := command(time.Minute, "bash", "-c",
+		`mkdir "$0" && sed -e '/^  - name: /d; /^    replaces: /d; /^- schema: olm.bundle/,+1d' catalog/catalog-template.yaml >"$0/catalog-template.yaml"`, dir)
+	if err != nil {
+		return err
+	}
+	for _, r := range releases {
+		if _, err := command(time.Minute, "tools/catalog", "add", r.version, r.bundle, dir); err != nil {
+			return err
+		}
+	}
+	if _, err := command(time.Minute, "env", "MIRROR="+registry, "tools/catalog", "render", dir); err != nil {
+		return err
+	}
+	if _, err := image("catalog", filepath.Join(dir, "memcached-operator"), version); err != nil || !oldOLM {
+		return err
+	}
+	opm := "quay.io/operator-framework/opm:latest"
+	if kind == "node" {
+		opm = strings.Replace(opm, "quay.io", registry, 1)
+	}
+	_, err = command(5*time.Minute, "bash", "-c", `
+		tar -C "$0" -cf "$0.tar" --transform 's|^[.]|configs|' . && crane append --base "$3" --new_layer "$0.tar" --new_tag "$1/$2" &&
+		crane mutate --entrypoint /bin/opm,serve,/configs --tag "$1/$2" "$1/$2"`, filepath.Join(dir, "memcached-operator"), registry, servedCatalog+":v"+version, opm)
+	return err
+}
+
+// servedCatalog is a catalog image that brings along the program that serves it. OLM up to 0.28 needs it: in a namespace with
+// restricted Pod Security it cannot extract what an image holds.
+const servedCatalog = "memcached-operator-catalog-served"
+
+// moveCatalog moves the tag that CatalogSources poll to the catalog whose newest release is that one.
+func moveCatalog(newest release) error {
+	name := "memcached-operator-catalog"
+	if oldOLM {
+		name = servedCatalog
+	}
+	_, err := command(time.Minute, "crane", "tag", registry+"/"+name+":v"+newest.version, "latest")
+	return err
+}
+
+// copyFiles copies config/gitops/operator, which users install by. Here OLM looks for a newer catalog more often than every half an hour.
+func copyFiles() error {
+	files = filepath.Join(work, "operator")
+	if err := os.CopyFS(files, os.DirFS(filepath.Join(root, "config", "gitops", "operator"))); err != nil {
+		return err
+	}
+	source := filepath.Join(files, "catalogsource.yaml")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return err
+	}
+	text = bytes.Replace(text, []byte("interval: 30m"), []byte("interval: 10s"), 1)
+	if oldOLM {
+		text = bytes.Replace(text, []byte("memcached-operator-catalog:"), []byte(servedCatalog+":"), 1)
+		text = regexp.MustCompile(`(?m)^ {4}extractContent:\n( {6}.*\n)*`).ReplaceAll(text, nil)
+	}
+	return os.WriteFile(source, text, 0o644)
+}
+
+// memcachedImage is the default image of a release, by the digest that the registry has for its tag.
+func memcachedImage(source string) (string, error) {
+	tag, err := command(time.Minute, "sed", "-n", "s/^  - image: //p", filepath.Join(source, "bundle", "manifests", "memcached-operator.clusterserviceversion.yaml"))
+	if err != nil {
+		return "", err
+	}
+	tag = strings.TrimSpace(tag)
+	from := tag
+	if kind == "node" {
+		from = strings.Replace(tag, "docker.io", registry, 1)
+	}
+	digest, err := command(time.Minute, "crane", "digest", from)
+	name, _, _ := strings.Cut(tag, ":")
+	return name + "@" + strings.TrimSpace(digest), err
+}

@@ -1,0 +1,117 @@
+package olm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// command runs a program in the repository's folder and returns its output. It ends it when the time is up.
+func command(within time.Duration, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = root, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stdout.String()+stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+func kubectl(args ...string) (string, error) { return command(5*time.Minute, "kubectl", args...) }
+
+// operatorSDK runs a command as users do, and shows what it says.
+func operatorSDK(args ...string) error {
+	fmt.Println("$ operator-sdk", strings.Join(args, " "))
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "operator-sdk", args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = work, os.Stdout, os.Stdout
+	return cmd.Run()
+}
+
+// test is a test with helpers that end it when something fails.
+type test struct{ *testing.T }
+
+func (t test) must(err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (t test) kubectl(args ...string) string {
+	t.Helper()
+	out, err := kubectl(args...)
+	t.must(err)
+	return out
+}
+
+// field reads a field of an object.
+func (t test) field(path string, args ...string) string {
+	t.Helper()
+	return t.kubectl(append([]string{"get", "--output", "jsonpath=" + path}, args...)...)
+}
+
+// eventually tries until it works.
+func (t test) eventually(what string, within time.Duration, try func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(within); ; time.Sleep(250 * time.Millisecond) {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, within, err)
+		}
+	}
+}
+
+// becomes waits until a field of an object, or of a list, has a value.
+func (t test) becomes(want string, within time.Duration, path string, args ...string) {
+	t.Helper()
+	t.eventually(strings.Join(args, " "), within, func() error {
+		got, err := kubectl(append([]string{"get", "--output", "jsonpath=" + path}, args...)...)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s: want %q, got %q", path, want, got)
+		}
+		return err
+	})
+}
+
+// timeline collects how long things took, for one summary at the end.
+type timeline struct {
+	sync.Mutex
+	lines []string
+}
+
+var milestones timeline
+
+func (l *timeline) add(what string, since time.Time) {
+	l.Lock()
+	defer l.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf("%s\t%.0f s", what, time.Since(since).Seconds()))
+}
+
+// note adds what was seen rather than how long it took.
+func (l *timeline) note(format string, args ...any) {
+	l.Lock()
+	defer l.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf("  "+format, args...))
+}
+
+func (l *timeline) String() string {
+	var out strings.Builder
+	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "\nOLM %s on a %s cluster\n%s\n\n", olmVersion, kind, strings.Join(l.lines, "\n"))
+	_ = table.Flush()
+	return out.String()
+}
