@@ -43,7 +43,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.image(w.get(deployment), now)
 	stop()
 	stop = w.startOperator(w.get(deployment))
-	w.cachesReady(2)
+	w.comeAndGo(caches)
 	w.same("the upgrade", caches)
 	w.logf("v%s is installed by the graph, and the caches are the same", now.version)
 
@@ -69,7 +69,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
 	w.installed(now)
 	stop = w.startOperator(w.get(deployment))
-	w.cachesReady(2)
+	w.comeAndGo(caches)
 	w.same("another installation", caches)
 	if got := w.get(crd).GetUID(); got != crdBefore {
 		t.Errorf("the CRD is another one: %s, was %s", got, crdBefore)
@@ -145,14 +145,28 @@ func (w *world) image(deployment *unstructured.Unstructured, r release) {
 	}
 }
 
-// cachesReady waits until that many Memcacheds are ready, as the operator of now sees them.
+// cachesReady waits until there are that many Memcacheds, and all are ready.
 func (w *world) cachesReady(count int) {
 	w.Helper()
-	// A new annotation makes the operator look, and a new generation makes it say so.
 	w.run("kubectl", "wait", "memcacheds", "--all", "--for", "condition=Ready", "--timeout", patience.String())
 	if got := len(strings.Fields(w.run("kubectl", "get", "memcacheds", "--output", "name"))); got != count {
 		w.Errorf("there are %d Memcacheds, want %d", got, count)
 	}
+}
+
+// comeAndGo creates one more Memcached and deletes it, which takes an operator with all its rights.
+func (w *world) comeAndGo(others []string) {
+	w.Helper()
+	w.write("one-more.yaml", "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: one-more}}")
+	w.run("kubectl", "apply", "--filename", w.path("one-more.yaml"))
+	w.cachesReady(3)
+	w.run("kubectl", "delete", "--filename", w.path("one-more.yaml"), "--wait", "--timeout", patience.String())
+	w.eventually("the end of its servers", func() error {
+		if now := w.caches(); len(now) != len(others) {
+			return errors.New("there are " + strings.Join(now, ", "))
+		}
+		return nil
+	})
 }
 
 // caches are the identities of Memcacheds and of what serves them. One that is being deleted is another one.
@@ -169,12 +183,13 @@ func (w *world) same(after string, before []string) {
 	}
 }
 
-// goneExcept waits until of what OLM v1 installed only that is left.
+// goneExcept waits until of what OLM v1 installed only that is left, and nothing is about to delete it.
 func (w *world) goneExcept(kept ...string) {
 	w.Helper()
 	w.eventually("removal", func() error {
 		out, err := w.try("kubectl", "get", "deployments,services,serviceaccounts,clusterroles,clusterrolebindings,customresourcedefinitions",
-			"--all-namespaces", "--selector", owned, "--output", `jsonpath={range .items[*]}{.kind}/{.metadata.name}{"\n"}{end}`)
+			"--all-namespaces", "--selector", owned, "--output",
+			`jsonpath={range .items[*]}{.kind}/{.metadata.name}{.metadata.deletionTimestamp}{.metadata.ownerReferences[*].kind}{"\n"}{end}`)
 		if left := strings.Fields(strings.ToLower(out)); err == nil && !slices.Equal(left, kept) {
 			err = errors.New("left is " + strings.Join(left, " "))
 		}

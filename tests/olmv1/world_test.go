@@ -28,10 +28,9 @@ const patience = 2 * time.Minute
 // world is the cluster and what runs beside it. Whatever fails ends the test.
 type world struct {
 	*testing.T
-	kubeconfig string
-	root, dir  string // the repository, and a folder of this test that ends with the cluster
-	registry   string // stands in for example.com
-	began      time.Time
+	root, dir string // the repository, and a folder of this test that ends with the cluster
+	registry  string // stands in for example.com
+	began     time.Time
 }
 
 // newWorld starts the cluster, a registry and OLM v1.
@@ -40,11 +39,13 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, began: time.Now()}
 	c, err := cluster.New("kwok")
 	w.must(err)
-	w.kubeconfig, err = c.Create(t.Context())
+	kubeconfig, err := c.Create(t.Context())
 	w.must(err)
 	w.root, err = filepath.Abs("../..")
 	w.must(err)
-	w.dir = filepath.Join(filepath.Dir(w.kubeconfig), "olmv1")
+	w.dir = filepath.Join(filepath.Dir(kubeconfig), "olmv1")
+	t.Setenv("KUBECONFIG", kubeconfig)
+	t.Setenv("PATH", filepath.Join(w.root, "bin")+":"+os.Getenv("PATH"))
 	w.must(errors.Join(os.RemoveAll(w.dir), os.MkdirAll(w.dir, 0o755)))
 	if out, err := w.try("kubectl", "get", "crd", "memcacheds.cache.example.com"); err == nil {
 		t.Fatalf("%sthe cluster has the operator already: make olmv1-e2e starts a new one", out)
@@ -60,7 +61,7 @@ func newWorld(t *testing.T) *world {
 // test whatever comes from example.com, and know nothing else of this machine's settings for images.
 func (w *world) startOLM() {
 	w.Helper()
-	module := w.runIn("tools/operator-controller", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/operator-framework/operator-controller")
+	module := w.run("go", "-C", "tools/operator-controller", "list", "-m", "-f", "{{.Dir}}", "github.com/operator-framework/operator-controller")
 	for _, crd := range []string{"catalogd/crd/bases/olm.operatorframework.io_clustercatalogs.yaml", "operator-controller/crd/bases/olm.operatorframework.io_clusterextensions.yaml"} {
 		w.run("kubectl", "create", "--filename", filepath.Join(module, "config/base", crd))
 	}
@@ -73,7 +74,7 @@ func (w *world) startOLM() {
 	w.write("home/.config/containers/policy.json", `{"default": [{"type": "insecureAcceptAnything"}]}`)
 	w.must(os.Mkdir(w.path("tmp"), 0o755))
 	env := []string{"HOME=" + w.path("home"), "XDG_CONFIG_HOME=" + w.path("home/.config"), "XDG_RUNTIME_DIR=" + w.path("home"),
-		"TMPDIR=" + w.path("tmp"), "KUBECONFIG=" + w.kubeconfig}
+		"TMPDIR=" + w.path("tmp")}
 
 	content, catalogd, controller := freeAddress(w.T), freeAddress(w.T), freeAddress(w.T)
 	_, webhooks, _ := net.SplitHostPort(freeAddress(w.T))
@@ -96,7 +97,7 @@ func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func(
 		w.Errorf("the annotation olm.targetNamespaces is %q (%t), want one that says all namespaces", watched, ok)
 	}
 	name := deployment.GetName()
-	config, err := clientcmd.LoadFromFile(w.kubeconfig)
+	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
 	w.must(err)
 	for user := range config.AuthInfos {
 		config.AuthInfos[user] = &api.AuthInfo{Token: w.run("kubectl", "create", "token", name, "--namespace", namespace)}
@@ -115,7 +116,7 @@ func (w *world) start(name string, env []string, command string, args ...string)
 	log, err := os.OpenFile(w.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, filepath.Join(w.root, "bin", command), args...)
+	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it gives its lease back
 	cmd.WaitDelay = 10 * time.Second
@@ -161,33 +162,18 @@ func (w *world) eventually(what string, try func() error) {
 	}
 }
 
-// run runs a command of bin/ or of this machine in the repository's root and returns what it prints.
+// run runs a command in the repository's root and returns what it prints.
 func (w *world) run(command string, args ...string) string {
 	w.Helper()
-	return w.runIn("", command, args...)
-}
-
-func (w *world) runIn(dir, command string, args ...string) string {
-	w.Helper()
-	out, err := w.tryIn(dir, command, args...)
+	out, err := w.try(command, args...)
 	w.must(err)
 	return out
 }
 
 func (w *world) try(command string, args ...string) (string, error) {
-	return w.tryIn("", command, args...)
-}
-
-func (w *world) tryIn(dir, command string, args ...string) (string, error) {
-	if own := filepath.Join(w.root, "bin", command); command == filepath.Base(command) {
-		if _, err := os.Stat(own); err == nil {
-			command = own
-		}
-	}
 	cmd := exec.Command(command, args...)
-	cmd.Dir, cmd.Env = filepath.Join(w.root, dir), append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
 	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Dir, cmd.Stdout, cmd.Stderr = w.root, &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%s %s: %w: %s", command, strings.Join(args, " "), err, stderr.String()+stdout.String())
 	}
