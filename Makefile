@@ -1,7 +1,7 @@
 # Targets that every operator-sdk user knows, and the tests, clusters and tools behind them.
 # Everything is built from pinned Go modules into bin/: only Go, git and make have to be on the machine.
 
-VERSION        ?= 0.0.2
+VERSION        ?= 0.0.3
 IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
