@@ -42,6 +42,8 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 			// For `operator-sdk run bundle`, which knows only the upstream image for an empty catalog without being told.
 			labels: map[string]string{"operators.operatorframework.io.index.configs.v1": "/configs"},
 		},
+		// The community's operators, none of them: OLM resolves nothing while one of the catalogs that it came with does not answer.
+		{name: "quay.io/operatorhubio/catalog", tags: []string{"latest"}, cmd: []string{"/bin/opm", "serve", "/configs"}, files: opm},
 		{name: "quay.io/operator-framework/scorecard-test", tags: []string{scorecardVersion}, files: map[string]file{"bin/scorecard-test": n.tool("scorecard-test")}},
 		{name: "quay.io/operator-framework/scorecard-untar", tags: []string{scorecardVersion}},
 		{name: "registry.access.redhat.com/ubi9/ubi", tags: []string{"9.8"}}, // gunzips for `operator-sdk run bundle`

@@ -106,8 +106,8 @@ func pushCatalog(releases ...release) error {
 	return err
 }
 
-// servedCatalog is a catalog image that brings along the program that serves it. OLM up to 0.28 needs it: in a namespace with
-// restricted Pod Security it cannot extract what an image holds.
+// servedCatalog is a catalog image that brings along the program that serves it. OLM up to 0.34 needs it, because it cannot
+// extract a catalog from an image without a cache, and up to 0.28 not in a namespace with restricted Pod Security.
 const servedCatalog = "memcached-operator-catalog-served"
 
 // moveCatalog moves the tag that CatalogSources poll to the catalog whose newest release is that one.
