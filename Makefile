@@ -93,6 +93,7 @@ OLM ?=
 tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
 .PHONY: olm-e2e
 olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) tools-operator-sdk tools-opm tools-crane cluster-tool ## Install, upgrade and removal by a Subscription, on CLUSTER=node or kind, begun anew
+	@[ $(CLUSTER) != kwok ] || { echo "OLM runs in pods, which are simulated on kwok: make olm-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(cluster) down
 	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
 

@@ -11,8 +11,11 @@ import (
 	"time"
 )
 
-// scorecardVersion is that of operator-sdk's pin, which names its test images by it.
-const scorecardVersion = "v1.42.3"
+// The versions that tools pins, by which upstream names the images.
+const (
+	scorecardVersion = "v1.42.3"
+	opmVersion       = "v1.64.0"
+)
 
 // PublishOLM makes the images of that version of OLM, such as 0.40.0, available to the nodes, and those of opm and of
 // operator-sdk's scorecard: under their upstream names, made of the binaries that tools/olm-…, opm and operator-sdk build.
@@ -38,7 +41,7 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 	for _, img := range []*image{
 		{name: "quay.io/operator-framework/olm", tags: []string{"v" + version}, cmd: []string{"/bin/olm"}, files: olm},
 		{
-			name: "quay.io/operator-framework/opm", tags: []string{"latest"}, cmd: []string{"/bin/opm"}, files: opm,
+			name: "quay.io/operator-framework/opm", tags: []string{opmVersion, "latest"}, cmd: []string{"/bin/opm"}, files: opm,
 			// For `operator-sdk run bundle`, which knows only the upstream image for an empty catalog without being told.
 			labels: map[string]string{"operators.operatorframework.io.index.configs.v1": "/configs"},
 		},

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -114,5 +115,7 @@ func (c *cache) readOn() (stop func() int) {
 			}
 		}
 	}()
-	return func() int { close(done); <-ended; return int(reads.Load()) }
+	stop = sync.OnceValue(func() int { close(done); <-ended; return int(reads.Load()) })
+	c.Cleanup(func() { stop() }) // where the test fails before
+	return stop
 }

@@ -20,6 +20,8 @@ func TestLifecycle(t *testing.T) {
 	w := test{t}
 	w.must(moveCatalog(from))
 	w.kubectl("apply", "-k", files)
+	w.kubectl("wait", "--namespace", operatorNamespace, "--for=create", "--timeout=2m", "deployment/"+operatorDeployment)
+	w.kubectl("rollout", "status", "--namespace", operatorNamespace, "--timeout=2m", "deployment/"+operatorDeployment)
 	w.succeeded(from)
 	served := fill(w, "caches", "memcached-sample")
 	milestones.note("caches hold %d keys on %d servers", keys*len(served.servers), len(served.servers))
@@ -101,7 +103,7 @@ func (t test) removeAll(served *cache) {
 func (t test) unsubscribe(namespace string) {
 	t.Helper()
 	t.kubectl("delete", "subscription", "memcached-operator", "--namespace", namespace, "--timeout=1m")
-	t.kubectl("delete", "csv", to.csv(), "--namespace", namespace, "--timeout=1m")
+	t.kubectl("delete", "csv", "--selector", "operators.coreos.com/memcached-operator."+namespace, "--namespace", namespace, "--timeout=1m")
 }
 
 // removeClusterScoped removes what OLM leaves when Subscriptions and CSVs of those namespaces are gone, and checks that this was all.

@@ -30,7 +30,6 @@ var (
 	work       string // what the tests write
 	kind       = cmp.Or(os.Getenv("CLUSTER"), "node")
 	olmVersion = cmp.Or(os.Getenv("OLM"), newestOLM)
-	oldOLM     = olmVersion != newestOLM
 	files      string // a copy of config/gitops/operator
 	registry   string // host:port, plain HTTP; example.com in all image names is this one for the nodes
 	// from and to are the releases between which the Subscription upgrades.
@@ -83,6 +82,11 @@ func setUp(ctx context.Context) (err error) {
 		return err
 	}
 	milestones.add("images of OLM published", start)
+	if kind == "node" { // whose upstream images are in that registry
+		if err := os.Setenv("OPM_IMAGE", registry+"/operator-framework/opm:latest"); err != nil {
+			return err
+		}
+	}
 	var releases, olm error
 	var both sync.WaitGroup
 	both.Go(func() { releases = buildReleases() })

@@ -93,30 +93,13 @@ func pushCatalog(releases ...release) error {
 	if _, err := command(time.Minute, "env", "MIRROR="+registry, "tools/catalog", "render", dir); err != nil {
 		return err
 	}
-	if _, err := image("catalog", filepath.Join(dir, "memcached-operator"), version); err != nil || !oldOLM {
-		return err
-	}
-	opm := "quay.io/operator-framework/opm:latest"
-	if kind == "node" {
-		opm = strings.Replace(opm, "quay.io", registry, 1)
-	}
-	_, err = command(5*time.Minute, "bash", "-c", `
-		tar -C "$0" -cf "$0.tar" --transform 's|^[.]|configs|' . && crane append --base "$3" --new_layer "$0.tar" --new_tag "$1/$2" &&
-		crane mutate --entrypoint /bin/opm,serve,/configs --tag "$1/$2" "$1/$2"`, filepath.Join(dir, "memcached-operator"), registry, servedCatalog+":v"+version, opm)
+	_, err = image("catalog", filepath.Join(dir, "memcached-operator"), version)
 	return err
 }
 
-// servedCatalog is a catalog image that brings along the program that serves it. OLM up to 0.34 needs it, because it cannot
-// extract a catalog from an image without a cache, and up to 0.28 not in a namespace with restricted Pod Security.
-const servedCatalog = "memcached-operator-catalog-served"
-
 // moveCatalog moves the tag that CatalogSources poll to the catalog whose newest release is that one.
 func moveCatalog(newest release) error {
-	name := "memcached-operator-catalog"
-	if oldOLM {
-		name = servedCatalog
-	}
-	_, err := command(time.Minute, "crane", "tag", registry+"/"+name+":v"+newest.version, "latest")
+	_, err := command(time.Minute, "crane", "tag", registry+"/memcached-operator-catalog:v"+newest.version, "latest")
 	return err
 }
 
@@ -132,10 +115,6 @@ func copyFiles() error {
 		return err
 	}
 	text = bytes.Replace(text, []byte("interval: 30m"), []byte("interval: 10s"), 1)
-	if oldOLM {
-		text = bytes.Replace(text, []byte("memcached-operator-catalog:"), []byte(servedCatalog+":"), 1)
-		text = regexp.MustCompile(`(?m)^ {4}extractContent:\n( {6}.*\n)*`).ReplaceAll(text, nil)
-	}
 	return os.WriteFile(source, text, 0o644)
 }
 
