@@ -19,9 +19,11 @@ const (
 func TestLifecycle(t *testing.T) {
 	w := test{t}
 	w.must(moveCatalog(from))
-	w.kubectl("apply", "-k", files)
-	w.kubectl("wait", "--namespace", operatorNamespace, "--for=create", "--timeout=2m", "deployment/"+operatorDeployment)
-	w.kubectl("rollout", "status", "--namespace", operatorNamespace, "--timeout=2m", "deployment/"+operatorDeployment)
+	w.step("operator installed", func() { // and waited for as docs say
+		w.kubectl("apply", "-k", files)
+		w.kubectl("wait", "--namespace", operatorNamespace, "--for=create", "--timeout=2m", "deployment/"+operatorDeployment)
+		w.kubectl("rollout", "status", "--namespace", operatorNamespace, "--timeout=2m", "deployment/"+operatorDeployment)
+	})
 	w.succeeded(from)
 	served := fill(w, "caches", "memcached-sample")
 	milestones.note("caches hold %d keys on %d servers", keys*len(served.servers), len(served.servers))
