@@ -2,7 +2,7 @@
 //
 //	make olm-e2e CLUSTER=node            the newest OLM, from its own chart
 //	make olm-e2e CLUSTER=node OLM=0.27.0 by operator-sdk olm install --version 0.27.0, whose manifests operator-sdk holds
-//	make olm-e2e CLUSTER=kind            the newest by operator-sdk olm install; nothing is replaced by a stand-in
+//	make olm-e2e CLUSTER=kind            by operator-sdk olm install, the version that it chooses; nothing is replaced by a stand-in
 //
 // Whatever users do by a command is done by that command here.
 package olm
@@ -22,14 +22,16 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// newestOLM is the pin of tools/olm. operator-sdk itself would choose 0.28.0.
-const newestOLM = "0.40.0"
+const (
+	newestOLM = "0.40.0" // the pin of tools/olm
+	chosenOLM = "0.28.0" // what operator-sdk installs unless it is told a version
+)
 
 var (
 	root       string // the repository
 	work       string // what the tests write
 	kind       = cmp.Or(os.Getenv("CLUSTER"), "node")
-	olmVersion = cmp.Or(os.Getenv("OLM"), newestOLM)
+	olmVersion = cmp.Or(os.Getenv("OLM"), map[string]string{"kind": chosenOLM}[kind], newestOLM)
 	files      string // a copy of config/gitops/operator
 	registry   string // host:port, plain HTTP; example.com in all image names is this one for the nodes
 	// from and to are the releases between which the Subscription upgrades.
@@ -103,6 +105,9 @@ func installOLM() error {
 	}
 	if kind == "node" && olmVersion == newestOLM {
 		return installChart()
+	}
+	if olmVersion == chosenOLM {
+		return operatorSDK("olm", "install", "--timeout", "5m")
 	}
 	return operatorSDK("olm", "install", "--version", olmVersion, "--timeout", "5m")
 }
