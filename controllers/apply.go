@@ -127,17 +127,23 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 // writeStatus applies the status when it differs from the one that the API server has, and tells the transitions as events.
 func (p *pass) writeStatus(ctx context.Context, out outcome) error {
 	s := status(p.mc, p.obs, out, p.now)
-	if equality.Semantic.DeepEqual(p.written, s) {
+	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
 		return nil
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
 	if err != nil {
 		return fmt.Errorf("convert status: %w", err)
 	}
-	u := reference(p.mc)
-	u.Object["status"] = content
-	if err := p.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
-		return fmt.Errorf("apply status of Memcached %s: %w", p.mc.Name, err)
+	var u *unstructured.Unstructured
+	// An apply that takes the last item of a set makes null of the set, and the API server drops that. Where there is none, an empty one
+	// is kept: then it is applied once more.
+	for attempts, complete := 0, false; attempts < 2 && !complete; attempts++ {
+		u = reference(p.mc)
+		u.Object["status"] = content
+		if err := p.Client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(operatorName)); err != nil {
+			return fmt.Errorf("apply status of Memcached %s: %w", p.mc.Name, err)
+		}
+		_, complete, _ = unstructured.NestedFieldNoCopy(u.Object, "status", "nodes")
 	}
 	p.mem.wrote(kindMemcached, u.GetResourceVersion(), p.now)
 	p.tell(ctx, p.written.Conditions, s.Conditions)

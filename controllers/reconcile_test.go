@@ -45,6 +45,22 @@ func TestRequests(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
+// TestEmptyNodes: whoever reads status.nodes finds a list, also when the last servers went all at once.
+func TestEmptyNodes(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.patch(`{"spec":{"size":0}}`)
+	f.mustReconcile()
+	f.roll(0)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	if f.mc.Status.Nodes == nil {
+		t.Error("status.nodes is absent")
+	}
+	f.mustReconcile()
+	f.wantRequests()
+}
+
 func TestDrift(t *testing.T) {
 	tests := map[string]struct {
 		kind string
