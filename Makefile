@@ -6,7 +6,7 @@ IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
 CATALOG_IMG    ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
-# Of the operator's image, where it is built for more than this machine.
+# Of the images of operator and catalog, where they are built for more than this machine.
 PLATFORMS      ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 # The cluster of tests: kwok (simulated nodes), node (a real one, as root on Linux) or kind (where Docker is).
 CLUSTER        ?= kwok

@@ -80,9 +80,7 @@ func image(what, source, version string) (string, error) {
 func pushCatalog(releases ...release) error {
 	version := releases[len(releases)-1].version
 	dir := filepath.Join(work, "catalog-"+version)
-	_, err := command(time.Minute, "bash", "-c",
-		`mkdir "$0" && sed -e '/^  - name: /d; /^    replaces: /d; /^- schema: olm.bundle/,+1d' catalog/catalog-template.yaml >"$0/catalog-template.yaml"`, dir)
-	if err != nil {
+	if _, err := command(time.Minute, "tools/catalog", "empty", dir); err != nil {
 		return err
 	}
 	for _, r := range releases {
@@ -93,7 +91,7 @@ func pushCatalog(releases ...release) error {
 	if _, err := command(time.Minute, "env", "MIRROR="+registry, "tools/catalog", "render", dir); err != nil {
 		return err
 	}
-	_, err = image("catalog", filepath.Join(dir, "memcached-operator"), version)
+	_, err := image("catalog", filepath.Join(dir, "memcached-operator"), version)
 	return err
 }
 

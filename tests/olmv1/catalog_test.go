@@ -31,9 +31,7 @@ func (w *world) release(folder string) release {
 func (w *world) catalog(tag string, releases ...release) {
 	w.Helper()
 	folder := w.path("catalog-" + tag)
-	w.must(os.MkdirAll(folder, 0o755))
-	empty := w.run("sed", "/^  - name: /d; /^    replaces: /d; /^- schema: olm.bundle/,+1d", "catalog/catalog-template.yaml")
-	w.write("catalog-"+tag+"/catalog-template.yaml", empty+"\n")
+	w.run("tools/catalog", "empty", folder)
 	for _, r := range releases {
 		w.run("tools/catalog", "add", r.version, r.bundle, folder)
 	}
