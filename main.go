@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,9 +13,12 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -24,6 +28,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
+	"github.com/example/memcached-operator/controllers/desired"
 )
 
 // version is set by the linker.
@@ -121,13 +126,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("create the manager: %w", err)
 	}
 	reconciler := &controllers.MemcachedReconciler{
-		Client:       mgr.GetClient(),
-		APIReader:    mgr.GetAPIReader(),
-		Recorder:     mgr.GetEventRecorder("memcached-operator"),
-		DefaultImage: defaultImage,
+		Client:    mgr.GetClient(),
+		APIReader: mgr.GetAPIReader(),
+		Recorder:  mgr.GetEventRecorder("memcached-operator"),
+		Options:   desired.Options{DefaultImage: cmp.Or(os.Getenv("RELATED_IMAGE_MEMCACHED"), defaultImage)},
 	}
-	if image := os.Getenv("RELATED_IMAGE_MEMCACHED"); image != "" {
-		reconciler.DefaultImage = image
+	if reconciler.Options.OpenShift, err = openShift(config); err != nil {
+		return err
 	}
 	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)
@@ -135,8 +140,22 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return fmt.Errorf("set up health checks: %w", err)
 	}
-	ctrl.Log.Info("starting", "version", version, "namespaces", o.watched(), "image", reconciler.DefaultImage)
+	ctrl.Log.Info("starting", "version", version, "namespaces", o.watched(), "image", reconciler.Options.DefaultImage,
+		"openshift", reconciler.Options.OpenShift)
 	return mgr.Start(ctx)
+}
+
+// openShift tells whether the cluster assigns users to pods, as the security context constraints of OpenShift do.
+func openShift(config *rest.Config) (bool, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, fmt.Errorf("create a client for discovery: %w", err)
+	}
+	groups, err := client.ServerGroups()
+	if err != nil {
+		return false, fmt.Errorf("ask the API server for its API groups: %w", err)
+	}
+	return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" }), nil
 }
 
 func managerOptions(o *options) ctrl.Options {

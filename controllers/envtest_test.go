@@ -30,6 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/internal/manifest"
+	"github.com/example/memcached-operator/controllers/names"
 )
 
 // apiServer starts a real API server on first use. It has no controllers: the tests play them, and the cache.
@@ -87,9 +90,9 @@ func newFixture(t *testing.T) *fixture {
 	f.must(api.Create(f.ctx, ns))
 	f.r = &MemcachedReconciler{
 		Client: f.cache(), APIReader: f.live(), Recorder: f.events,
-		DefaultImage: "memcached:1", Now: func() time.Time { return f.now },
+		Options: desired.Options{DefaultImage: "memcached:1"}, Now: func() time.Time { return f.now },
 	}
-	f.mc = parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")
+	f.mc = manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")
 	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
 	f.must(api.Create(f.ctx, f.mc))
 	return f
@@ -115,31 +118,32 @@ func (f *fixture) cache() client.Client {
 				reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
 				return nil
 			}
-			if err := c.Get(ctx, key, obj); err != nil {
-				return err
-			}
-			if kind != kindMemcached && obj.GetLabels()[labelManagedBy] != operatorName {
-				return missing
-			}
-			return nil
+			return c.Get(ctx, key, obj)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
-			return c.List(ctx, list, client.InNamespace(f.mc.Namespace), client.MatchingLabels{labelInstance: f.mc.Name})
+			err := c.List(ctx, list, client.InNamespace(f.mc.Namespace), client.MatchingLabels{names.LabelInstance: f.mc.Name, names.LabelManagedBy: names.Operator})
+			if err != nil {
+				return err
+			}
+			return f.showCached(list)
 		},
 		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-			kind := kindMemcached
-			if typed, ok := obj.(typedConfig); ok {
-				kind = *typed.GetKind()
+			kind, verb := obj.(interface{ GetKind() string }).GetKind(), "apply "
+			if slices.Contains(opts, client.ApplyOption(client.DryRunAll)) {
+				verb = "ask "
 			}
-			f.requests = append(f.requests, "apply "+kind)
+			f.requests = append(f.requests, verb+kind)
 			if err := f.fail[kind]; err != nil {
 				return err
 			}
 			return c.Apply(ctx, obj, opts...)
 		},
-		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
-			f.requests = append(f.requests, "apply "+sub)
-			return c.SubResource(sub).Apply(ctx, obj, opts...)
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			f.requests = append(f.requests, "patch "+sub)
+			if err := f.fail[sub]; err != nil {
+				return err
+			}
+			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			f.requests = append(f.requests, "patch "+reflect.TypeOf(obj).Elem().Name())
@@ -153,6 +157,22 @@ func (f *fixture) cache() client.Client {
 			return c.Delete(ctx, obj, opts...)
 		},
 	})
+}
+
+// showCached puts what the cache shows instead of the truth into a list.
+func (f *fixture) showCached(list client.ObjectList) error {
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	kind := strings.TrimSuffix(reflect.TypeOf(list).Elem().Name(), "List")
+	if old, ok := f.cached[kind]; ok {
+		items = nil
+		if old != nil {
+			items = append(items, old.DeepCopyObject())
+		}
+	}
+	return meta.SetList(list, items)
 }
 
 // live reads from the API server.
@@ -207,9 +227,9 @@ func (f *fixture) roll(ready int32) {
 	f.must(f.api.Status().Update(f.ctx, d))
 	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
 	for i := range n {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace, Labels: childLabels(f.mc),
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace, Labels: names.Labels(f.mc),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs", Controller: ptr.To(true)}}}}
-		p.Spec.Containers = []corev1.Container{{Name: containerName, Image: "memcached"}}
+		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
 		f.must(f.api.Create(f.ctx, p))
 		if i < ready {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}

@@ -2,32 +2,62 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// tell records an event for each condition that became true, or true for another reason; one event a reason.
-func (p *pass) tell(ctx context.Context, before, after []metav1.Condition) {
-	told := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
-	for _, c := range after {
-		old := meta.FindStatusCondition(before, c.Type)
-		if c.Status != metav1.ConditionTrue || told[c.Reason] || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+// recordTransitions records an event for each condition that became true, or true for another reason, one event a reason; and for
+// the beginning and the end of a pause.
+func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.MemcachedStatus) {
+	if before.Phase != after.Phase {
+		switch v1alpha1.PhasePaused {
+		case after.Phase:
+			p.record(nil, corev1.EventTypeNormal, v1alpha1.ReasonPaused, "Reconcile", "spec.paused: changes of the spec are held back")
+		case before.Phase:
+			p.record(nil, corev1.EventTypeNormal, "Resumed", "Reconcile", "The pause is over")
+		}
+	}
+	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
+	for _, c := range after.Conditions {
+		old := meta.FindStatusCondition(before.Conditions, c.Type)
+		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || old != nil && old.Status == c.Status && old.Reason == c.Reason {
 			continue
 		}
-		told[c.Reason] = true
+		recorded[c.Reason] = true
 		eventType := corev1.EventTypeNormal
 		switch {
 		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonProgressingWithRetry,
 			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing:
 			eventType = corev1.EventTypeWarning
 		}
-		log.FromContext(ctx).Info("condition changed", "condition", c.Type, "reason", c.Reason, "message", c.Message, "generation", p.mc.Generation)
-		// The API server refuses an event whose note is longer.
-		p.Recorder.Eventf(p.mc, nil, eventType, c.Reason, "Reconcile", "%.1000s", c.Message)
+		log.FromContext(ctx).Info("condition changed", "condition", c.Type, "reason", c.Reason, "message", c.Message,
+			"generation", p.mc.Generation)
+		p.record(nil, eventType, c.Reason, "Reconcile", "%s", c.Message)
 	}
+}
+
+// record records an event about the Memcached. A namespace that is being deleted takes none.
+func (p *pass) record(related runtime.Object, eventType, reason, action, note string, args ...any) {
+	if p.obs.NamespaceTerminating {
+		return
+	}
+	p.Recorder.Eventf(p.mc, related, eventType, reason, action, "%.1000s", fmt.Sprintf(note, args...)) // the API server takes no longer note
+}
+
+// namespaceTerminating asks whether the namespace is being deleted. Its servers then go before their Memcached does, which is no loss
+// that anybody must hear of. Where the operator may not look, the answer is no.
+func (p *pass) namespaceTerminating(ctx context.Context) bool {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := p.APIReader.Get(ctx, client.ObjectKey{Name: p.mc.Namespace}, ns)
+	return apierrors.IsNotFound(err) || err == nil && !ns.DeletionTimestamp.IsZero()
 }

@@ -20,28 +20,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/names"
 )
 
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
 	f.wantRequests("apply Memcached", "get Service", "apply Service", "get PodDisruptionBudget", "apply PodDisruptionBudget",
-		"get Deployment", "apply Deployment", "apply status")
+		"get Deployment", "apply Deployment", "patch status")
 	f.roll(3)
 	f.mustReconcile()
-	f.wantRequests("apply status")
+	f.wantRequests("patch status")
 	f.wantEvent("Normal Ready 3 of 3 servers ready")
 	f.mustReconcile()
 	f.wantRequests()
 
 	f.r.memories = memories{} // as after a restart, with another default image
-	f.r.DefaultImage = "memcached:2"
+	f.r.Options.DefaultImage = "memcached:2"
 	f.mustReconcile()
 	f.wantRequests()
 
 	f.patch(`{"spec":{"size":2}}`)
 	f.mustReconcile()
-	f.wantRequests("apply Deployment", "apply status")
+	f.wantRequests("apply Deployment", "patch status")
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
@@ -72,11 +74,11 @@ func TestDrift(t *testing.T) {
 		"argument":       {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached","args":["-m","1"]}]}}}}`},
 		"template label": {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
 		"label":          {kindDeployment, &appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
-		"cache label":    {kindService, &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
-		"port":           {kindService, &corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
-		"selector":       {kindService, &corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
-		"budget":         {kindBudget, &policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
-		"owner":          {kindBudget, &policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
+		"cache label":    {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
+		"port":           {"Service", &corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
+		"selector":       {"Service", &corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
+		"budget":         {"PodDisruptionBudget", &policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
+		"owner":          {"PodDisruptionBudget", &policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -138,8 +140,8 @@ func namesakes() map[string]client.Object {
 		kindDeployment: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}},
-		kindService: &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}},
-		kindBudget:  &policyv1.PodDisruptionBudget{},
+		"Service":             &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}},
+		"PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
 	}
 }
 
@@ -148,10 +150,12 @@ func TestConflict(t *testing.T) {
 		"plain":             func(*fixture, client.Object) {},
 		"with a controller": func(_ *fixture, o client.Object) { o.SetOwnerReferences(controlledBy("other")) },
 		"with our labels, a controller": func(f *fixture, o client.Object) {
-			o.SetLabels(childLabels(f.mc))
+			o.SetLabels(names.Labels(f.mc))
 			o.SetOwnerReferences(controlledBy("other"))
 		},
-		"with some of our labels": func(_ *fixture, o client.Object) { o.SetLabels(map[string]string{labelManagedBy: operatorName}) },
+		"with some of our labels": func(_ *fixture, o client.Object) {
+			o.SetLabels(map[string]string{names.LabelManagedBy: names.Operator})
+		},
 	}
 	for kind, template := range namesakes() {
 		for name, dress := range dresses {
@@ -273,7 +277,7 @@ func TestCreatedAndDeletedAtOnce(t *testing.T) {
 	if result := f.mustReconcile(); result.RequeueAfter == 0 || len(f.requests) > 0 {
 		t.Errorf("does not wait for the cache: %+v, %q", result, f.requests)
 	}
-	f.now = f.now.Add(staleFor)
+	f.now = f.now.Add(children.StaleFor)
 	f.mustReconcile()
 	get[appsv1.Deployment](f)
 }
@@ -282,10 +286,10 @@ func TestCreatedAndDeletedAtOnce(t *testing.T) {
 func TestAnnounce(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	f.r.DefaultImage = "memcached:2"
+	f.r.Options.DefaultImage = "memcached:2"
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
 	f.mustReconcile()
-	f.wantRequests("apply status", "apply Deployment", "apply status") // the last for the image
+	f.wantRequests("ask Deployment", "patch status", "apply Deployment", "patch status") // the last for the image
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	template := get[appsv1.Deployment](f).Spec.Template
 	if got := template.Annotations[v1alpha1.RestartedAtAnnotation]; got != "now" {
@@ -307,18 +311,22 @@ func TestPaused(t *testing.T) {
 	f.ready()
 	f.patch(`{"spec":{"paused":true}}`)
 	f.mustReconcile()
-	f.wantRequests("apply status")
+	f.wantRequests("patch status")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantEvent("Normal Paused")
 	f.patch(`{"spec":{"image":"memcached:2"}}`)
 	f.mustReconcile()
-	f.wantRequests("apply status")
+	f.wantRequests("ask Deployment", "patch status")
+	f.mustReconcile()
+	f.wantRequests()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 	if f.mc.Status.Image != "memcached:1" {
 		t.Errorf("image in use is %q, though the pause holds the new one back", f.mc.Status.Image)
 	}
 	f.patch(`{"spec":{"paused":false}}`)
 	f.mustReconcile()
-	f.wantRequests("apply Deployment", "apply status")
+	f.wantRequests("apply Deployment", "patch status")
+	f.wantEvent("Normal Resumed")
 }
 
 func TestErrors(t *testing.T) {
@@ -343,7 +351,7 @@ func TestErrors(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 
 	f.fail[kindDeployment] = nil
-	f.now = f.now.Add(staleFor)
+	f.now = f.now.Add(children.StaleFor)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
@@ -373,8 +381,14 @@ func TestNamespaceGoes(t *testing.T) {
 	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 2, 2
 	f.must(f.api.Status().Update(f.ctx, d))
 	f.mustReconcile()
-	f.wantRequests("get Memcached", "get Service", "apply Service", "apply status")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServersLost)
+	f.wantRequests("get Memcached", "get Service", "apply Service", "patch status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
+	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	for len(f.events.Events) > 0 {
+		if e := <-f.events.Events; !strings.Contains(e, "Normal R") { // of before: RollingOut, Ready
+			t.Errorf("a namespace that is being deleted takes no event such as %q", e)
+		}
+	}
 }
 
 func TestDelete(t *testing.T) {
@@ -383,7 +397,7 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.mustReconcile()
-		f.wantRequests("apply status", "delete Deployment")
+		f.wantRequests("get Namespace", "patch status", "delete Deployment")
 		f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
 		f.wantEvent("Normal Finalizing")
 		f.mustReconcile()
@@ -452,7 +466,7 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
 		f.must(f.api.Delete(f.ctx, f.mc))
-		for _, want := range [][]string{{"apply status", "delete Deployment", "apply status"}, {"delete Deployment"}} {
+		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "patch status"}, {"delete Deployment"}} {
 			if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
 				t.Errorf("returns %v", err)
 			}

@@ -16,6 +16,11 @@ const (
 	// GenerationAnnotation on a child is the generation of the Memcached that the child was made from. A status
 	// is computed only from a workload that carries the current one, so that no older state can pass for the new.
 	GenerationAnnotation = "cache.example.com/generation"
+
+	// TemplateSourceAnnotation on a workload says what its pod template was made from: digests of the inputs and of the
+	// template, and the inputs that are needed again. While the inputs are the same, the template stays, whatever a newer
+	// operator would make of them.
+	TemplateSourceAnnotation = "cache.example.com/template-source"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.
@@ -336,6 +341,8 @@ const (
 	ReasonUnavailable = "NoServersAvailable"
 	// ReasonScaledToZero says that no server is wanted.
 	ReasonScaledToZero = "ScaledToZero"
+	// ReasonInstalling says that nothing is degraded, and that the servers have never all been ready yet.
+	ReasonInstalling = "Installing"
 	// ReasonAsExpected says that nothing is degraded.
 	ReasonAsExpected = "AsExpected"
 	// ReasonPaused says that spec.paused keeps the operator from applying the spec.

@@ -1,4 +1,4 @@
-package controllers
+package desired
 
 import (
 	"maps"
@@ -8,6 +8,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 )
 
 const mebi = 1 << 20
@@ -44,7 +45,7 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 		corev1.ResourceMemory: memory,
 	}
 	limits := corev1.ResourceList{corev1.ResourceMemory: memory}
-	if r := pod(mc).Resources; r != nil {
+	if r := names.Pod(mc).Resources; r != nil {
 		maps.Copy(limits, r.Limits)
 		maps.Copy(requests, r.Requests)
 		// The API server rounds up so too, and what it stores must compare equal.

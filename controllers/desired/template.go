@@ -1,4 +1,4 @@
-package controllers
+package desired
 
 import (
 	"encoding/json"
@@ -7,59 +7,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 )
 
+// userID and groupID are those of the memcached user in the upstream image. They are spelled out because the image names its user,
+// and the kubelet cannot tell from a name that the user is not root.
 const (
-	containerName = "memcached"
-	portName      = "memcached"
-
-	// userID and groupID are those of the memcached user in the upstream image. They are spelled out because the
-	// image names its user, and the kubelet cannot tell from a name that it is not root.
 	userID  = 11211
 	groupID = 11211
 )
 
-// deployment is the workload of mc.
-func deployment(mc *v1alpha1.Memcached, keep carried) *appsv1ac.DeploymentApplyConfiguration {
-	// With no surge, a rollout never needs more room than the servers have. A single server is replaced by starting the
-	// new one first, because otherwise none would answer.
-	maxSurge, maxUnavailable := int32(0), mc.Spec.Rollout.MaxUnavailable
-	if size(mc) == 1 {
-		maxSurge, maxUnavailable = 1, 0
-	}
-	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
-		WithAnnotations(map[string]string{v1alpha1.GenerationAnnotation: generation(mc)}).
-		WithSpec(appsv1ac.DeploymentSpec().
-			WithReplicas(size(mc)).
-			WithSelector(matchSelector(mc)).
-			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
-			WithRevisionHistoryLimit(1).
-			WithStrategy(appsv1ac.DeploymentStrategy().
-				WithType("RollingUpdate").
-				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
-					WithMaxSurge(intstr.FromInt32(maxSurge)).
-					WithMaxUnavailable(intstr.FromInt32(maxUnavailable)))).
-			WithTemplate(podTemplate(mc, keep)))
-	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
-		// The live object leaves out a zero, and would never equal a desired one that spells it.
-		d.Spec.WithMinReadySeconds(s)
-	}
-	objectMeta(d.ObjectMetaApplyConfiguration, mc)
-	return d
-}
-
-func podTemplate(mc *v1alpha1.Memcached, keep carried) *corev1ac.PodTemplateSpecApplyConfiguration {
-	p := pod(mc)
+// podTemplate is the template of the pods in which servers run. A change here reaches a cache that runs only when its user changes
+// something that replaces the servers anyway.
+func podTemplate(mc *v1alpha1.Memcached, in Inputs, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
+	p := names.Pod(mc)
 	spec := corev1ac.PodSpec().
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
-		WithSecurityContext(podSecurityContext(p)).
-		WithContainers(container(mc, keep.image))
+		WithSecurityContext(podSecurityContext(p, o)).
+		WithContainers(container(mc, in.Image))
 	if len(p.NodeSelector) > 0 {
 		spec.WithNodeSelector(p.NodeSelector)
 	}
@@ -79,24 +49,31 @@ func podTemplate(mc *v1alpha1.Memcached, keep carried) *corev1ac.PodTemplateSpec
 		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(s.Name))
 	}
 
-	template := corev1ac.PodTemplateSpec().WithLabels(podLabels(mc)).WithSpec(spec)
+	template := corev1ac.PodTemplateSpec().WithLabels(names.PodLabels(mc)).WithSpec(spec)
 	if len(p.Annotations) > 0 {
 		template.WithAnnotations(p.Annotations)
 	}
-	if keep.restartedAt != "" {
-		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: keep.restartedAt})
+	if in.RestartedAt != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.RestartedAt})
 	}
+	return template
+}
+
+// podTemplateV003 is the template that the releases up to v0.0.3 made.
+func podTemplateV003(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
+	template := podTemplate(mc, in, Options{})
+	template.Spec.Containers[0].TerminationMessagePolicy = nil
 	return template
 }
 
 func container(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyConfiguration {
 	return corev1ac.Container().
-		WithName(containerName).
+		WithName(names.Container).
 		WithImage(image).
 		WithCommand("memcached").
-		WithArgs(args(mc)...).
+		WithArgs(arguments(mc)...).
 		WithPorts(corev1ac.ContainerPort().
-			WithName(portName).
+			WithName(names.Port).
 			WithContainerPort(mc.Spec.ContainerPort).
 			WithProtocol(corev1.ProtocolTCP)).
 		WithResources(resources(mc)).
@@ -110,11 +87,13 @@ func container(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyCon
 		// Clients and Services learn of the end of a server before it ends.
 		WithLifecycle(corev1ac.Lifecycle().
 			WithPreStop(corev1ac.LifecycleHandler().
-				WithSleep(corev1ac.SleepAction().WithSeconds(5))))
+				WithSleep(corev1ac.SleepAction().WithSeconds(5)))).
+		// The last lines of a log say why memcached ended; the status repeats them.
+		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
 }
 
-// args are the options of memcached. The short ones are those that every version and every tutorial knows.
-func args(mc *v1alpha1.Memcached) []string {
+// arguments are the options of memcached. The short ones are those that every version and every tutorial knows.
+func arguments(mc *v1alpha1.Memcached) []string {
 	memory := resource.MustParse(mc.Spec.Memory)
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	return append([]string{
@@ -130,19 +109,20 @@ func args(mc *v1alpha1.Memcached) []string {
 // there is authentication.
 func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfiguration {
 	return corev1ac.Probe().
-		WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(portName))).
+		WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(names.Port))).
 		WithPeriodSeconds(periodSeconds).
 		WithTimeoutSeconds(3).
 		WithFailureThreshold(failureThreshold)
 }
 
 // podSecurityContext is what the restricted Pod Security Standard asks for, with each field replaceable.
-func podSecurityContext(p v1alpha1.PodSpec) *corev1ac.PodSecurityContextApplyConfiguration {
+func podSecurityContext(p v1alpha1.PodSpec, o Options) *corev1ac.PodSecurityContextApplyConfiguration {
 	c := corev1ac.PodSecurityContext().
 		WithRunAsNonRoot(true).
-		WithRunAsUser(userID).
-		WithRunAsGroup(groupID).
 		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
+	if !o.OpenShift {
+		c.WithRunAsUser(userID).WithRunAsGroup(groupID)
+	}
 	if p.SecurityContext != nil {
 		if p.SecurityContext.SeccompProfile != nil {
 			c.SeccompProfile = nil

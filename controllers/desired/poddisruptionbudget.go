@@ -1,4 +1,4 @@
-package controllers
+package desired
 
 import (
 	policyv1 "k8s.io/api/policy/v1"

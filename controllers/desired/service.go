@@ -1,4 +1,4 @@
-package controllers
+package desired
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -6,6 +6,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 )
 
 // service is headless: its name resolves to the address of every ready server, and clients spread their keys over them. A
@@ -15,12 +16,12 @@ func service(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 		WithSpec(corev1ac.ServiceSpec().
 			WithType(corev1.ServiceTypeClusterIP).
 			WithClusterIP(corev1.ClusterIPNone).
-			WithSelector(selectorLabels(mc)).
+			WithSelector(names.Selector(mc)).
 			WithPorts(corev1ac.ServicePort().
-				WithName(portName).
+				WithName(names.Port).
 				WithPort(mc.Spec.ContainerPort).
 				WithProtocol(corev1.ProtocolTCP).
-				WithTargetPort(intstr.FromString(portName))))
+				WithTargetPort(intstr.FromString(names.Port))))
 	objectMeta(s.ObjectMetaApplyConfiguration, mc)
 	return s
 }

@@ -1,0 +1,151 @@
+package children
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// Change is a child that is not as desired.
+type Change struct {
+	Key
+	// Live is what the cache shows; nil where the child must be created.
+	Live client.Object
+	// Own is what the operator owns of Live.
+	Own runtime.ApplyConfiguration
+	// Desired is nil where the child must be deleted.
+	Desired runtime.ApplyConfiguration
+
+	kind Kind
+}
+
+// Difference names the fields of a change, for the log.
+func (c *Change) Difference() string {
+	switch {
+	case c.Live == nil:
+		return "created"
+	case c.Desired == nil:
+		return "deleted"
+	}
+	return differing(c.Own, c.Desired)
+}
+
+// Compare returns the children that differ from the desired ones, in the order of the desired ones, and after these the children
+// that must not exist: those of the owner that nobody desires. The API server's record of field ownership says which fields to
+// compare, so that fields that others set never matter.
+//
+// With ask, the API server is asked whether an apply would change anything: an admission plugin may have the last word on a field of
+// ours. The answer is remembered.
+func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyConfiguration, observed Observed, mem *Memory, ask bool) ([]Change, error) {
+	var changes []Change
+	wanted := map[Key]bool{}
+	for _, config := range desired {
+		kind, name, err := s.find(config)
+		if err != nil {
+			return nil, err
+		}
+		c := Change{Key: Key{kind.Kind, name}, Desired: config, kind: kind}
+		c.Live = observed[c.Key]
+		wanted[c.Key] = true
+		if c.Live != nil {
+			if c.Own, err = s.Own(kind, c.Live); err != nil {
+				return nil, err
+			}
+			if equality.Semantic.DeepEqual(c.Own, config) || s.settled(ctx, owner, &c, mem, ask) {
+				continue
+			}
+		}
+		changes = append(changes, c)
+	}
+	for _, kind := range s.Kinds {
+		for key, obj := range observed {
+			if key.Kind == kind.Kind && !wanted[key] && owner.Relation(obj) == Ours && obj.GetDeletionTimestamp() == nil {
+				changes = append(changes, Change{Key: key, Live: obj, kind: kind})
+			}
+		}
+	}
+	return changes, nil
+}
+
+// settled tells whether an apply of a differing child would change nothing of ours.
+func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, ask bool) bool {
+	now := comparison{desired: digest(c.Desired), own: digest(c.Own)}
+	if before, ok := mem.compared[c.Key]; ok && before.desired == now.desired && before.own == now.own {
+		return before.settled
+	}
+	if !ask || owner.Relation(c.Live) != Ours {
+		return false
+	}
+	answer, err := s.apply(ctx, c.kind, c.Desired, c.Live, client.DryRunAll)
+	if err != nil {
+		return false // the apply itself will tell
+	}
+	own, err := s.Own(c.kind, answer)
+	now.settled = err == nil && digest(own) == now.own
+	mem.compared[c.Key] = now
+	return now.settled
+}
+
+// apply applies config over live, which is nil where the object is to be created, and returns what the API server made of it.
+func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfiguration, live client.Object, options ...client.ApplyOption) (client.Object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	options = append(options, client.FieldOwner(s.FieldManager))
+	if live != nil {
+		// The uid keeps an object that took the place of our child meanwhile from being overwritten.
+		u.SetUID(live.GetUID())
+		options = append(options, client.ForceOwnership)
+	} // else force would take over an object of that name that came since we looked
+	if err := s.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
+		return nil, err
+	}
+	answer := kind.Object.DeepCopyObject().(client.Object)
+	return answer, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, answer)
+}
+
+// digest identifies a configuration by its JSON form.
+func digest(config runtime.ApplyConfiguration) uint64 {
+	h := fnv.New64a()
+	_ = json.NewEncoder(h).Encode(config) // of a type that is made to be encoded, into memory
+	return h.Sum64()
+}
+
+// differing are the paths of the fields in which two configurations differ, at most five.
+func differing(a, b runtime.ApplyConfiguration) string {
+	var values [2]*typed.TypedValue
+	for i, config := range []runtime.ApplyConfiguration{a, b} {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
+		if err != nil {
+			return err.Error()
+		}
+		if values[i], err = typed.DeducedParseableType.FromUnstructured(content); err != nil {
+			return err.Error()
+		}
+	}
+	c, err := values[0].Compare(values[1])
+	if err != nil {
+		return err.Error()
+	}
+	var paths []string
+	c.Added.Union(c.Modified).Union(c.Removed).Leaves().Iterate(func(p fieldpath.Path) {
+		paths = append(paths, strings.TrimPrefix(p.String(), "."))
+	})
+	slices.Sort(paths)
+	if n := len(paths); n > 5 {
+		paths = append(paths[:5], fmt.Sprintf("and %d more", n-5))
+	}
+	return strings.Join(paths, ", ")
+}

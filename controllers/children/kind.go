@@ -1,0 +1,160 @@
+// Package children observes, compares, writes and prunes the objects that an operator keeps for another object, their owner.
+// It knows nothing of what the children are for.
+package children
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// config is what every generated apply configuration of an object offers.
+type config interface {
+	runtime.ApplyConfiguration
+	GetKind() *string
+	GetAPIVersion() *string
+	GetName() *string
+}
+
+// Kind is one row of the table of child kinds: all that the operator must know to watch, cache, compare, apply and prune them.
+type Kind struct {
+	schema.GroupVersionKind
+	// Object is an empty object of the kind.
+	Object client.Object
+
+	list    client.ObjectList
+	extract func(obj client.Object, fieldManager string) (runtime.ApplyConfiguration, error)
+}
+
+// NewKind makes a row of the table. extract is the generated function that returns what a field manager owns of an object.
+func NewKind[O client.Object, C config](object O, list client.ObjectList, extract func(O, string) (C, error)) Kind {
+	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
+	if err != nil {
+		panic(err) // a kind that client-go does not know, which the first start of a build shows
+	}
+	return Kind{gvk, object, list, func(obj client.Object, fieldManager string) (runtime.ApplyConfiguration, error) {
+		return extract(obj.(O), fieldManager)
+	}}
+}
+
+// Key names a child of an owner: a kind and a name in the owner's namespace.
+type Key struct{ Kind, Name string }
+
+func (k Key) String() string { return k.Kind + " " + k.Name }
+
+// Set is the table of child kinds, and the clients that reach them.
+type Set struct {
+	// Client reads from the cache, which must be indexed by SetupIndexes, and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// FieldManager is the name under which children are applied.
+	FieldManager string
+	// InstanceLabel is the label of a child that holds the name of its owner.
+	InstanceLabel string
+	// Kinds are the kinds of children, in no order.
+	Kinds []Kind
+}
+
+// byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
+const byInstance = "instance"
+
+// SetupIndexes adds the indexes that Observe needs, for the kinds of the table and for further ones.
+func (s *Set) SetupIndexes(ctx context.Context, indexer client.FieldIndexer, further ...client.Object) error {
+	for _, kind := range s.Kinds {
+		further = append(further, kind.Object)
+	}
+	for _, obj := range further {
+		err := indexer.IndexField(ctx, obj, byInstance, func(o client.Object) []string { return []string{o.GetLabels()[s.InstanceLabel]} })
+		if err != nil {
+			return fmt.Errorf("index %T: %w", obj, err)
+		}
+	}
+	return nil
+}
+
+// ByObject makes the cache hold, of each kind of the table, only what config selects.
+func (s *Set) ByObject(config cache.ByObject) map[client.Object]cache.ByObject {
+	byObject := map[client.Object]cache.ByObject{}
+	for _, kind := range s.Kinds {
+		byObject[kind.Object] = config
+	}
+	return byObject
+}
+
+// KeepOwnFields is a transformer for the cache. It drops the records of fields that other managers own: they change often, and
+// nothing here reads them.
+func (s *Set) KeepOwnFields(in any) (any, error) {
+	if obj, ok := in.(metav1.Object); ok {
+		var own []metav1.ManagedFieldsEntry
+		for _, e := range obj.GetManagedFields() {
+			if e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
+				own = append(own, e)
+			}
+		}
+		obj.SetManagedFields(own)
+	}
+	return in, nil
+}
+
+// Observed are the children of one owner as the cache shows them. They are shared with the cache and must not be changed.
+type Observed map[Key]client.Object
+
+// Observe reads the children of an owner from the cache.
+func (s *Set) Observe(ctx context.Context, owner Owner) (Observed, error) {
+	observed := Observed{}
+	for _, kind := range s.Kinds {
+		list := kind.list.DeepCopyObject().(client.ObjectList)
+		if err := s.List(ctx, owner, list); err != nil {
+			return nil, err
+		}
+		_ = meta.EachListItem(list, func(obj runtime.Object) error {
+			child := obj.(client.Object)
+			observed[Key{kind.Kind, child.GetName()}] = child
+			return nil
+		})
+	}
+	return observed, nil
+}
+
+// List reads the objects that carry the owner's name in the instance label, from the cache and without copying them.
+func (s *Set) List(ctx context.Context, owner Owner, list client.ObjectList) error {
+	err := s.Client.List(ctx, list, client.InNamespace(owner.GetNamespace()),
+		client.MatchingFields{byInstance: owner.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("list %T: %w", list, err)
+	}
+	return nil
+}
+
+// find returns the row of an apply configuration, and the name in it.
+func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, string, error) {
+	c, ok := desired.(config)
+	if !ok {
+		return Kind{}, "", fmt.Errorf("%T is no apply configuration of an object", desired)
+	}
+	gvk := schema.FromAPIVersionAndKind(*c.GetAPIVersion(), *c.GetKind())
+	for _, kind := range s.Kinds {
+		if kind.GroupVersionKind == gvk {
+			return kind, *c.GetName(), nil
+		}
+	}
+	return Kind{}, "", fmt.Errorf("%s is not in the table of child kinds", gvk)
+}
+
+// Own returns what the operator owns of a child, in the form of an apply configuration.
+func (s *Set) Own(kind Kind, obj client.Object) (runtime.ApplyConfiguration, error) {
+	own, err := kind.extract(obj, s.FieldManager)
+	if err != nil {
+		return nil, fmt.Errorf("extract the owned fields of %s %s: %w", kind.Kind, obj.GetName(), err)
+	}
+	return own, nil
+}

@@ -1,0 +1,38 @@
+package desired
+
+import (
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// deployment is the workload of mc.
+func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConfiguration {
+	// With no surge, a rollout never needs more room than the servers have. A single server is replaced by starting the
+	// new one first, because otherwise none would answer.
+	maxSurge, maxUnavailable := int32(0), mc.Spec.Rollout.MaxUnavailable
+	if names.Size(mc) == 1 {
+		maxSurge, maxUnavailable = 1, 0
+	}
+	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
+		WithAnnotations(in.annotations(mc)).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(names.Size(mc)).
+			WithSelector(matchSelector(mc)).
+			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
+			WithRevisionHistoryLimit(1).
+			WithStrategy(appsv1ac.DeploymentStrategy().
+				WithType("RollingUpdate").
+				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+					WithMaxSurge(intstr.FromInt32(maxSurge)).
+					WithMaxUnavailable(intstr.FromInt32(maxUnavailable)))).
+			WithTemplate(in.template))
+	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
+		// The live object leaves out a zero, and would never equal a desired one that spells it.
+		d.Spec.WithMinReadySeconds(s)
+	}
+	objectMeta(d.ObjectMetaApplyConfiguration, mc)
+	return d
+}

@@ -1,0 +1,73 @@
+package desired
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/internal/manifest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestGolden holds the children of each sample and case: what a new object gets. Objects that exist keep their pod template.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	cases, err := filepath.Glob("testdata/*/memcached.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples, err := filepath.Glob("../../config/samples/cache_*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) == 0 || len(samples) == 0 {
+		t.Fatalf("found %d cases and %d samples", len(cases), len(samples))
+	}
+	for _, path := range append(cases, samples...) {
+		golden := filepath.Join(filepath.Dir(path), "want.yaml")
+		if strings.HasPrefix(path, "..") {
+			golden = filepath.Join("testdata", "samples", filepath.Base(path))
+		}
+		t.Run(golden, func(t *testing.T) {
+			t.Parallel()
+			got := manifests(t, manifest.Load(t, path))
+			if *update {
+				if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatalf("%v (go test ./controllers/desired -run TestGolden -update writes it)", err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("children differ from %s; see the change with -update and git diff. Got:\n%s", golden, got)
+			}
+		})
+	}
+}
+
+// manifests renders the children of mc.
+func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	for _, config := range Children(mc, Resolve(mc, nil, Options{DefaultImage: "docker.io/library/memcached:default"})) {
+		b, err := yaml.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString("---\n")
+		out.Write(b)
+	}
+	return out.Bytes()
+}

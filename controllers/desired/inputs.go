@@ -1,0 +1,177 @@
+package desired
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// Options are those of the operator that reach the children.
+type Options struct {
+	// DefaultImage runs where spec.image is not set.
+	DefaultImage string
+	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint assigns them
+	// and refuses others.
+	OpenShift bool
+}
+
+// Inputs are what the children are made from besides the spec. Resolve makes them once, before the builders run.
+type Inputs struct {
+	// Image is the image that the servers shall run.
+	Image string
+	// RestartedAt is the value of the restart annotation that the servers shall carry; empty for none.
+	RestartedAt string
+
+	template *corev1ac.PodTemplateSpecApplyConfiguration
+	digest   string
+	// paused are the annotations of a workload that may not be written; nil where it may.
+	paused map[string]string
+}
+
+// Resolve decides what servers of mc keep, so that nothing restarts them without a reason. own is what the operator owns of the
+// workload that runs, nil where there is none. It is written in one piece, so that it tells what was done even if the operator
+// ended a moment later; the status is asked for the image only where no workload remembers one.
+//
+// The spec decides where it names an image. Where it does not, the image that runs stays, also when a new operator has another
+// default, until the user asks for a restart anyway. A restart that was asked for stays done when its annotation goes.
+//
+// The pod template that runs stays as long as its inputs do: an operator with a better builder must not empty a cache. Where they
+// differ, or where somebody changed the template, the builder makes it anew.
+func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration, o Options) Inputs {
+	running := templateOf(own)
+	source := sourceOf(own, running)
+	asked := mc.Annotations[v1alpha1.RestartedAtAnnotation]
+	in := Inputs{RestartedAt: cmp.Or(asked, source.RestartedAt)}
+	restart := running != nil && in.RestartedAt != source.RestartedAt
+	in.Image = cmp.Or(source.Image, mc.Status.Image, o.DefaultImage)
+	if restart {
+		in.Image = o.DefaultImage
+	}
+	in.Image = cmp.Or(mc.Spec.Image, in.Image)
+	in.digest = digestOfInputs(mc, in)
+	in.template = podTemplate(mc, in, o)
+	if mc.Spec.Paused && running != nil {
+		in.paused = own.Annotations
+	}
+	switch {
+	case running == nil:
+	case source.Inputs == "":
+		// Of before v0.0.4, which remembered no inputs. Those of the current generation are known without.
+		before := podTemplateV003(mc, in)
+		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) || equality.Semantic.DeepEqual(before, running) {
+			in.template = before
+		}
+	case source.Inputs == in.digest && source.Template == digest(running):
+		in.template = running
+	}
+	return in
+}
+
+// Keep is the template that runs made the one to keep: the API server changed what was applied, and has the last word.
+func (in Inputs) Keep(own *appsv1ac.DeploymentApplyConfiguration) Inputs {
+	in.template = templateOf(own)
+	return in
+}
+
+// Kept tells whether a workload carries the template that Resolve would keep.
+func Kept(own *appsv1ac.DeploymentApplyConfiguration) bool {
+	running := templateOf(own)
+	return running == nil || sourceOf(own, running).Template == digest(running)
+}
+
+// OnlyResized tells whether two workloads differ in the number of servers and not in their template.
+func OnlyResized(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
+	return SameTemplate(own, want) && !SameSize(own, want)
+}
+
+// SameTemplate tells whether two workloads have the same pod template.
+func SameTemplate(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
+	return equality.Semantic.DeepEqual(templateOf(own), templateOf(want))
+}
+
+// SameSize tells whether two workloads ask for the same number of servers.
+func SameSize(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
+	return own.Spec != nil && want.Spec != nil && equality.Semantic.DeepEqual(own.Spec.Replicas, want.Spec.Replicas)
+}
+
+// source says what the pod template of a workload was made from. It is the value of an annotation of the workload.
+type source struct {
+	// Image and RestartedAt are the inputs that a later reconcile needs again.
+	Image       string `json:"image,omitempty"`
+	RestartedAt string `json:"restartedAt,omitempty"`
+	// Inputs is the digest of all inputs, these two included.
+	Inputs string `json:"inputs,omitempty"`
+	// Template is the digest of the template as the API server took it. A template with another one was changed by somebody.
+	Template string `json:"template,omitempty"`
+}
+
+// annotations of the workload of mc. They alone are no difference that a pause holds back.
+func (in Inputs) annotations(mc *v1alpha1.Memcached) map[string]string {
+	if in.paused != nil {
+		return in.paused
+	}
+	b, _ := json.Marshal(source{in.Image, in.RestartedAt, in.digest, digest(in.template)}) // four strings
+	return map[string]string{v1alpha1.GenerationAnnotation: generation(mc), v1alpha1.TemplateSourceAnnotation: string(b)}
+}
+
+func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
+
+// sourceOf reads what a workload remembers, or of one from before v0.0.4 what its template shows.
+func sourceOf(own *appsv1ac.DeploymentApplyConfiguration, running *corev1ac.PodTemplateSpecApplyConfiguration) (s source) {
+	if running == nil {
+		return s
+	}
+	if own.ObjectMetaApplyConfiguration != nil && json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateSourceAnnotation]), &s) == nil && s.Inputs != "" {
+		return s
+	}
+	s = source{}
+	if running.ObjectMetaApplyConfiguration != nil {
+		s.RestartedAt = running.Annotations[v1alpha1.RestartedAtAnnotation]
+	}
+	if running.Spec != nil {
+		for _, c := range running.Spec.Containers {
+			if c.Name != nil && *c.Name == names.Container && c.Image != nil {
+				s.Image = *c.Image
+			}
+		}
+	}
+	return s
+}
+
+func templateOf(own *appsv1ac.DeploymentApplyConfiguration) *corev1ac.PodTemplateSpecApplyConfiguration {
+	if own == nil || own.Spec == nil {
+		return nil
+	}
+	return own.Spec.Template
+}
+
+// digestOfInputs identifies what a pod template is made from. A field that comes later must be left out here where it has its
+// default, or the next upgrade of the operator restarts every server: TestInputs holds the digests of today.
+func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
+	return digest(struct {
+		Image, RestartedAt  string
+		ContainerPort       int32
+		Memory, MaxItemSize string
+		MaxConnections      int32
+		Threads             int32
+		ExtraArgs           []string         `json:",omitempty"`
+		Pod                 v1alpha1.PodSpec `json:",omitzero"`
+	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections, mc.Spec.Threads,
+		mc.Spec.ExtraArgs, names.Pod(mc)})
+}
+
+// digest identifies a value by its JSON form.
+func digest(v any) string {
+	b, _ := json.Marshal(v) // of types that are made to be encoded
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,75 @@
+// Package manifest reads the manifests of tests as the API server would hand them out.
+package manifest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// Load reads a Memcached as the API server would hand it out: strict, and with the defaults of the CRD.
+func Load(t *testing.T, path string) *v1alpha1.Memcached {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Parse(t, string(b))
+}
+
+// Parse is Load of a text.
+func Parse(t *testing.T, manifest string) *v1alpha1.Memcached {
+	t.Helper()
+	var content map[string]any
+	if err := yaml.Unmarshal([]byte(manifest), &content); err != nil {
+		t.Fatal(err)
+	}
+	defaulting.Default(content, crdSchema(t))
+	b, err := json.Marshal(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mc := &v1alpha1.Memcached{}
+	if err := yaml.UnmarshalStrict(b, mc); err != nil {
+		t.Fatal(err)
+	}
+	if mc.Namespace == "" {
+		mc.Namespace = "default"
+	}
+	mc.UID, mc.Generation = "0000-uid", 1
+	return mc
+}
+
+// crdSchema is that of the CRD.
+func crdSchema(t *testing.T) *structuralschema.Structural {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(file), "../../../config/crd/bases/cache.example.com_memcacheds.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(b, &crd); err != nil {
+		t.Fatal(err)
+	}
+	var props apiextensions.JSONSchemaProps
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := structuralschema.NewStructural(&props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

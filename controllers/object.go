@@ -1,0 +1,145 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// The operator writes nothing of a Memcached but its finalizer and its status.
+
+func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Name: p.mc.Name} }
+
+// wrote remembers the answer to a write of the Memcached.
+func (p *pass) wrote(obj client.Object) {
+	p.resourceVersion = obj.GetResourceVersion()
+	p.mem.Wrote(p.key(), p.resourceVersion, p.now)
+}
+
+// addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted meanwhile from being
+// created anew.
+func (p *pass) addFinalizer(ctx context.Context) error {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
+	u.SetNamespace(p.mc.Namespace)
+	u.SetName(p.mc.Name)
+	u.SetUID(p.mc.UID)
+	u.SetFinalizers([]string{v1alpha1.Finalizer})
+	err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(names.Operator))
+	if err != nil {
+		return p.moved(fmt.Errorf("add the finalizer to Memcached %s: %w", p.mc.Name, err))
+	}
+	p.wrote(u)
+	return nil
+}
+
+// removeFinalizer lets the Memcached go. An apply would leave the item where another manager owns it too, as after the restore of a
+// backup.
+func (p *pass) removeFinalizer(ctx context.Context) error {
+	before := p.mc.DeepCopy()
+	before.ResourceVersion = p.resourceVersion
+	mc := before.DeepCopy()
+	controllerutil.RemoveFinalizer(mc, v1alpha1.Finalizer)
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := p.Client.Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
+		return p.moved(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
+	}
+	p.wrote(mc)
+	return nil
+}
+
+// writeStatus writes the status where it differs from the one that the API server has, and records the transitions as events.
+//
+// The status is patched and not applied. A condition that another manager co-owns, such as a tool that restores backups, cannot be
+// dropped by an apply. The resource version in the patch keeps the status of a predecessor from a successor of the same name.
+func (p *pass) writeStatus(ctx context.Context) error {
+	s := p.computeStatus(ctx)
+	if p.awaitsController(s) {
+		return nil
+	}
+	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
+		return nil
+	}
+	before := p.mc.DeepCopy()
+	before.ResourceVersion, before.Status = p.resourceVersion, p.written
+	mc := before.DeepCopy()
+	mc.Status = s
+	p.mem.status.Store(s.DeepCopy()) // before the watch can show it
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := p.Client.Status().Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
+		return p.moved(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))
+	}
+	p.wrote(mc)
+	p.recordTransitions(ctx, &p.written, &s)
+	p.written = s
+	return nil
+}
+
+// computeStatus asks about the namespace before it says that servers were lost or are being removed.
+func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
+	s := status.Compute(p.mc, p.obs, p.now)
+	is := func(s *v1alpha1.MemcachedStatus) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionDegraded)
+	}
+	if is(&s) && !is(&p.written) && !p.obs.NamespaceTerminating && p.namespaceTerminating(ctx) {
+		p.obs.NamespaceTerminating = true
+		s = status.Compute(p.mc, p.obs, p.now)
+	}
+	return s
+}
+
+// awaitsController tells whether all that keeps mc from being ready is that the workload's controller has not looked at a change that
+// touches no server. It looks within milliseconds; until then the status of before stands, which speaks of the older generation.
+func (p *pass) awaitsController(s v1alpha1.MemcachedStatus) bool {
+	if !p.now.Before(p.mem.untouched) || p.obs.Workload == nil || p.obs.Workload.Observed {
+		return false
+	}
+	w := *p.obs.Workload
+	w.Observed = true
+	obs := p.obs
+	obs.Workload = &w
+	if s = status.Compute(p.mc, obs, p.now); !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
+		return false
+	}
+	p.again = time.Second
+	return true
+}
+
+// problem puts an error into the words of the status.
+func problem(err error) *status.Problem {
+	if err == nil {
+		return nil
+	}
+	message := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors
+	var stall *children.StallError
+	if errors.As(err, &stall) {
+		return &status.Problem{Reason: stall.Reason, Message: message, Stalled: true}
+	}
+	return &status.Problem{Reason: v1alpha1.ReasonProgressingWithRetry, Message: message}
+}
+
+// moved tells a write that met another Memcached than the cache shows, or none, from one that failed.
+func (p *pass) moved(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return errMoved
+	case children.IsRace(err):
+		p.again = raceRetry
+		return errMoved
+	}
+	return err
+}

@@ -1,0 +1,223 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// errMoved says that the Memcached or a child of it is not what the cache shows any more.
+var errMoved = errors.New("changed since it was read")
+
+// controllerTime is how long the workload's controller may take to look at a change that touches no server.
+const controllerTime = 2 * time.Second
+
+// pass is one reconcile of one Memcached.
+type pass struct {
+	*MemcachedReconciler
+	mc    *v1alpha1.Memcached // as the cache shows it
+	owner children.Owner
+	set   *children.Set
+	mem   *memory
+	now   time.Time
+
+	observed children.Observed
+	workload *appsv1.Deployment // ours, or about to be adopted; nil for none
+	inputs   desired.Inputs
+	obs      status.Observed
+
+	written         v1alpha1.MemcachedStatus // the status that the API server has
+	resourceVersion string                   // of mc there
+	again           time.Duration            // when to look again where no watch would tell; 0 for never
+	err             error                    // why children could not be applied
+}
+
+func (p *pass) reconcile(ctx context.Context) error {
+	if err := p.observe(ctx); err != nil {
+		return err
+	}
+	if p.mem.Stale(p.observed, p.now) {
+		p.again = staleRetry
+		return nil
+	}
+	if !p.mc.DeletionTimestamp.IsZero() {
+		return p.finalize(ctx)
+	}
+	alive := !controllerutil.ContainsFinalizer(p.mc, v1alpha1.Finalizer)
+	if alive {
+		if err := p.addFinalizer(ctx); err != nil {
+			return err
+		}
+	}
+	changes, err := p.compare(ctx)
+	if err != nil {
+		return err
+	}
+	if p.mc.Spec.Paused {
+		p.obs.HeldBack = len(changes) > 0
+	} else if err := p.apply(ctx, changes, alive); err != nil {
+		return err
+	}
+	if err := p.writeStatus(ctx); err != nil {
+		return err
+	}
+	return p.lookAgain()
+}
+
+// observe reads the children and the pods from the cache.
+func (p *pass) observe(ctx context.Context) (err error) {
+	if p.observed, err = p.set.Observe(ctx, p.owner); err != nil {
+		return err
+	}
+	p.observed[p.key()] = p.mc
+	if d, ok := p.observed[p.workloadKey()].(*appsv1.Deployment); ok {
+		p.see(d)
+	}
+	var pods corev1.PodList
+	if err := p.set.List(ctx, p.owner, &pods); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		// A pod without a controller has our labels by accident: nothing of ours makes such a pod.
+		if metav1.GetControllerOfNoCopy(&pods.Items[i]) != nil {
+			p.obs.Pods = append(p.obs.Pods, pods.Items[i])
+		}
+	}
+	return nil
+}
+
+func (p *pass) workloadKey() children.Key { return children.Key{Kind: kindDeployment, Name: p.mc.Name} }
+
+// see takes a workload for the current one, unless it is not ours.
+func (p *pass) see(d *appsv1.Deployment) {
+	if relation := p.owner.Relation(d); relation == children.Ours || relation == children.Orphaned {
+		p.workload, p.obs.Workload = d, status.FromDeployment(d)
+	}
+}
+
+// ownWorkload is what we own of the workload, nil where there is none.
+func (p *pass) ownWorkload() (*appsv1ac.DeploymentApplyConfiguration, error) {
+	if p.workload == nil {
+		return nil, nil
+	}
+	own, err := appsv1ac.ExtractDeployment(p.workload, p.set.FieldManager)
+	if err != nil {
+		return nil, fmt.Errorf("extract the owned fields of Deployment %s: %w", p.workload.Name, err)
+	}
+	return own, nil
+}
+
+// compare returns the children that are not as desired, and notes what that means for the servers.
+func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
+	own, err := p.ownWorkload()
+	if err != nil {
+		return nil, err
+	}
+	p.inputs = desired.Resolve(p.mc, own, p.Options)
+	// Where a new generation announces a change, an apply that turns out to change nothing does no harm.
+	ask := p.mc.Spec.Paused || p.written.ObservedGeneration == p.mc.Generation
+	changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, p.inputs), p.observed, p.mem.Memory, ask)
+	if err != nil {
+		return nil, err
+	}
+	for i := range changes {
+		want, ok := changes[i].Desired.(*appsv1ac.DeploymentApplyConfiguration)
+		if !ok {
+			continue
+		}
+		p.obs.Changing = own == nil || !desired.SameTemplate(own, want) || !desired.SameSize(own, want)
+		p.obs.Resizing = own != nil && desired.OnlyResized(own, want)
+	}
+	if p.mc.Spec.Paused {
+		p.obs.Changing, p.obs.Resizing = false, false
+	}
+	return changes, nil
+}
+
+// apply makes the changes and notes what became of them.
+func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool) error {
+	if p.obs.Changing && status.WasReady(p.mc) {
+		// No generation announces this change: say that servers will go before they do.
+		if err := p.writeStatus(ctx); err != nil {
+			return err
+		}
+	}
+	r := p.set.Apply(ctx, p.owner, changes, p.mem.Memory, alive, p.now)
+	p.took(ctx, r)
+	if own, err := p.ownWorkload(); err != nil {
+		return err
+	} else if p.obs.Changing && r.Err == nil && !desired.Kept(own) {
+		// An admission plugin changed the template. What runs is what stays, whatever a later builder would make of it.
+		changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, p.inputs.Keep(own)), p.observed, p.mem.Memory, false)
+		if err != nil {
+			return err
+		}
+		r = p.set.Apply(ctx, p.owner, changes, p.mem.Memory, true, p.now)
+		p.took(ctx, r)
+	}
+	if errors.Is(r.Err, children.ErrOwnerGone) || r.Raced {
+		p.again = raceRetry // the cache will show what is there now
+		return errMoved
+	}
+	if r.NamespaceTerminating {
+		p.obs.NamespaceTerminating = true
+	}
+	p.err, p.obs.Problem, p.obs.Waiting = r.Err, problem(r.Err), r.Waiting
+	return nil
+}
+
+// took takes what was written for what is observed: it is newer than the cache.
+func (p *pass) took(ctx context.Context, r children.Result) {
+	var differences []string
+	for _, w := range r.Written {
+		differences = append(differences, w.Key.String()+": "+w.Difference())
+		delete(p.observed, w.Key)
+		if w.Now != nil {
+			p.observed[w.Key] = w.Now
+		}
+		if d, ok := w.Now.(*appsv1.Deployment); ok {
+			p.see(d)
+		}
+		if w.Adopted {
+			p.record(w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and is managed again", w.Key)
+		}
+	}
+	if len(differences) == 0 {
+		return
+	}
+	log.FromContext(ctx).Info("wrote children", "differences", differences, "generation", p.mc.Generation)
+	if !p.obs.Changing && meta.IsStatusConditionTrue(p.mc.Status.Conditions, v1alpha1.ConditionReady) {
+		p.mem.untouched = p.now.Add(controllerTime)
+	}
+}
+
+// lookAgain decides when to look again where no watch would tell.
+func (p *pass) lookAgain() error {
+	switch {
+	case p.obs.Problem != nil && p.obs.Problem.Stalled:
+		p.again = stalledRetry
+	case p.err != nil:
+		return p.err
+	case p.obs.Waiting != "":
+		p.again = leftRetry
+	case p.again == 0:
+		if end := status.Deadline(p.mc, &p.written, p.obs.Workload); !end.IsZero() {
+			p.again = max(end.Sub(p.now), time.Second)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package status
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// The status of a Memcached is also what the operator remembers of it, across restarts and leaders:
+//
+//   - Reconciling's transition time is when the clock of the progress deadline started; each generation starts it anew.
+//   - Stalled with ProgressDeadlineExceeded stays until the workload progressed after Stalled's transition time.
+//   - Degraded's reason says that something went wrong after all servers had been ready (ServersLost and others), until they are
+//     ready again; and, where Degraded is False, whether they ever were (Installing, else AsExpected).
+//   - Reconciling's reason Resizing says that the number of servers is all that changes.
+//   - readyReplicas is what a paused Memcached has lost servers of.
+//   - image is what ran, should somebody delete the workload.
+//
+// All else is computed from what is observed.
+
+// history is what the previous status of a Memcached said of its current generation; nothing where it spoke of an older one.
+type history struct{ conditions []metav1.Condition }
+
+func previous(mc *v1alpha1.Memcached) history {
+	if mc.Status.ObservedGeneration != mc.Generation {
+		return history{}
+	}
+	return history{mc.Status.Conditions}
+}
+
+// reason of a condition that is True; empty where it is not.
+func (h history) reason(conditionType string) string {
+	if c := meta.FindStatusCondition(h.conditions, conditionType); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Reason
+	}
+	return ""
+}
+
+func (h history) wasReady() bool { return h.reason(v1alpha1.ConditionReady) != "" }
+
+// hadLoss tells whether something went wrong after all servers had been ready, and they have not been since.
+func (h history) hadLoss() bool {
+	switch h.reason(v1alpha1.ConditionDegraded) {
+	case v1alpha1.ReasonServersLost, v1alpha1.ReasonProgressingWithRetry, v1alpha1.ReasonResizing:
+		return true
+	}
+	return false
+}
+
+// WasReady tells whether the status says that mc is ready in its current generation.
+func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
+
+// installed tells whether all servers were ready at some time, in whatever generation.
+func installed(mc *v1alpha1.Memcached) bool {
+	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)
+	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
+		degraded != nil && degraded.Status == metav1.ConditionFalse && degraded.Reason == v1alpha1.ReasonAsExpected ||
+		history{mc.Status.Conditions}.hadLoss()
+}
+
+// deadlineExceeded tells whether nothing progressed for spec.rollout.progressDeadlineSeconds.
+func (h history) deadlineExceeded(mc *v1alpha1.Memcached, w *Workload, now time.Time) bool {
+	stalled := meta.FindStatusCondition(h.conditions, v1alpha1.ConditionStalled)
+	if stalled != nil && stalled.Reason == v1alpha1.ReasonProgressDeadlineExceeded {
+		return w == nil || !w.Progressed.After(stalled.LastTransitionTime.Time)
+	}
+	end := deadline(mc, h.conditions, w)
+	return !end.IsZero() && !now.Before(end)
+}
+
+// Deadline is when mc, with a status s, is to be looked at again because nothing progressed; zero where no clock runs.
+func Deadline(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus, w *Workload) time.Time {
+	return deadline(mc, s.Conditions, w)
+}
+
+func deadline(mc *v1alpha1.Memcached, conditions []metav1.Condition, w *Workload) time.Time {
+	reconciling := meta.FindStatusCondition(conditions, v1alpha1.ConditionReconciling)
+	if reconciling == nil {
+		return time.Time{}
+	}
+	started := reconciling.LastTransitionTime.Time
+	if w != nil && w.Progressed.After(started) {
+		started = w.Progressed
+	}
+	return started.Add(time.Duration(mc.Spec.Rollout.ProgressDeadlineSeconds) * time.Second)
+}

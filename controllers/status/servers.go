@@ -1,0 +1,133 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// maxLastWords bounds what is repeated of the log of a memcached that ended, in bytes.
+const maxLastWords = 300
+
+// servers are the names of the pods that are neither terminating nor finished, sorted, and how many of them are ready. The pods say
+// so themselves, because the status of the workload lags behind: after a loss it counts servers that are gone.
+func servers(pods []corev1.Pod) (list []string, ready int32) {
+	list = []string{}
+	for i := range pods {
+		p := &pods[i]
+		if !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		list = append(list, p.Name)
+		if condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+			ready++
+		}
+	}
+	slices.Sort(list)
+	return list, ready
+}
+
+// cause says what keeps servers from being ready, in the words of whoever knows it: the workload's controller, the scheduler, the
+// kubelet or memcached; empty where nothing does.
+func cause(w *Workload, pods []corev1.Pod) string {
+	if w != nil && w.Failure != "" {
+		return w.Failure
+	}
+	for i := range pods {
+		if why := podCause(&pods[i]); why != "" {
+			return pods[i].Name + ": " + why
+		}
+	}
+	if w != nil && w.Paused {
+		return "somebody paused the rollouts of the workload; kubectl rollout resume ends that"
+	}
+	return ""
+}
+
+func podCause(p *corev1.Pod) string {
+	if !p.DeletionTimestamp.IsZero() || condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+		return ""
+	}
+	if c := condition(p, corev1.PodScheduled, corev1.ConditionFalse); c != nil {
+		return c.Reason + ": " + c.Message
+	}
+	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
+	if condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil && condition(p, corev1.PodReady, corev1.ConditionFalse) != nil {
+		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
+	}
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		// A container that ended is waiting, running and ended by turns. Its end is the cause all the while.
+		for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+			if end != nil {
+				return terminated(s.Name, end)
+			}
+		}
+		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return w.Reason + ": " + w.Message
+		}
+	}
+	return ""
+}
+
+func terminated(container string, end *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("%s ended with exit code %d (%s)", container, end.ExitCode, end.Reason)
+	if container == names.Container && end.Reason == "OOMKilled" {
+		text += ": the container needed more memory than its limit"
+	}
+	if words := strings.Join(strings.Fields(end.Message), " "); words != "" {
+		text += ": " + words[max(0, len(words)-maxLastWords):]
+	}
+	return text
+}
+
+func condition(p *corev1.Pod, conditionType corev1.PodConditionType, status corev1.ConditionStatus) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == conditionType && c.Status == status {
+			return c
+		}
+	}
+	return nil
+}
+
+// StripPod leaves of a pod what the status reads, for the cache: kubelets write pods often, and most of that is of no use here.
+func StripPod(p *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{}
+	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
+	out.DeletionTimestamp, out.OwnerReferences = p.DeletionTimestamp, p.OwnerReferences
+	out.Labels = map[string]string{names.LabelInstance: p.Labels[names.LabelInstance]}
+	out.Spec.NodeName = p.Spec.NodeName
+	out.Status.Phase = p.Status.Phase
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		state, last := s.State, s.LastTerminationState
+		state.Running = nil
+		if state != (corev1.ContainerState{}) || last != (corev1.ContainerState{}) {
+			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: s.Name, State: stripState(state), LastTerminationState: stripState(last)})
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		switch c.Type {
+		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
+			kept := corev1.PodCondition{Type: c.Type, Status: c.Status}
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				kept.Reason, kept.Message = c.Reason, c.Message
+			}
+			out.Status.Conditions = append(out.Status.Conditions, kept)
+		}
+	}
+	return out
+}
+
+// stripState leaves out the times and numbers that every restart of a container changes.
+func stripState(s corev1.ContainerState) corev1.ContainerState {
+	if t := s.Terminated; t != nil {
+		s.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message}
+	}
+	return s
+}

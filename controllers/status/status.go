@@ -1,0 +1,221 @@
+// Package status says in the status of a Memcached how things stand. Computing it is pure: no client, and of the clock only what the
+// caller says.
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// Observed is what a status is computed from.
+type Observed struct {
+	// Workload runs the servers; nil where there is none of ours.
+	Workload *Workload
+	// Pods are those of the servers.
+	Pods []corev1.Pod
+	// Problem is why children could not be applied; nil where they could.
+	Problem *Problem
+	// Waiting says what must be gone before children can be created; empty for nothing.
+	Waiting string
+	// Changing says that this reconcile replaces, adds or removes servers: what Workload shows is of before.
+	Changing bool
+	// Resizing says that of what changes only the number of servers does.
+	Resizing bool
+	// HeldBack says that children differ from the spec, and spec.paused forbids to write them.
+	HeldBack bool
+	// NamespaceTerminating says that the namespace is being deleted, with all that is in it.
+	NamespaceTerminating bool
+}
+
+// Problem is an error in the words of the status.
+type Problem struct {
+	Reason, Message string
+	// Stalled says that only a change from outside helps.
+	Stalled bool
+}
+
+// Compute makes the whole status of mc. now fills transition times and measures the progress deadline. The table of all rows is in
+// docs/status.md.
+func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.MemcachedStatus {
+	list, ready := servers(o.Pods)
+	s := v1alpha1.MemcachedStatus{
+		ObservedGeneration: mc.Generation,
+		Nodes:              list,
+		Replicas:           int32(len(list)),
+		ReadyReplicas:      ready,
+		Selector:           names.SelectorQuery(mc),
+		Image:              mc.Status.Image,
+		Servers:            names.Servers(mc),
+	}
+	if o.Workload != nil {
+		s.Image = cmp.Or(o.Workload.Image, s.Image)
+	}
+	set := func(conditionType string, c claim) { setCondition(&s.Conditions, mc, conditionType, c, now) }
+	set(v1alpha1.ConditionAvailable, available(mc, ready))
+	switch {
+	case !mc.DeletionTimestamp.IsZero():
+		deleting(set, o)
+	case o.NamespaceTerminating:
+		set(v1alpha1.ConditionReady, claim{false, v1alpha1.ReasonDeleting, "The namespace is being deleted"})
+		set(v1alpha1.ConditionDegraded, notDegraded(mc))
+	default:
+		living(set, mc, o, int32(len(list)), ready, now)
+	}
+	Normalize(&s)
+	s.Phase = phase(mc, s.Conditions)
+	return s
+}
+
+func available(mc *v1alpha1.Memcached, ready int32) claim {
+	switch {
+	case ready > 0:
+		return claim{true, v1alpha1.ReasonAvailable, "At least one server accepts connections"}
+	case names.Size(mc) == 0:
+		return claim{false, v1alpha1.ReasonScaledToZero, "spec.size is 0"}
+	default:
+		return claim{false, v1alpha1.ReasonUnavailable, "No server accepts connections"}
+	}
+}
+
+func deleting(set func(string, claim), o Observed) {
+	message := "Removing the servers"
+	if o.Problem != nil {
+		message += ": " + o.Problem.Message
+	}
+	set(v1alpha1.ConditionReady, claim{false, v1alpha1.ReasonDeleting, message})
+	set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonFinalizing, message})
+}
+
+// notDegraded remembers whether all servers were ready at some time.
+func notDegraded(mc *v1alpha1.Memcached) claim {
+	if installed(mc) {
+		return claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"}
+	}
+	return claim{false, v1alpha1.ReasonInstalling, "Nothing is degraded; the servers have not all been ready yet"}
+}
+
+// living sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
+func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, count, ready int32, now time.Time) {
+	size := names.Size(mc)
+	progress := progress(mc, o.Workload, count, ready)
+	if o.Problem == nil && o.Waiting == "" && !o.Changing && !o.HeldBack &&
+		o.Workload.complete(mc, strconv.FormatInt(mc.Generation, 10)) && count == size && ready == size {
+		set(v1alpha1.ConditionReady, claim{true, v1alpha1.ReasonReady, progress})
+		set(v1alpha1.ConditionDegraded, claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
+		return
+	}
+
+	before := previous(mc)
+	why := diagnose(o, before, progress)
+	lost := lostServers(mc, o, before, ready)
+	if lost && why.reason == v1alpha1.ReasonRollingOut {
+		why.reason = v1alpha1.ReasonServersLost
+	}
+	stalled := o.Problem != nil && o.Problem.Stalled
+	progressing := o.Changing && o.Problem == nil
+	if !stalled && !progressing && !mc.Spec.Paused && before.deadlineExceeded(mc, o.Workload, now) {
+		stalled = true
+		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
+		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
+	}
+
+	set(v1alpha1.ConditionReady, claim{false, why.reason, why.message})
+	switch {
+	case stalled:
+		set(v1alpha1.ConditionStalled, why)
+	case !mc.Spec.Paused:
+		set(v1alpha1.ConditionReconciling, why)
+	}
+	switch {
+	case o.HeldBack && lost:
+		set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonServersLost, progress})
+	case stalled || lost:
+		set(v1alpha1.ConditionDegraded, why)
+	default:
+		set(v1alpha1.ConditionDegraded, notDegraded(mc))
+	}
+}
+
+// lostServers tells whether something went wrong after all servers had been ready. A rollout that we announced is no loss, neither is
+// one that somebody else started on the workload.
+func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
+	w := o.Workload
+	if mc.Spec.Paused {
+		// Nobody takes servers away from a paused Memcached, however long ago its spec was met.
+		want := names.Size(mc)
+		if w != nil {
+			want = w.Wanted
+		}
+		return ready < want && !w.mixed() && (ready < mc.Status.ReadyReplicas || history{mc.Status.Conditions}.hadLoss())
+	}
+	if before.hadLoss() {
+		return true
+	}
+	if before.wasReady() && (o.Problem != nil || !o.Changing && !w.rolling()) {
+		return true
+	}
+	// A rollout that cannot go on has taken servers away and does not bring them back.
+	return installed(mc) && (o.Problem != nil || w.mixed() && cause(w, o.Pods) != "")
+}
+
+// diagnose says in one reason and message why mc is not ready.
+func diagnose(o Observed, before history, progress string) claim {
+	why := claim{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
+	switch cause := cause(o.Workload, o.Pods); {
+	case o.Problem != nil:
+		why.reason, why.message = o.Problem.Reason, o.Problem.Message
+	case o.HeldBack:
+		why.reason, why.message = v1alpha1.ReasonPaused, "spec.paused keeps the operator from applying the spec; "+progress
+	case o.Waiting != "":
+		why.message = progress + "; " + o.Waiting
+	case o.Changing:
+		if o.Resizing {
+			why.reason = v1alpha1.ReasonResizing
+		}
+	case cause != "":
+		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
+	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !o.Workload.mixed():
+		why.reason = v1alpha1.ReasonResizing
+	}
+	return why
+}
+
+// progress counts servers.
+func progress(mc *v1alpha1.Memcached, w *Workload, count, ready int32) string {
+	size := names.Size(mc)
+	text := fmt.Sprintf("%d of %d servers ready", min(ready, size), size)
+	if w.mixed() {
+		text = fmt.Sprintf("%d of %d servers updated, %d ready", min(w.Updated, size), size, min(ready, size))
+	}
+	if w != nil && ready >= size && w.Ready >= size && w.Available < size && mc.Spec.Rollout.MinReadySeconds > 0 {
+		text += fmt.Sprintf(", waiting until each has been ready for %d s", mc.Spec.Rollout.MinReadySeconds)
+	}
+	if count > size && w != nil && !w.mixed() {
+		text += fmt.Sprintf(", %d more to remove", count-size)
+	}
+	return text
+}
+
+func phase(mc *v1alpha1.Memcached, conditions []metav1.Condition) v1alpha1.Phase {
+	switch {
+	case !mc.DeletionTimestamp.IsZero():
+		return v1alpha1.PhaseDeleting
+	case mc.Spec.Paused:
+		return v1alpha1.PhasePaused
+	case meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionDegraded):
+		return v1alpha1.PhaseDegraded
+	case meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady):
+		return v1alpha1.PhaseReady
+	default:
+		return v1alpha1.PhaseProgressing
+	}
+}

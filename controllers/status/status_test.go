@@ -1,0 +1,288 @@
+package status
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	kstatus "sigs.k8s.io/cli-utils/pkg/kstatus/status"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/internal/manifest"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// world is the input of one status: an object of size 3, generation 2, and its servers.
+type world struct {
+	mc         *v1alpha1.Memcached
+	deployment *appsv1.Deployment // nil for none of ours
+	obs        Observed
+	now        time.Time
+}
+
+// running gives the world a workload made from the current generation, of which some servers are updated and ready.
+func running(replicas, updated, ready int32) func(*world) {
+	return func(w *world) {
+		w.deployment = &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "cache", Generation: 7, Annotations: map[string]string{v1alpha1.GenerationAnnotation: "2"},
+			},
+			Spec: appsv1.DeploymentSpec{Replicas: ptr.To(names.Size(w.mc))},
+			Status: appsv1.DeploymentStatus{
+				ObservedGeneration: 7, Replicas: replicas, UpdatedReplicas: updated, ReadyReplicas: ready, AvailableReplicas: ready,
+			},
+		}
+		w.obs.Pods = nil
+		for i := range replicas {
+			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i)}}
+			if i < ready {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			}
+			w.obs.Pods = append(w.obs.Pods, p)
+		}
+	}
+}
+
+func workload(f func(*appsv1.Deployment)) func(*world) {
+	return func(w *world) { f(w.deployment) }
+}
+
+func spec(f func(*v1alpha1.MemcachedSpec)) func(*world) {
+	return func(w *world) { f(&w.mc.Spec) }
+}
+
+func fails(p *Problem) func(*world) { return func(w *world) { w.obs.Problem = p } }
+
+// changing says that the reconcile changes servers.
+func changing(w *world) { w.obs.Changing = true }
+
+func resizing(w *world) { w.obs.Changing, w.obs.Resizing = true, true }
+
+func later(d time.Duration) func(*world) { return func(w *world) { w.now = w.now.Add(d) } }
+
+func nextGeneration(w *world) {
+	w.mc.Generation++
+	w.deployment.Annotations[v1alpha1.GenerationAnnotation] = strconv.FormatInt(w.mc.Generation, 10)
+}
+
+// then makes what the world is so far the previous status, and ends what was done to reach it.
+func then(w *world) {
+	w.mc.Status = w.status()
+	w.obs = Observed{Pods: w.obs.Pods}
+	w.now = w.now.Add(time.Second)
+}
+
+func (w *world) status() v1alpha1.MemcachedStatus {
+	if w.deployment != nil {
+		w.obs.Workload = FromDeployment(w.deployment)
+	}
+	return Compute(w.mc, w.obs, w.now)
+}
+
+var (
+	invalid  = &Problem{v1alpha1.ReasonInvalid, "apply Deployment cache: invalid", true}
+	refused  = &Problem{v1alpha1.ReasonProgressingWithRetry, "apply Service cache: exceeded quota", false}
+	conflict = &Problem{v1alpha1.ReasonConflict, "Service cache exists", true}
+)
+
+// TestStatus reaches every row of docs/status.md that the operator writes.
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	const (
+		fine  = " Degraded=False/AsExpected"
+		fresh = " Degraded=False/Installing"
+		up    = "Available=True/ServersAvailable"
+		down  = "Available=False/NoServersAvailable"
+	)
+	tests := map[string]struct {
+		steps []func(*world)
+		want  string // conditions; phase; what kstatus reads
+	}{
+		"created": {[]func(*world){changing},
+			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"rolling out": {[]func(*world){running(3, 2, 2)},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"resizing": {[]func(*world){running(2, 2, 2), resizing},
+			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
+		"resizing goes on": {[]func(*world){running(2, 2, 2), resizing, then, running(3, 3, 2)},
+			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
+		"resizing, not looked at by its controller": {[]func(*world){running(2, 2, 2), resizing, then,
+			workload(func(d *appsv1.Deployment) { d.Generation++ })},
+			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
+		"ready": {[]func(*world){running(3, 3, 3)},
+			up + fine + " Ready=True/Ready; Ready; Current"},
+		"ready at size 0": {[]func(*world){spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }), running(0, 0, 0)},
+			"Available=False/ScaledToZero" + fine + " Ready=True/Ready; Ready; Current"},
+		"all servers, but one not available for long enough": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"workload of an older generation of the object": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"workload not looked at by its controller": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.Generation++ })},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"workload just written": {[]func(*world){running(3, 3, 3), changing},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"workload being deleted": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: start} })},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"pods not seen yet": {[]func(*world){running(3, 3, 3), func(w *world) { w.obs.Pods = w.obs.Pods[1:] }},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"servers replaced that the workload still counts": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1), workload(func(d *appsv1.Deployment) {
+			d.Status.ReadyReplicas, d.Status.AvailableReplicas = 3, 3
+		})}, up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
+		"server lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2)},
+			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
+		"server stays lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, running(3, 3, 1)},
+			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
+		"lost server came back": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, running(3, 3, 3)},
+			up + fine + " Ready=True/Ready; Ready; Current"},
+		"announced restart": {[]func(*world){running(3, 3, 3), then, changing},
+			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"rollout that somebody else started": {[]func(*world){running(3, 3, 3), then, running(3, 1, 2)},
+			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"error that a retry may fix": {[]func(*world){changing, fails(refused)},
+			down + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
+		"the same after it was ready": {[]func(*world){running(3, 3, 3), then, fails(refused), then, fails(refused)},
+			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+		"image not pulled": {[]func(*world){running(3, 1, 2), func(w *world) {
+			w.obs.Pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
+		}}, up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
+		"pods refused by quota": {[]func(*world){running(1, 1, 1), workload(func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"}}
+		})}, up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
+		"refused by the API server": {[]func(*world){changing, fails(invalid)},
+			down + " Degraded=True/Invalid Ready=False/Invalid Stalled=True/Invalid; Degraded; Failed"},
+		"foreign child": {[]func(*world){changing, fails(conflict)},
+			down + " Degraded=True/Conflict Ready=False/Conflict Stalled=True/Conflict; Degraded; Failed"},
+		"foreign child removed": {[]func(*world){changing, fails(conflict), then, running(3, 3, 3)},
+			up + fine + " Ready=True/Ready; Ready; Current"},
+		"no progress, before the deadline": {[]func(*world){running(3, 1, 1), then, later(598 * time.Second)},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"no progress": {[]func(*world){running(3, 1, 1), then, later(599 * time.Second)},
+			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+		"still no progress": {[]func(*world){running(3, 1, 1), then, later(599 * time.Second), then},
+			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+		"an error that lasts past the deadline": {[]func(*world){running(3, 1, 1), fails(refused), then, changing, fails(refused), later(599 * time.Second)},
+			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+		"slow progress": {[]func(*world){running(3, 1, 1), then, progressedAt(500 * time.Second), later(800 * time.Second)},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"progress after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, progressedAt(705 * time.Second), later(5 * time.Second)},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"ready after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, running(3, 3, 3)},
+			up + fine + " Ready=True/Ready; Ready; Current"},
+		"new generation after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, nextGeneration},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"new generation restarts the clock": {[]func(*world){running(3, 1, 1), then, later(500 * time.Second), nextGeneration, then, later(500 * time.Second)},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"paused": {[]func(*world){running(3, 3, 3), paused, workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
+			up + fine + " Ready=True/Ready; Paused; Current"},
+		"paused, a server lost": {[]func(*world){running(3, 3, 3), paused, then, running(3, 3, 2), paused},
+			up + " Degraded=True/ServersLost Ready=False/ServersLost; Paused; InProgress"},
+		"paused, children differ": {[]func(*world){running(3, 3, 3), paused, heldBack},
+			up + fresh + " Ready=False/Paused; Paused; InProgress"},
+		"deleting": {[]func(*world){running(3, 3, 3), deleted},
+			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
+		"deleting a workload that somebody else owns": {[]func(*world){running(3, 3, 3), deleted, func(w *world) { w.deployment = nil }},
+			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{now: start, mc: manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")}
+			w.mc.Generation = 2
+			for _, step := range tt.steps {
+				step(w)
+			}
+			s := w.status()
+			if got := describe(t, w.mc, s); got != tt.want {
+				t.Errorf("\n got %s\nwant %s", got, tt.want)
+			}
+			for _, c := range s.Conditions {
+				if c.ObservedGeneration != w.mc.Generation || c.Message == "" {
+					t.Errorf("condition %s speaks of generation %d, message %q", c.Type, c.ObservedGeneration, c.Message)
+				}
+			}
+		})
+	}
+}
+
+func paused(w *world) { w.mc.Spec.Paused = true }
+
+func heldBack(w *world) { w.obs.HeldBack = true }
+
+func deleted(w *world) {
+	w.mc.DeletionTimestamp = &metav1.Time{Time: start}
+	w.mc.Finalizers = []string{v1alpha1.Finalizer}
+}
+
+// progressedAt says that the Deployment controller saw progress some time after the start.
+func progressedAt(d time.Duration) func(*world) {
+	return workload(func(dep *appsv1.Deployment) {
+		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(start.Add(d))}}
+	})
+}
+
+func describe(t *testing.T, mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus) string {
+	t.Helper()
+	var parts []string
+	for _, c := range s.Conditions {
+		parts = append(parts, fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason))
+	}
+	mc = mc.DeepCopy()
+	mc.Status = s
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(mc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := kstatus.Compute(&unstructured.Unstructured{Object: content})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s; %s; %s", strings.Join(parts, " "), s.Phase, read.Status)
+}
+
+// TestTransitionTimes: a condition that stays keeps its time, so that an unchanged status is equal and is not written.
+func TestTransitionTimes(t *testing.T) {
+	t.Parallel()
+	w := &world{now: start, mc: manifest.Parse(t, "{metadata: {name: cache}, spec: {size: 3}}")}
+	w.mc.Generation = 2
+	running(3, 3, 3)(w)
+	then(w)
+	later(time.Hour)(w)
+	if c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: start}) {
+		t.Errorf("Ready changed at %s, want %s", c.LastTransitionTime, start)
+	}
+	running(3, 3, 2)(w)
+	if c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: w.now}) {
+		t.Errorf("Ready changed at %s, want %s", c.LastTransitionTime, w.now)
+	}
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	pod := func(name string, phase corev1.PodPhase, terminating bool) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
+		if terminating {
+			p.DeletionTimestamp = &metav1.Time{Time: start}
+		}
+		return p
+	}
+	got, _ := servers([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false), pod("b", corev1.PodRunning, true),
+		pod("d", corev1.PodFailed, false), pod("e", corev1.PodSucceeded, false)})
+	if fmt.Sprint(got) != "[a c]" {
+		t.Errorf("nodes are %v, want [a c]", got)
+	}
+	if got, _ := servers(nil); got == nil || len(got) != 0 {
+		t.Errorf("no nodes are %#v, want an empty list, not null", got)
+	}
+}
