@@ -15,6 +15,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -245,6 +246,16 @@ func (f *fixture) ready() {
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// restart has the operator forget what it remembers.
+func (f *fixture) restart() { f.r.memories = memories{} }
+
+func (f *fixture) wantTemplate(want corev1.PodTemplateSpec) {
+	f.Helper()
+	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, want) {
+		f.Errorf("the template is\n%+v\nwant\n%+v", got, want)
+	}
 }
 
 func (f *fixture) want(conditionType string, status metav1.ConditionStatus, reason string) {

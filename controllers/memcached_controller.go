@@ -83,8 +83,7 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}
 	// The label finds the Memcached also of a child that lost its owner reference.
 	toOwner := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, obj client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{
-			Namespace: obj.GetNamespace(), Name: obj.GetLabels()[names.LabelInstance]}}}
+		return []reconcile.Request{request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])}
 	})
 	// Kubelets write the status of a pod often; most of it was stripped.
 	podChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -100,8 +99,18 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrency,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		RateLimiter:             retries(),
 	}).Complete(r)
+}
+
+// retries paces what failed.
+func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+}
+
+// request names a Memcached.
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
 // needsReconcile tells whether an update of a Memcached is more than our own write of its status. Were that a reason to reconcile, an

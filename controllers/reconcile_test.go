@@ -36,7 +36,7 @@ func TestRequests(t *testing.T) {
 	f.mustReconcile()
 	f.wantRequests()
 
-	f.r.memories = memories{} // as after a restart, with another default image
+	f.restart()
 	f.r.Options.DefaultImage = "memcached:2"
 	f.mustReconcile()
 	f.wantRequests()
@@ -225,7 +225,7 @@ func TestStaleCache(t *testing.T) {
 			f.patch(`{"spec":{"memory":"64Mi"}}`)
 			f.cached[kindDeployment] = first
 			if restarted {
-				f.r.memories = memories{}
+				f.restart()
 			}
 			f.mustReconcile()
 			if meta.IsStatusConditionTrue(f.mc.Status.Conditions, v1alpha1.ConditionReady) && f.mc.Status.ObservedGeneration == f.mc.Generation {

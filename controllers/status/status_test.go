@@ -31,6 +31,13 @@ type world struct {
 	now        time.Time
 }
 
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{now: start, mc: manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")}
+	w.mc.Generation = 2
+	return w
+}
+
 // running gives the world a workload made from the current generation, of which some servers are updated and ready.
 func running(replicas, updated, ready int32) func(*world) {
 	return func(w *world) {
@@ -184,6 +191,32 @@ func TestStatus(t *testing.T) {
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"new generation restarts the clock": {[]func(*world){running(3, 1, 1), then, later(500 * time.Second), nextGeneration, then, later(500 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"its controller gives up after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, gaveUpAt(701 * time.Second), then, later(2 * time.Second)},
+			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+		"its controller gives up before the deadline": {[]func(*world){running(3, 1, 1), then, gaveUpAt(590 * time.Second), later(600 * time.Second)},
+			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+		"container ended after it was ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true)},
+			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+		"it runs again, not ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true), then, ended(2, false)},
+			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+		"rollout blocked by a policy": {[]func(*world){running(3, 3, 3), then, nextGeneration, running(2, 0, 2), blocked},
+			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+		"rollout that stays blocked": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then, running(2, 0, 2), blocked, then},
+			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+		"growth that a quota blocks": {[]func(*world){running(2, 2, 2), then, running(2, 2, 2), blocked},
+			up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
+		"children of a predecessor": {[]func(*world){func(w *world) { w.obs.Waiting = "waiting for the end of Service cache" }},
+			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"namespace being deleted": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1), func(w *world) { w.obs.NamespaceTerminating = true }},
+			up + fine + " Ready=False/Deleting; Progressing; InProgress"},
+		"paused with changes held back, all servers lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack},
+			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
+		"they stay lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then, heldBack},
+			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
+		"they come back": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then, running(3, 3, 3), heldBack},
+			up + fine + " Ready=False/Paused; Paused; InProgress"},
+		"paused, somebody deletes the workload": {[]func(*world){running(3, 3, 3), paused, then, func(w *world) { w.deployment, w.obs = nil, Observed{HeldBack: true} }},
+			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
 		"paused": {[]func(*world){running(3, 3, 3), paused, workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
 			up + fine + " Ready=True/Ready; Paused; Current"},
 		"paused, a server lost": {[]func(*world){running(3, 3, 3), paused, then, running(3, 3, 2), paused},
@@ -198,8 +231,7 @@ func TestStatus(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &world{now: start, mc: manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")}
-			w.mc.Generation = 2
+			w := newWorld(t)
 			for _, step := range tt.steps {
 				step(w)
 			}
@@ -220,6 +252,25 @@ func paused(w *world) { w.mc.Spec.Paused = true }
 
 func heldBack(w *world) { w.obs.HeldBack = true }
 
+// ended says that the container of a server ended a moment ago, or that it runs again since.
+func ended(server int, justNow bool) func(*world) {
+	return func(w *world) {
+		end := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 71, Reason: "Error",
+			Message: "failed to set rlimit\nfor open files\n"}}
+		s := corev1.ContainerStatus{Name: names.Container, LastTerminationState: end}
+		if justNow {
+			s.State, s.LastTerminationState = end, corev1.ContainerState{}
+		}
+		w.obs.Pods[server].Status.ContainerStatuses = []corev1.ContainerStatus{s}
+	}
+}
+
+// blocked says that the controller of the workload cannot create pods.
+func blocked(w *world) {
+	w.deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+		Message: "violates PodSecurity"}}
+}
+
 func deleted(w *world) {
 	w.mc.DeletionTimestamp = &metav1.Time{Time: start}
 	w.mc.Finalizers = []string{v1alpha1.Finalizer}
@@ -230,6 +281,64 @@ func progressedAt(d time.Duration) func(*world) {
 	return workload(func(dep *appsv1.Deployment) {
 		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(start.Add(d))}}
 	})
+}
+
+// gaveUpAt says that the Deployment controller reported that nothing progresses.
+func gaveUpAt(d time.Duration) func(*world) {
+	return workload(func(dep *appsv1.Deployment) {
+		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse,
+			LastUpdateTime: metav1.NewTime(start.Add(d))}}
+	})
+}
+
+// TestMessages: the message of Ready names the cause, in the words of whoever knows it.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	pod := func(change func(*corev1.Pod)) func(*world) {
+		return func(w *world) { change(&w.obs.Pods[2]) }
+	}
+	for name, tt := range map[string]struct {
+		steps []func(*world)
+		want  string
+	}{
+		"rolling out":  {[]func(*world){running(3, 1, 2)}, "1 of 3 servers updated, 2 ready"},
+		"starting":     {[]func(*world){running(3, 3, 2)}, "2 of 3 servers ready"},
+		"one too many": {[]func(*world){running(4, 4, 4)}, "3 of 3 servers ready, 1 more to remove"},
+		"settling": {[]func(*world){running(3, 3, 3), spec(func(s *v1alpha1.MemcachedSpec) { s.Rollout.MinReadySeconds = 30 }),
+			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })},
+			"3 of 3 servers ready, waiting until each has been ready for 30 s"},
+		"crash": {[]func(*world){running(3, 3, 2), ended(2, true)},
+			"2 of 3 servers ready; cache-2: memcached ended with exit code 71 (Error): failed to set rlimit for open files"},
+		"crash loop": {[]func(*world){running(3, 3, 2), ended(2, false), pod(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
+		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 71 (Error): failed to set rlimit for open files"},
+		"out of memory": {[]func(*world){running(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
+		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 137 (OOMKilled): the container needed more memory than its limit"},
+		"lost node": {[]func(*world){running(3, 3, 2), pod(func(p *corev1.Pod) {
+			p.Spec.NodeName = "worker-1"
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
+				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
+		})}, "2 of 3 servers ready; cache-2: node worker-1 does not answer"},
+		"paused by somebody": {[]func(*world){running(3, 1, 3), workload(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
+			"1 of 3 servers updated, 3 ready; somebody paused the rollouts of the workload; kubectl rollout resume ends that"},
+		"refused pods": {[]func(*world){running(2, 0, 2), blocked}, "0 of 3 servers updated, 2 ready; violates PodSecurity"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for _, step := range tt.steps {
+				step(w)
+			}
+			// What the cache strips is not needed for the message.
+			for i := range w.obs.Pods {
+				w.obs.Pods[i] = *StripPod(&w.obs.Pods[i])
+			}
+			if got := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionReady).Message; got != tt.want {
+				t.Errorf("\n got %s\nwant %s", got, tt.want)
+			}
+		})
+	}
 }
 
 func describe(t *testing.T, mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus) string {
@@ -254,8 +363,7 @@ func describe(t *testing.T, mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus) 
 // TestTransitionTimes: a condition that stays keeps its time, so that an unchanged status is equal and is not written.
 func TestTransitionTimes(t *testing.T) {
 	t.Parallel()
-	w := &world{now: start, mc: manifest.Parse(t, "{metadata: {name: cache}, spec: {size: 3}}")}
-	w.mc.Generation = 2
+	w := newWorld(t)
 	running(3, 3, 3)(w)
 	then(w)
 	later(time.Hour)(w)

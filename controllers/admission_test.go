@@ -1,0 +1,154 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+)
+
+// mutate has the API server change Deployments of the test's namespace as a platform's policy does, whenever a condition holds, and
+// waits until it does. The change is an object of CEL, to which an annotation is added that shows the policy at work.
+func (f *fixture) mutate(condition, annotation, spec string) {
+	f.Helper()
+	name := f.mc.Namespace
+	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	policy.Spec = admissionv1.MutatingAdmissionPolicySpec{
+		ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		MatchConstraints: &admissionv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": name}},
+			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+			}}},
+		},
+		MatchConditions: []admissionv1.MatchCondition{{Name: "when", Expression: condition}},
+		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{annotations: {"policy": ` +
+				annotation + `}}, spec: Object.spec{` + spec + `}}`}}},
+	}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
+	f.must(f.api.Create(f.ctx, policy))
+	f.must(f.api.Create(f.ctx, binding))
+	f.Cleanup(func() {
+		_ = f.api.Delete(context.Background(), policy)
+		_ = f.api.Delete(context.Background(), binding)
+	})
+	f.must(wait.PollUntilContextTimeout(f.ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		probe := namesakes()[kindDeployment].(*appsv1.Deployment)
+		probe.Name, probe.Namespace = "probe", name
+		err := f.api.Create(ctx, probe, client.DryRunAll, client.FieldOwner("somebody"))
+		return probe.Annotations["policy"] != "", err
+	}))
+}
+
+const container = `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
+	Object.spec.template.spec.containers{name: "memcached", image: "mirror/memcached"}]}}`
+
+// TestPolicyRewrites: a policy that rewrites a field of ours has the last word. That is neither a difference after a restart of the
+// operator, nor one for an operator with another builder.
+func TestPolicyRewrites(t *testing.T) {
+	f := newFixture(t)
+	f.mutate("true", `"on"`, container)
+	f.ready()
+	f.mustReconcile()
+	f.wantRequests()
+	template := get[appsv1.Deployment](f).Spec.Template
+
+	f.restart()
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantRequests()
+
+	f.restart()
+	f.r.Options.OpenShift = true
+	f.mustReconcile()
+	f.wantRequests()
+	f.wantTemplate(template)
+	if f.mc.Status.Image != "mirror/memcached" {
+		t.Errorf("the image in use is %s", f.mc.Status.Image)
+	}
+}
+
+// TestPolicyRewritesTheRest: the same for a field outside of the template, about which the API server is asked once.
+func TestPolicyRewritesTheRest(t *testing.T) {
+	f := newFixture(t)
+	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
+	f.ready()
+	f.mustReconcile()
+	f.wantRequests()
+	f.restart()
+	f.mustReconcile()
+	f.wantRequests("ask Deployment")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.mustReconcile()
+	f.wantRequests()
+}
+
+// TestPolicyStamps: a policy that also writes something new each time makes no loop.
+func TestPolicyStamps(t *testing.T) {
+	f := newFixture(t)
+	f.mutate("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`, `revisionHistoryLimit: 9`)
+	f.ready()
+	f.mustReconcile()
+	f.wantRequests()
+	f.patch(`{"spec":{"rollout":{"maxUnavailable":2}}}`)
+	f.mustReconcile()
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.restart()
+	for range 3 {
+		f.mustReconcile()
+		for _, r := range f.requests {
+			if r == "apply Deployment" {
+				t.Errorf("applies what it applied before: %q", f.requests)
+			}
+		}
+	}
+}
+
+// TestPolicyInAnothersWrite: the API server records who owns which field before a policy changes it in somebody else's write. The
+// change is seen all the same, and taken back.
+func TestPolicyInAnothersWrite(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	template := get[appsv1.Deployment](f).Spec.Template
+	f.mutate("request.options.fieldManager == 'somebody'", `"on"`, container)
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+		client.FieldOwner("somebody")))
+	if got := get[appsv1.Deployment](f).Spec.Template.Spec.Containers[0].Image; got != "mirror/memcached" {
+		t.Fatalf("the policy does not work: %s", got)
+	}
+	f.mustReconcile()
+	f.wantTemplate(template)
+}
+
+// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. The second time that is no
+// chance.
+func TestPolicyAnswersConflict(t *testing.T) {
+	f := newFixture(t)
+	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))
+	if result := f.mustReconcile(); result.RequeueAfter != raceRetry || f.mc.Status.ObservedGeneration > 0 {
+		t.Errorf("does not wait for the cache: %+v, %+v", result, f.mc.Status)
+	}
+	f.now = f.now.Add(children.StaleFor)
+	if _, err := f.reconcile(); err == nil {
+		t.Error("the error is not retried")
+	}
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantEvent("Warning ProgressingWithRetry apply Service cache")
+}

@@ -1,0 +1,143 @@
+package desired
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/internal/manifest"
+)
+
+const head = "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: m}, spec: "
+
+// TestInputs holds the digests of inputs. An operator in which one differs replaces every server at its next upgrade.
+func TestInputs(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]string{
+		"{}":                                     "252f366e8ceb39bc",
+		"{size: 5, pod: {}, extraArgs: []}":      "252f366e8ceb39bc",
+		"{rollout: {minReadySeconds: 5}}":        "252f366e8ceb39bc",
+		"{disruptionBudget: {maxUnavailable: 2}": "252f366e8ceb39bc",
+		"{memory: 128Mi}":                        "",
+	} {
+		if strings.Count(spec, "{") > strings.Count(spec, "}") {
+			spec += "}"
+		}
+		mc := manifest.Parse(t, head+spec+"}")
+		got := Resolve(mc, nil, Options{DefaultImage: "docker.io/library/memcached:default"}).digest
+		if want != "" && got != want || want == "" && got == "252f366e8ceb39bc" {
+			t.Errorf("%s has the digest %s, want %s", spec, got, want)
+		}
+	}
+}
+
+// deployed is the Deployment of mc as an operator with these options made it, over the one that ran.
+func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration, o Options) *appsv1ac.DeploymentApplyConfiguration {
+	t.Helper()
+	b, err := json.Marshal(deployment(mc, Resolve(mc, own, o)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &appsv1ac.DeploymentApplyConfiguration{}
+	if err := json.Unmarshal(b, d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestTemplateStays: a builder that makes another template, here that for OpenShift, changes no server until its user does.
+func TestTemplateStays(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, head+"{size: 3}}")
+	old, newer := Options{DefaultImage: "memcached:1"}, Options{DefaultImage: "memcached:2", OpenShift: true}
+	before := deployed(t, mc, nil, old)
+	image := func(d *appsv1ac.DeploymentApplyConfiguration) string {
+		return *d.Spec.Template.Spec.Containers[0].Image
+	}
+	user := func(d *appsv1ac.DeploymentApplyConfiguration) *int64 {
+		return d.Spec.Template.Spec.SecurityContext.RunAsUser
+	}
+
+	if after := deployed(t, mc, before, newer); !SameTemplate(before, after) {
+		t.Error("another builder changes the template")
+	}
+	mc.Spec.Size, mc.Generation = new(int32), 2
+	resized := deployed(t, mc, before, newer)
+	if !OnlyResized(before, resized) {
+		t.Error("a change of size changes the template")
+	}
+	mc.Spec.Memory = "128Mi"
+	changed := deployed(t, mc, resized, newer)
+	if SameTemplate(before, changed) || user(changed) != nil {
+		t.Error("a change of memory does not bring the template of today's builder")
+	}
+	if image(changed) != "memcached:1" {
+		t.Errorf("a change of memory changes the image to %s", image(changed))
+	}
+	mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
+	restarted := deployed(t, mc, changed, newer)
+	if image(restarted) != "memcached:2" {
+		t.Errorf("a restart leaves the image at %s", image(restarted))
+	}
+	if again := deployed(t, mc, restarted, Options{DefaultImage: "memcached:3"}); !SameTemplate(restarted, again) {
+		t.Error("the restart is done twice")
+	}
+	mc.Annotations = nil
+	if again := deployed(t, mc, restarted, newer); !SameTemplate(restarted, again) {
+		t.Error("a restart that was done is undone with its annotation")
+	}
+}
+
+// TestTemplateIsMended: somebody else's change of the template is taken back, with the image that ran.
+func TestTemplateIsMended(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, head+"{size: 3}}")
+	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
+	for name, change := range map[string]func(*appsv1ac.DeploymentApplyConfiguration){
+		"a value":                  func(d *appsv1ac.DeploymentApplyConfiguration) { d.Spec.Template.Spec.Containers[0].WithImage("other") },
+		"a field that others took": func(d *appsv1ac.DeploymentApplyConfiguration) { d.Spec.Template.Spec.Containers[0].Image = nil },
+	} {
+		drifted := deployed(t, mc, before, Options{})
+		change(drifted)
+		if after := deployed(t, mc, drifted, Options{DefaultImage: "memcached:2"}); !SameTemplate(before, after) {
+			t.Errorf("%s stays changed", name)
+		}
+	}
+}
+
+// TestTakeOver: a Deployment of the releases up to v0.0.3, which remember no inputs, is taken over without a change of its template,
+// also if the spec changed while no operator ran.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	o := Options{DefaultImage: "memcached:2"}
+	for name, tt := range map[string]struct {
+		change func(*v1alpha1.Memcached)
+		stays  bool
+	}{
+		"nothing": {func(*v1alpha1.Memcached) {}, true},
+		"size":    {func(mc *v1alpha1.Memcached) { mc.Spec.Size, mc.Generation = new(int32), 2 }, true},
+		"memory":  {func(mc *v1alpha1.Memcached) { mc.Spec.Memory, mc.Generation = "128Mi", 2 }, false},
+		"by restart": {func(mc *v1alpha1.Memcached) {
+			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
+		}, false},
+	} {
+		mc := manifest.Parse(t, head+"{size: 3}}")
+		before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
+		delete(before.Annotations, v1alpha1.TemplateSourceAnnotation)
+		before.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = nil
+		tt.change(mc)
+		after := deployed(t, mc, before, o)
+		if SameTemplate(before, after) != tt.stays {
+			t.Errorf("%s: the template stays: %t, want %t", name, !tt.stays, tt.stays)
+		}
+		if !tt.stays && after.Spec.Template.Spec.Containers[0].TerminationMessagePolicy == nil {
+			t.Errorf("%s: the template is not that of today's builder", name)
+		}
+		if after.Annotations[v1alpha1.TemplateSourceAnnotation] == "" || !Kept(after) {
+			t.Errorf("%s: what the template was made from is not remembered", name)
+		}
+	}
+}

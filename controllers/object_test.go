@@ -1,0 +1,287 @@
+package controllers
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// bogus is a status that a tool restores from a backup: it is another manager's, and out of date.
+func (f *fixture) bogus() {
+	f.Helper()
+	condition := func(conditionType string) metav1.Condition {
+		return metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, Reason: "Restored", Message: "of a backup",
+			LastTransitionTime: metav1.NewTime(f.now.Truncate(time.Second)), ObservedGeneration: f.mc.Generation}
+	}
+	f.mc.Status.Conditions = append(f.mc.Status.Conditions, condition("Other"))
+	for _, conditionType := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
+		meta.SetStatusCondition(&f.mc.Status.Conditions, condition(conditionType))
+	}
+	f.mc.Status.Nodes = append(f.mc.Status.Nodes, "bogus")
+	f.mc.Status.Image, f.mc.Status.Servers = "bogus", []string{"bogus"}
+	f.must(f.api.Status().Update(f.ctx, f.mc, client.FieldOwner("backup")))
+}
+
+// TestStatusOfAnother: nothing that another manager wrote into the status survives a reconcile, or stops a deletion.
+func TestStatusOfAnother(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	before := f.mc.Status.DeepCopy()
+	f.bogus()
+	f.restart()
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	for _, c := range f.mc.Status.Conditions {
+		if c.Reason == "Restored" {
+			t.Errorf("the condition %s of another manager survives", c.Type)
+		}
+	}
+	if !slices.Equal(f.mc.Status.Nodes, before.Nodes) || f.mc.Status.Image != before.Image || !slices.Equal(f.mc.Status.Servers, before.Servers) {
+		t.Errorf("the status is %+v, want %+v", f.mc.Status, before)
+	}
+
+	f.bogus()
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
+	f.gone()
+}
+
+// TestStatusThatCannotBeWritten stops no deletion.
+func TestStatusThatCannotBeWritten(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.fail["status"] = apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("memcacheds").GroupResource(), "cache", errors.New("no"))
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.mustReconcile()
+	f.gone()
+}
+
+// gone plays the garbage collector, and wants a deleted Memcached to go.
+func (f *fixture) gone() {
+	f.Helper()
+	if d := get[appsv1.Deployment](f); d.DeletionTimestamp.IsZero() {
+		f.Error("the Deployment is not being deleted")
+	} else {
+		d.Finalizers = nil
+		f.must(f.api.Update(f.ctx, d))
+	}
+	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+	f.mustReconcile()
+	if err := f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc); !apierrors.IsNotFound(err) {
+		f.Errorf("still there: %v", err)
+	}
+}
+
+// TestNeedsReconcile: of the updates of a Memcached, our own status is no reason to reconcile; that of another manager is, and so is
+// a successor that took its place between two looks.
+func TestNeedsReconcile(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	before := f.mc.DeepCopy()
+	f.roll(3)
+	f.mustReconcile()
+	for name, tt := range map[string]struct {
+		change func(*v1alpha1.Memcached)
+		want   bool
+	}{
+		"our status":           {func(*v1alpha1.Memcached) {}, false},
+		"another's status":     {func(mc *v1alpha1.Memcached) { mc.Status.Nodes = []string{"bogus"} }, true},
+		"our status of before": {func(mc *v1alpha1.Memcached) { mc.Status = before.Status; mc.Status.Phase = "Pending" }, true},
+		"labels":               {func(mc *v1alpha1.Memcached) { mc.Labels = map[string]string{"a": "b"} }, false},
+		"a successor":          {func(mc *v1alpha1.Memcached) { mc.UID = "other" }, true},
+		"annotations":          {func(mc *v1alpha1.Memcached) { mc.Annotations = map[string]string{"a": "b"} }, true},
+	} {
+		after := f.mc.DeepCopy()
+		tt.change(after)
+		if got := f.r.needsReconcile(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tt.want {
+			t.Errorf("%s needs a reconcile: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// TestSuccessor: the status that a reconcile computed for a deleted object never reaches the one that took its place.
+func TestSuccessor(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.roll(2)
+	f.cached[kindMemcached] = f.mc.DeepCopy()
+	f.cached[kindDeployment] = get[appsv1.Deployment](f)
+	successor := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace}, Spec: f.mc.Spec}
+	f.patch(`{"metadata":{"finalizers":null}}`)
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.must(f.api.Create(f.ctx, successor))
+	if result := f.mustReconcile(); result.RequeueAfter == 0 {
+		t.Error("does not look again")
+	}
+	if f.mc.UID != successor.UID || f.mc.Status.ObservedGeneration != -1 || len(f.mc.Status.Nodes) > 0 {
+		t.Errorf("the successor has the status %+v", f.mc.Status)
+	}
+}
+
+// TestReplacedChild: a child that was replaced under our hands is no Invalid child.
+func TestReplacedChild(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	old := get[corev1.Service](f)
+	f.must(f.api.Delete(f.ctx, old))
+	other := old.DeepCopy()
+	other.UID, other.ResourceVersion, other.OwnerReferences, other.Spec.ClusterIPs = "", "", controlledBy("other"), nil
+	f.must(f.api.Create(f.ctx, other))
+	old.Spec.Selector = nil // a difference, or nothing would be applied
+	old.ManagedFields = nil
+	f.cached["Service"] = old
+	f.patch(`{"spec":{"containerPort":12345}}`)
+	if result := f.mustReconcile(); result.RequeueAfter != raceRetry {
+		t.Errorf("looks again after %s, want %s", result.RequeueAfter, raceRetry)
+	}
+	if meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled) != nil {
+		t.Errorf("Stalled: %+v", f.mc.Status.Conditions)
+	}
+	delete(f.cached, "Service")
+	f.now = f.now.Add(children.StaleFor)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+}
+
+// TestPredecessor: what a deleted Memcached of the same name left behind is waited for. It is no conflict.
+func TestPredecessor(t *testing.T) {
+	f := newFixture(t)
+	owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached, Name: f.mc.Name, UID: "predecessor", Controller: new(bool)}}
+	*owner[0].Controller = true
+	var left []client.Object
+	for _, obj := range namesakes() {
+		obj.SetName(f.mc.Name)
+		obj.SetNamespace(f.mc.Namespace)
+		obj.SetLabels(names.Labels(f.mc))
+		obj.SetOwnerReferences(owner)
+		f.must(f.api.Create(f.ctx, obj))
+		left = append(left, obj)
+	}
+	if result := f.mustReconcile(); result.RequeueAfter != leftRetry {
+		t.Errorf("looks again after %s, want %s", result.RequeueAfter, leftRetry)
+	}
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message, "waiting for the end of") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	for _, obj := range left {
+		f.must(f.api.Delete(f.ctx, obj))
+	}
+	f.ready()
+}
+
+// TestJoinedErrors: an error that a retry may help against does not hide one that none does.
+func TestJoinedErrors(t *testing.T) {
+	f := newFixture(t)
+	f.fail["Service"] = apierrors.NewForbidden(corev1.Resource("services"), "cache", errors.New("exceeded quota"))
+	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache", nil)
+	if result := f.mustReconcile(); result.RequeueAfter != stalledRetry {
+		t.Errorf("looks again after %s, want %s", result.RequeueAfter, stalledRetry)
+	}
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); !strings.Contains(c.Message, "exceeded quota") {
+		t.Errorf("the message hides the other error: %s", c.Message)
+	}
+}
+
+// TestRetry: whoever removed the cause of an error waits for seconds.
+func TestRetry(t *testing.T) {
+	limiter := retries()
+	var longest time.Duration
+	for range 100 {
+		longest = max(longest, limiter.When(request("ns", "cache")))
+	}
+	if longest > lastRetry {
+		t.Errorf("an error is tried again after %s", longest)
+	}
+}
+
+// TestImageIsWrittenWithTheServers: the image that a restart chose stays, though what comes after the Deployment fails.
+func TestImageIsWrittenWithTheServers(t *testing.T) {
+	for name, breakIt := range map[string]func(*fixture){
+		"a child of another": func(f *fixture) {
+			budget := get[policyv1.PodDisruptionBudget](f)
+			f.must(f.api.Delete(f.ctx, budget))
+			budget.ObjectMeta = metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace}
+			f.must(f.api.Create(f.ctx, budget))
+		},
+		"a status that cannot be written": func(f *fixture) { f.fail["status"] = errors.New("no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.ready()
+			breakIt(f)
+			f.r.Options.DefaultImage = "memcached:2"
+			f.mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
+			f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
+			for range 3 {
+				_, _ = f.reconcile()
+				f.restart()
+			}
+			f.fail = map[string]error{}
+			_, _ = f.reconcile()
+			d := get[appsv1.Deployment](f)
+			if got := d.Spec.Template.Spec.Containers[0].Image; got != "memcached:2" || d.Generation != 2 {
+				t.Errorf("the image is %s after %d generations", got, d.Generation)
+			}
+			if f.mc.Status.Image != "memcached:2" {
+				t.Errorf("status.image is %s", f.mc.Status.Image)
+			}
+		})
+	}
+}
+
+// TestNoServerTouched: a change that touches no server is reported in one write, and Ready stays True.
+func TestNoServerTouched(t *testing.T) {
+	for name, spec := range map[string]string{
+		"budget":  `{"disruptionBudget":{"maxUnavailable":2}}`,
+		"rollout": `{"rollout":{"maxUnavailable":2}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.ready()
+			f.r.Recorder = events.NewFakeRecorder(0) // which blocks for ever on an event
+			f.patch(`{"spec":` + spec + `}`)
+			f.mustReconcile()
+			f.mustReconcile()
+			f.wantRequests() // the status still speaks of the generation before, and the truth
+			d := get[appsv1.Deployment](f)
+			d.Status.ObservedGeneration = d.Generation
+			f.must(f.api.Status().Update(f.ctx, d))
+			f.mustReconcile()
+			f.wantRequests("patch status")
+			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); c.LastTransitionTime.After(f.now) {
+				t.Errorf("Ready changed at %s", c.LastTransitionTime)
+			}
+		})
+	}
+	t.Run("whose controller does not look", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.patch(`{"spec":{"rollout":{"maxUnavailable":2}}}`)
+		if result := f.mustReconcile(); result.RequeueAfter == 0 || result.RequeueAfter > controllerTime {
+			t.Errorf("looks again after %s", result.RequeueAfter)
+		}
+		f.now = f.now.Add(controllerTime)
+		f.mustReconcile()
+		f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	})
+}
