@@ -21,8 +21,10 @@ func TestLifecycle(t *testing.T) {
 	w.must(moveCatalog(from))
 	w.step("operator installed", func() { // and waited for as docs say
 		w.kubectl("apply", "-k", files)
-		w.kubectl("wait", "--namespace", operatorNamespace, "--for=create", "--timeout=2m", "deployment/"+operatorDeployment)
-		w.kubectl("rollout", "status", "--namespace", operatorNamespace, "--timeout=2m", "deployment/"+operatorDeployment)
+		w.kubectl("wait", "--namespace", operatorNamespace, "--timeout=2m", "--for=jsonpath={.status.state}=AtLatestKnown",
+			"subscriptions.operators.coreos.com/memcached-operator")
+		w.kubectl("wait", "--namespace", operatorNamespace, "--timeout=2m", "--for=jsonpath={.status.phase}=Succeeded",
+			"clusterserviceversions", "--all")
 	})
 	w.succeeded(from)
 	served := fill(w, "caches", "memcached-sample")
