@@ -3,7 +3,6 @@ package controllers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -114,11 +113,11 @@ func (p *pass) ownWorkload() (*appsv1ac.DeploymentApplyConfiguration, error) {
 	if p.workload == nil {
 		return nil, nil
 	}
-	own, err := appsv1ac.ExtractDeployment(p.workload, p.set.FieldManager)
+	own, err := p.set.Own(p.workload)
 	if err != nil {
-		return nil, fmt.Errorf("extract the owned fields of Deployment %s: %w", p.workload.Name, err)
+		return nil, err
 	}
-	return own, nil
+	return own.(*appsv1ac.DeploymentApplyConfiguration), nil
 }
 
 // compare returns the children that are not as desired, and notes what that means for the servers.
@@ -156,8 +155,10 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 			return err
 		}
 	}
+	before := p.workload
 	r := p.set.Apply(ctx, p.owner, changes, p.mem.Memory, alive, p.now)
 	p.took(ctx, r)
+	p.obs.Changing = p.obs.Changing && (r.Err != nil || p.workload != before) // else the API server made the same of it
 	if own, err := p.ownWorkload(); err != nil {
 		return err
 	} else if p.obs.Changing && r.Err == nil && !desired.Kept(own) {

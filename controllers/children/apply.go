@@ -104,7 +104,7 @@ func (s *Set) change(ctx context.Context, owner Owner, c Change, mem *Memory, no
 		return classify(err, "apply", c.Key)
 	}
 	mem.Wrote(c.Key, answer.GetResourceVersion(), now)
-	own, err := s.Own(c.kind, answer)
+	own, err := s.Own(answer)
 	if err != nil {
 		return err
 	}

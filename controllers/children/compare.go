@@ -58,7 +58,7 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 		c.Live = observed[c.Key]
 		wanted[c.Key] = true
 		if c.Live != nil {
-			if c.Own, err = s.Own(kind, c.Live); err != nil {
+			if c.Own, err = s.Own(c.Live); err != nil {
 				return nil, err
 			}
 			if equality.Semantic.DeepEqual(c.Own, config) || s.settled(ctx, owner, &c, mem, ask) {
@@ -90,7 +90,7 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	if err != nil {
 		return false // the apply itself will tell
 	}
-	own, err := s.Own(c.kind, answer)
+	own, err := s.Own(answer)
 	now.settled = err == nil && digest(own) == now.own
 	mem.compared[c.Key] = now
 	return now.settled

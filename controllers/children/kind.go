@@ -5,6 +5,7 @@ package children
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +51,7 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
 
-// Set is the table of child kinds, and the clients that reach them.
+// Set is the table of child kinds, and the clients that reach them. Each reconcile makes its own.
 type Set struct {
 	// Client reads from the cache, which must be indexed by SetupIndexes, and writes.
 	Client client.Client
@@ -62,6 +63,8 @@ type Set struct {
 	InstanceLabel string
 	// Kinds are the kinds of children, in no order.
 	Kinds []Kind
+
+	owned map[client.Object]runtime.ApplyConfiguration
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
@@ -150,11 +153,25 @@ func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, string, error) {
 	return Kind{}, "", fmt.Errorf("%s is not in the table of child kinds", gvk)
 }
 
-// Own returns what the operator owns of a child, in the form of an apply configuration.
-func (s *Set) Own(kind Kind, obj client.Object) (runtime.ApplyConfiguration, error) {
-	own, err := kind.extract(obj, s.FieldManager)
-	if err != nil {
-		return nil, fmt.Errorf("extract the owned fields of %s %s: %w", kind.Kind, obj.GetName(), err)
+// Own returns what the operator owns of a child, in the form of an apply configuration. The answer is kept: to extract it is most of
+// the work of a reconcile that has nothing to do.
+func (s *Set) Own(obj client.Object) (runtime.ApplyConfiguration, error) {
+	if own, ok := s.owned[obj]; ok {
+		return own, nil
 	}
-	return own, nil
+	for _, kind := range s.Kinds {
+		if reflect.TypeOf(kind.Object) != reflect.TypeOf(obj) {
+			continue
+		}
+		own, err := kind.extract(obj, s.FieldManager)
+		if err != nil {
+			return nil, fmt.Errorf("extract the owned fields of %s %s: %w", kind.Kind, obj.GetName(), err)
+		}
+		if s.owned == nil {
+			s.owned = map[client.Object]runtime.ApplyConfiguration{}
+		}
+		s.owned[obj] = own
+		return own, nil
+	}
+	return nil, fmt.Errorf("%T is not in the table of child kinds", obj)
 }
