@@ -147,7 +147,7 @@ func TestPolicyAnswersConflict(t *testing.T) {
 	}
 	f.now = f.now.Add(children.StaleFor)
 	if _, err := f.reconcile(); err == nil {
-		t.Error("the error is not retried")
+		t.Errorf("the error is not retried: %q", f.requests)
 	}
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantEvent("Warning ProgressingWithRetry apply Service cache")

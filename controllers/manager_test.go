@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -23,8 +24,10 @@ import (
 func TestManager(t *testing.T) {
 	f := newFixture(t)
 	ctx, stop := context.WithCancel(f.ctx)
+	options := CacheOptions()
+	options.DefaultNamespaces = map[string]cache.Config{f.mc.Namespace: {}} // the other tests have theirs
 	mgr, err := ctrl.NewManager(rest.CopyConfig(environment.Config), ctrl.Options{
-		Scheme: f.api.Scheme(), Cache: CacheOptions(), Metrics: server.Options{BindAddress: "0"},
+		Scheme: f.api.Scheme(), Cache: options, Metrics: server.Options{BindAddress: "0"},
 	})
 	f.must(err)
 	r := &MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("test"),
