@@ -8,6 +8,9 @@ BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
 CATALOG_IMG    ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 # Of the images of operator and catalog, where they are built for more than this machine.
 PLATFORMS      ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
+# The image of every Memcached that names none.
+MEMCACHED_IMAGE = $(shell sed -n 's/^FROM //p' config/manager/memcached.Dockerfile)
+memcached_version = docker\.io/library/memcached:[0-9]+\.[0-9]+\.[0-9]+
 # The cluster of tests: kwok (simulated nodes), node (a real one, as root on Linux) or kind (where Docker is).
 CLUSTER        ?= kwok
 # Further arguments for the program that a target runs, such as ARGS='-run TestScale' for e2e.
@@ -34,8 +37,9 @@ help: ## Show this help
 generate: tools-controller-gen ## Generate the deep copies of the API types
 	controller-gen object paths=./api/...
 
-manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code
+manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and name the default image everywhere
 	controller-gen rbac:roleName=manager-role crd paths=./api/... paths=./controllers/... output:crd:artifacts:config=config/crd/bases
+	@grep -rlE '$(memcached_version)' config controllers tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
 
 fmt: ## Format the code
 	go fmt ./...
@@ -61,7 +65,7 @@ build: ## Build the operator into bin/manager
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
 
 run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there are no webhooks to switch off
-	go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
+	RELATED_IMAGE_MEMCACHED=$(MEMCACHED_IMAGE) go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
 
 ##@ Test
 

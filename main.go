@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -33,9 +32,6 @@ import (
 
 // version is set by the linker.
 var version = "dev"
-
-// defaultImage is the memcached image of Memcacheds that name none, unless RELATED_IMAGE_MEMCACHED says otherwise.
-const defaultImage = "docker.io/library/memcached:1.6.39"
 
 // options are what the command line and the environment say.
 type options struct {
@@ -115,6 +111,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		_, err := fmt.Fprintln(stdout, version)
 		return err
 	}
+	image := os.Getenv("RELATED_IMAGE_MEMCACHED")
+	if image == "" {
+		return errors.New("RELATED_IMAGE_MEMCACHED is not set: it is the image of every Memcached that names none")
+	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
 
 	config, err := ctrl.GetConfig()
@@ -129,7 +129,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		Client:    mgr.GetClient(),
 		APIReader: mgr.GetAPIReader(),
 		Recorder:  mgr.GetEventRecorder("memcached-operator"),
-		Options:   desired.Options{DefaultImage: cmp.Or(os.Getenv("RELATED_IMAGE_MEMCACHED"), defaultImage)},
+		Options:   desired.Options{DefaultImage: image},
 	}
 	if reconciler.Options.OpenShift, err = openShift(config); err != nil {
 		return err

@@ -40,7 +40,7 @@ type MemcachedSpec struct {
 	Size *int32 `json:"size,omitempty"`
 
 	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
-	// "docker.io/library/memcached:1.6.39". When it is left out, the operator's default at creation is used, and from
+	// "docker.io/library/memcached:1.6". When it is left out, the operator's default at creation is used, and from
 	// then on the image that runs: upgrading the operator never restarts a cache. Setting it, or the annotation
 	// cache.example.com/restartedAt, moves the servers to the new image or to the operator's current default.
 	//

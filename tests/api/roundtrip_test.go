@@ -62,7 +62,7 @@ maxItemSize: 1024Ki
 maxConnections: 1024
 threads: 4
 containerPort: 11211
-image: docker.io/library/memcached:1.6.39
+image: docker.io/library/memcached:1.6
 extraArgs: []
 paused: false
 rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}

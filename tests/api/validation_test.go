@@ -360,7 +360,7 @@ var accepted = []string{
 	`{image: "registry.example.com:5000/a/b__c/d-e.f:V_1.0"}`,
 	`{image: "[fd00::1]:5000/memcached:1.6"}`,
 	`{image: "memcached@` + digest + `"}`,
-	`{image: "docker.io/library/memcached:1.6.39@` + digest + `"}`,
+	`{image: "docker.io/library/memcached:1.6.45@` + digest + `"}`,
 	`{memory: 16Mi}`,
 	`{memory: 4096Gi}`,
 	`{memory: 1024Mi}`,

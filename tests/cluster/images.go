@@ -198,7 +198,7 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 		}
 	}
 	return &image{
-		name: "docker.io/library/memcached", tags: []string{"1.6.39", "1.6.38", "1.6", "latest"}, user: "memcache",
+		name: "docker.io/library/memcached", tags: []string{"1.6.45", "1.6.39", "1.6", "latest"}, user: "memcache",
 		cmd: []string{"memcached"}, env: defaultPath, files: files,
 	}, nil
 }

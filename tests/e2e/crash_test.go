@@ -85,7 +85,7 @@ func TestOperatorKilled(t *testing.T) {
 			}
 		})).
 		Assess("of a rollout", step(func(w world) {
-			const image = "docker.io/library/memcached:1.6.38"
+			const image = "docker.io/library/memcached:1.6"
 			before := w.pods()
 			w.crash(func(name string) { w.merge(name, `{"image":"`+image+`"}`) },
 				func(_ watch.EventType, d *appsv1.Deployment) bool {
