@@ -111,9 +111,12 @@ olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build #
 
 cluster    := $(BIN)/cluster -kind $(CLUSTER)
 
-.PHONY: cluster-up cluster-down operator-start operator-stop demo demo-on demo-down
+.PHONY: cluster-up cluster-down memcached-packages operator-start operator-stop demo demo-on demo-down
 cluster-up: $(tools_$(CLUSTER)) cluster-tool ## Start CLUSTER=kwok (default), node or kind
 	@$(cluster) up
+
+memcached-packages: cluster-tool ## Pin the newest packages of the stand-in for the memcached image
+	@$(BIN)/cluster pin-memcached
 
 cluster-down: cluster-tool ## End it
 	@$(cluster) down

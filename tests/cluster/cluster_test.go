@@ -67,6 +67,27 @@ func TestImageArchiveIsReproducible(t *testing.T) {
 	}
 }
 
+// The stand-in for the memcached image is what users run.
+func TestMemcachedPins(t *testing.T) {
+	c, err := New("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags, err := c.memcachedTags("config/manager/memcached.Dockerfile")
+	if err != nil || len(tags) != 1 {
+		t.Fatalf("config/manager/memcached.Dockerfile has tags %v, %v", tags, err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		pins := pinned(arch)
+		if len(pins) != 9 {
+			t.Fatalf("want memcached and 8 libraries for %s, got %v", arch, pins)
+		}
+		if !strings.HasPrefix(filepath.Base(pins[0].path), "memcached_"+tags[0]+"-") {
+			t.Errorf("%s is not memcached %s: run `make memcached-packages` once Debian has that", pins[0].path, tags[0])
+		}
+	}
+}
+
 // After a crash the number in a pid file may belong to somebody else, who must not be killed for it.
 func TestKillSparesStrangers(t *testing.T) {
 	c := &Cluster{Kind: "kwok", dir: t.TempDir(), Log: io.Discard}

@@ -165,44 +165,6 @@ func (n *node) busybox(ctx context.Context) (*image, error) {
 	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"}, env: defaultPath, files: files}, nil
 }
 
-// memcached is Debian's memcached with its libraries, in an image that is like upstream's in what an operator meets:
-// it has a shell, and it names its user, which runAsNonRoot alone refuses.
-func (n *node) memcached(ctx context.Context) (*image, error) {
-	binary, err := n.debianFile(ctx, "memcached", "usr/bin/memcached")
-	if err != nil {
-		return nil, err
-	}
-	shell, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
-	if err != nil {
-		return nil, err
-	}
-	files := map[string]file{
-		"usr/local/bin/memcached": {from: binary, mode: 0o755},
-		"bin/sh":                  {from: shell, mode: 0o755},
-		"etc/passwd":              {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n", mode: 0o644},
-		"etc/group":               {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
-		"tmp/":                    {mode: 0o1777},
-	}
-	root := strings.TrimSuffix(binary, "/usr/bin/memcached")
-	libraries, _ := filepath.Glob(root + "/usr/lib/*-linux-*")
-	out, err := run(ctx, []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}, "ldd", binary)
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(out) {
-		for field := range strings.FieldsSeq(line) {
-			if strings.HasPrefix(field, "/") {
-				to := strings.TrimPrefix(strings.TrimPrefix(field, root), "/")
-				files[to] = file{from: field, mode: 0o755}
-			}
-		}
-	}
-	return &image{
-		name: "docker.io/library/memcached", tags: []string{"1.6.45", "1.6.39", "1.6", "latest"}, user: "memcache",
-		cmd: []string{"memcached"}, env: defaultPath, files: files,
-	}, nil
-}
-
 // write makes a docker archive of the image, the same bytes for the same content.
 func (img *image) write(archive string) error {
 	var layer bytes.Buffer

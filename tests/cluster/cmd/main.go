@@ -26,6 +26,7 @@ const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
                       install the operator from config/default and start it, or start it anew; on kwok bin/manager
                       runs on this machine as the operator's service account
   operator-stop       stop it
+  pin-memcached       pin the newest packages of the stand-in for the memcached image
 `
 
 func main() {
@@ -63,6 +64,8 @@ func command(ctx context.Context) error {
 		return nil
 	case "operator-stop":
 		return c.Operator("").Stop(ctx)
+	case "pin-memcached":
+		return c.PinMemcached(ctx)
 	}
 	image := flag.Arg(1)
 	if image == "" {

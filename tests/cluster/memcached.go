@@ -1,0 +1,242 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// memcachedPins are the packages that the stand-in for the memcached image is made of.
+//
+//go:embed node/memcached.sha256
+var memcachedPins string
+
+// memcachedSuite is the suite of Debian that has the operator's default version of memcached, with TLS, extstore and
+// the built-in proxy like the official image.
+const memcachedSuite = "forky"
+
+var memcachedTag = regexp.MustCompile(`docker\.io/library/memcached:([\w.-]+)`)
+
+// memcached is Debian's memcached with its libraries, in an image that is like upstream's in what an operator meets:
+// it has a shell, and it names its user, which runAsNonRoot alone refuses. It has the tags of the operator's default
+// image and of the releases', and those that tests use for another image.
+func (n *node) memcached(ctx context.Context) (*image, error) {
+	tags, err := n.memcachedTags("config/manager/memcached.Dockerfile", "catalog/memcached-operator/catalog.yaml")
+	if err != nil {
+		return nil, err
+	}
+	root, err := n.memcachedRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shell, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]file{
+		"usr/local/bin/memcached": {from: filepath.Join(root, "usr/bin/memcached"), mode: 0o755},
+		"bin/sh":                  {from: shell, mode: 0o755},
+		"lib":                     {link: "usr/lib"},
+		"lib64":                   {link: "usr/lib64"}, // where programs for amd64 look for their loader
+		"etc/passwd":              {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n", mode: 0o644},
+		"etc/group":               {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
+		"tmp/":                    {mode: 0o1777},
+	}
+	err = fs.WalkDir(os.DirFS(root), "usr", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil || !strings.Contains(path.Base(name), ".so"):
+			return err
+		case entry.Type() == fs.ModeSymlink:
+			link, err := os.Readlink(filepath.Join(root, name))
+			files[name] = file{link: link}
+			return err
+		case entry.Type().IsRegular():
+			files[name] = file{from: filepath.Join(root, name), mode: 0o755}
+		}
+		return nil
+	})
+	return &image{
+		name: "docker.io/library/memcached", tags: append(tags, "1.6", "latest"), user: "memcache",
+		cmd: []string{"memcached"}, env: defaultPath, files: files,
+	}, err
+}
+
+// memcachedRoot returns a folder with the unpacked packages, which it fetches the first time.
+func (c *Cluster) memcachedRoot(ctx context.Context) (string, error) {
+	digest := sha256.Sum256([]byte(memcachedPins))
+	root := c.images(fmt.Sprintf("memcached-%x", digest[:6]))
+	c.packages.Lock()
+	defer c.packages.Unlock()
+	if isDir(root) {
+		return root, nil
+	}
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return "", err
+	}
+	pins := pinned(runtime.GOARCH)
+	if len(pins) == 0 {
+		return "", fmt.Errorf("tests/cluster/node/memcached.sha256 has no packages for %s", runtime.GOARCH)
+	}
+	c.logf("downloading memcached and its libraries from Debian's suite %s", memcachedSuite)
+	if err = c.unpack(ctx, mirror, pins, root); err == nil {
+		return root, nil
+	}
+	c.logf("not all packages of tests/cluster/node/memcached.sha256 can be had any more, so the newest are taken: %v", err)
+	newest, err := c.newest(ctx, mirror, runtime.GOARCH)
+	if err != nil {
+		return "", err
+	}
+	c.logf("memcached is that of %s", path.Base(newest[0].path))
+	return root, c.unpack(ctx, mirror, newest, root)
+}
+
+// memcachedTags are the tags by which files name memcached's image.
+func (c *Cluster) memcachedTags(names ...string) (tags []string, err error) {
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(c.root, name))
+		if err != nil {
+			return nil, err
+		}
+		for _, match := range memcachedTag.FindAllSubmatch(content, -1) {
+			tags = append(tags, string(match[1]))
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags), nil
+}
+
+// PinMemcached writes the newest packages of the suite into the file of pins.
+func (c *Cluster) PinMemcached(ctx context.Context) error {
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return err
+	}
+	head, _, _ := strings.Cut(memcachedPins, "\n")
+	lines := []string{head}
+	for _, arch := range []string{"amd64", "arm64"} {
+		newest, err := c.newest(ctx, mirror, arch)
+		if err != nil {
+			return err
+		}
+		for _, p := range newest {
+			lines = append(lines, p.sum+"  "+p.path)
+		}
+	}
+	return os.WriteFile(filepath.Join(c.root, "tests/cluster/node/memcached.sha256"), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
+
+// pin is a package: its path on a mirror, and its SHA256.
+type pin struct{ sum, path string }
+
+// name of the package, without version and architecture.
+func (p pin) name() string {
+	name, _, _ := strings.Cut(path.Base(p.path), "_")
+	return name
+}
+
+// pinned are the pins for an architecture.
+func pinned(arch string) (pins []pin) {
+	for line := range strings.Lines(memcachedPins) {
+		if fields := strings.Fields(line); len(fields) == 2 && strings.HasSuffix(fields[1], "_"+arch+".deb") {
+			pins = append(pins, pin{fields[0], fields[1]})
+		}
+	}
+	return pins
+}
+
+// unpack downloads packages and unpacks them below dir.
+func (c *Cluster) unpack(ctx context.Context, mirror string, pins []pin, dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp(filepath.Dir(dir), "unpack-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary)
+	root := filepath.Join(temporary, "root")
+	for _, p := range pins {
+		archive := filepath.Join(temporary, p.name()+".deb")
+		if _, err := run(ctx, debian, "/usr/lib/apt/apt-helper", "download-file", mirror+p.path, archive, "SHA256:"+p.sum); err != nil {
+			return err
+		}
+		if _, err := run(ctx, nil, "dpkg-deb", "--extract", archive, root); err != nil {
+			return err
+		}
+	}
+	return os.Rename(root, dir)
+}
+
+// newest returns the same packages as the pins in the suite's newest versions. Its lists and sources are apart from
+// those of the machine, and signed by Debian.
+func (c *Cluster) newest(ctx context.Context, mirror, arch string) (pins []pin, err error) {
+	dir := c.images("apt", arch)
+	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
+		return nil, err
+	}
+	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg target=Packages] %s %s main\n", mirror, memcachedSuite)
+	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644); err != nil {
+		return nil, err
+	}
+	options := []string{
+		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
+		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" + dir,
+		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
+	}
+	if _, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...); err != nil {
+		return nil, err
+	}
+	for _, p := range pinned(arch) {
+		shown, err := run(ctx, debian, "apt-cache", append(options, "show", "--no-all-versions", p.name())...)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(shown) {
+			switch key, value, _ := strings.Cut(strings.TrimSpace(line), ": "); key {
+			case "Filename":
+				p.path = value
+			case "SHA256":
+				p.sum = value
+			}
+		}
+		pins = append(pins, p)
+	}
+	return pins, nil
+}
+
+// debianMirror is the mirror of Debian that apt is configured with, or DEBIAN_MIRROR.
+func debianMirror(ctx context.Context) (string, error) {
+	if mirror := os.Getenv("DEBIAN_MIRROR"); mirror != "" {
+		return strings.TrimSuffix(mirror, "/") + "/", nil
+	}
+	mirror, err := configuredMirror(ctx)
+	if err != nil || mirror != "" {
+		return mirror, err
+	}
+	if _, err := run(ctx, debian, "apt-get", "update", "-q"); err != nil { // the lists of a fresh machine are missing
+		return "", err
+	}
+	mirror, err = configuredMirror(ctx)
+	if err == nil && mirror == "" {
+		err = errors.New("memcached is taken from Debian, and apt has no mirror of Debian configured: name one in DEBIAN_MIRROR")
+	}
+	return mirror, err
+}
+
+// configuredMirror is empty where apt has no lists yet, or those of another distribution.
+func configuredMirror(ctx context.Context) (string, error) {
+	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian")
+	mirror, _, _ := strings.Cut(out, "\n")
+	return mirror, err
+}
