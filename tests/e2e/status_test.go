@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -104,7 +105,8 @@ func (w world) answersWhenReady(name string) {
 	w.must(w.ready(name))
 }
 
-// answers asks a server for its version where pods are real and can be reached, and elsewhere asks its kubelet.
+// answers asks a server for its version where pods are real and can be reached, and elsewhere asks its kubelet. A server
+// that is older than its image says is not what users run.
 func answers(pod *corev1.Pod) error {
 	if under.Kind != "node" {
 		for _, c := range pod.Status.Conditions {
@@ -127,8 +129,17 @@ func answers(pod *corev1.Pod) error {
 		return err
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err == nil && !strings.HasPrefix(line, "VERSION ") {
-		err = fmt.Errorf("it says %q", line)
+	if err != nil {
+		return err
+	}
+	_, want, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
+	got, err := version.ParseGeneric(strings.TrimPrefix(strings.TrimSpace(line), "VERSION "))
+	if err != nil {
+		return fmt.Errorf("it says %q: %w", line, err)
+	}
+	order, err := got.Compare(want)
+	if err == nil && order < 0 {
+		err = fmt.Errorf("it is memcached %s in the image of %s", got, want)
 	}
 	return err
 }
