@@ -19,6 +19,10 @@ ARGS           ?=
 SHELL       := /bin/bash
 BIN         := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
+# One set of flags for all that is compiled: operator, image, tests and tools share most packages, and with other flags each
+# would compile them anew. No C, no paths of this machine, and no state of git, which is not to be had in every checkout.
+export CGO_ENABLED := 0
+export GOFLAGS     := -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(shell go env GOFLAGS))
 KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
 tools_kwok := tools-kubernetes tools-etcd tools-kwok
 tools_node := $(tools_kwok) tools-containerd tools-cni tools-coredns tools-crane
@@ -62,7 +66,7 @@ verify-generated: tools-controller-gen tools-operator-sdk tools-kustomize ## Che
 	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current: commit what was generated now"; exit 1; }; done
 
 build: ## Build the operator into bin/manager
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
+	@tools/progress 'building the operator' go build -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
 
 run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there are no webhooks to switch off
 	RELATED_IMAGE_MEMCACHED=$(MEMCACHED_IMAGE) go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
@@ -140,7 +144,8 @@ demo: ## Memcached servers on a cluster of this machine, written to, read from a
 	mkdir -p .cluster && echo $$cluster >.cluster/demo && $(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
 
 demo-on: operator-start
-	@go run ./tests/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl $(if $(filter kwok,$(CLUSTER)),-protocol=false) $(ARGS)
+	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
+	@$(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl $(if $(filter kwok,$(CLUSTER)),-protocol=false) $(ARGS)
 
 demo-down: ## End the demo
 	@$(MAKE) --no-print-directory cluster-down CLUSTER=$$(cat .cluster/demo 2>/dev/null || echo $(CLUSTER)) && rm -f .cluster/demo
@@ -226,67 +231,11 @@ release-dry-run: $(tools_release) tools-grpcurl ## The whole release, twice, to 
 ##@ Tools
 
 .PHONY: clean cluster-tool
+cluster-tool:
+	@tools/progress 'building bin/cluster' go build -o $(BIN)/cluster ./tests/cluster/cmd
+
 clean: ## Remove what was built; clusters must be down
 	@if ls -d .cluster/*/kubeconfig 2>/dev/null; then echo "end these clusters first: make cluster-down CLUSTER=…"; exit 1; fi
 	rm -rf bin dist .cluster
 
-cluster-tool:
-	@go build -o $(BIN)/cluster ./tests/cluster/cmd
-
-# tools/<name>/go.mod pins a tool and everything below it. `make tools-<name>` builds what its tool directives name, again
-# only when the module changed. These say what a build needs besides, and how long the first one takes if that is long.
-version_of = $$(awk '/^tool/ {t = 1} t && !p && /\// {p = $$NF} p && $$2 ~ /^v/ && index(p "/", $$1 "/") == 1 {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
-kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \
-	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
-
-environment_chainsaw := GOTOOLCHAIN=go1.25.10 # does not compile with a later one
-environment_crane     = GOTOOLCHAIN=go$(shell sed -n 's|^FROM .*/golang:\([0-9.]*\).*|\1|p' Dockerfile) # part of the digests of images
-output_etcd          := etcd
-ldflags_kubernetes    = $(kubernetes_version)
-ldflags_kubectl       = $(kubernetes_version)
-ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
-ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/version.Version=$(call version_of,operator-sdk) \
-	-X github.com/operator-framework/operator-sdk/internal/version.ImageVersion=$(call version_of,operator-sdk)
-ldflags_syft          = -X main.version=$(call version_of,syft)
-tags_operator-sdk    := containers_image_openpgp
-tags_opm             := containers_image_openpgp,json1
-tags_olm             := containers_image_openpgp,json1
-tags_olm-0.27        := containers_image_openpgp,json1
-olm_version           = -X github.com/operator-framework/operator-lifecycle-manager/pkg/version.OLMVersion=$(call version_of,$1)
-ldflags_olm           = $(call olm_version,olm)
-ldflags_olm-0.27      = $(call olm_version,olm-0.27)
-output_olm           := olm-0.40/
-output_olm-0.27      := olm-0.27/
-tags_operator-controller := containers_image_openpgp
-takes_kubernetes     := 6 min
-takes_kubectl        := 1 min
-takes_kwok           := 1 min
-takes_containerd     := 1 min
-takes_coredns        := 3 min
-takes_golangci-lint  := 1 min
-takes_chainsaw       := 3 min
-takes_kustomize-controller := 5 min
-takes_cosign         := 4 min
-takes_syft           := 4 min
-takes_operator-sdk   := 2 min
-takes_opm            := 2 min
-takes_crdify         := 1 min
-takes_olm            := 3 min
-takes_olm-0.27       := 3 min
-takes_helm           := 1 min
-takes_operator-controller := 2 min
-
-# $1 name, $2 module, $3 packages
-define build_tool
-	@mkdir -p $(@D); printf 'building %s %s%s ... ' $1 $(call version_of,$2) "$(if $(takes_$1), (the first time about $(takes_$1) on 2 cores))"; \
-	cd tools/$2 && env CGO_ENABLED=0 $(environment_$1) go build -trimpath -tags "$(tags_$1)" -ldflags "-s -w $(ldflags_$1)" -o $(BIN)/$(output_$1) $3 >$@.log 2>&1 \
-		|| { echo failed; tail -n 30 $@.log; exit 1; }; \
-	touch $@; echo "done in $$SECONDS s"
-endef
-
-tools-%: $(BIN)/.built/% ;
-$(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
-	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
-$(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
-	$(call build_tool,$*,$*,tool)
-.PRECIOUS: $(BIN)/.built/%
+include tools/tools.mk

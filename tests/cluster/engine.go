@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// isolation: a chroot is all that buildah needs as root.
+var isolation = []string{"BUILDAH_ISOLATION=chroot"}
+
 // engine builds and stores images: what CONTAINER_TOOL names, else Docker where it answers, else podman, else buildah,
 // which needs no daemon and, as root, no more than a chroot.
 type engine struct {
@@ -82,16 +85,11 @@ func (c *Cluster) BuildAndPushImage(ctx context.Context, image, version, platfor
 
 // build runs the engine's own build in the repository.
 func (e *engine) build(ctx context.Context, args ...string) error {
-	start := time.Now()
-	args = append([]string{"build"}, args...)
+	args = append(append([]string{"build"}, args...), e.root)
 	if e.command == "buildah" {
-		if _, err := e.run(ctx, append(args, e.root)...); err != nil {
-			return err
-		}
-		e.logf("built with buildah in %.1f s", time.Since(start).Seconds())
-		return nil
+		return e.progress(ctx, isolation, "building the image with buildah", e.command, append(e.options, args...)...)
 	}
-	return e.show(ctx, append(args, e.root)...)
+	return e.show(ctx, args...)
 }
 
 // buildx is Docker's way to build for several platforms, and to give the files in layers the time of the commit too. Its
@@ -217,7 +215,7 @@ func (e *engine) save(ctx context.Context, image, archive string) error {
 }
 
 func (e *engine) run(ctx context.Context, args ...string) (string, error) {
-	return run(ctx, []string{"BUILDAH_ISOLATION=chroot"}, e.command, append(e.options, args...)...)
+	return run(ctx, isolation, e.command, append(e.options, args...)...)
 }
 
 func goenv(ctx context.Context, name string) (string, error) {

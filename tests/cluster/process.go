@@ -175,6 +175,18 @@ func run(ctx context.Context, env []string, command string, args ...string) (str
 	return string(out), nil
 }
 
+// progress runs a command that may take minutes, and shows meanwhile that it is alive.
+func (c *Cluster) progress(ctx context.Context, env []string, text, command string, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.root, "tools", "progress"), append([]string{text, command}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = c.Log, c.Log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it can end the command
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	return nil
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

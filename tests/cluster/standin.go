@@ -13,6 +13,7 @@ var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:\S+)`)
 
 // standIn makes a stand-in for the base image of the build where that cannot be pulled: a shell, and the machine's own
 // Go and its caches, which the options that it returns mount. So the very Dockerfile that users build is what is tested.
+// The stand-in has no certificates and no settings of this machine, so the modules are downloaded before.
 func (e *engine) standIn(ctx context.Context, dockerfile string) (options []string, err error) {
 	content, err := os.ReadFile(filepath.Join(e.root, dockerfile))
 	if err != nil {
@@ -50,10 +51,15 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	if _, err := e.run(ctx, "pull", "--quiet", "docker-archive:"+archive); err != nil {
 		return nil, err
 	}
+	// The base image's very compiler; Go fetches it too where the machine has another one.
+	compiler := []string{"GOTOOLCHAIN=go" + tag}
+	err = e.progress(ctx, compiler, "downloading the operator's Go modules", "go", "-C", e.root, "mod", "download")
+	if err != nil {
+		return nil, err
+	}
 	args := []string{"--pull=false"}
 	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"}, {"GOCACHE", "/cache/build"}} {
-		// The base image's very compiler; Go fetches it where the machine has another one.
-		dir, err := run(ctx, []string{"GOTOOLCHAIN=go" + tag}, "go", "env", mount[0])
+		dir, err := run(ctx, compiler, "go", "env", mount[0])
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,58 @@
+# The tools that the targets of the Makefile run, each built from a module of its own.
+#
+# tools/<name>/go.mod pins a tool and everything below it. `make tools-<name>` builds what its tool directives name, again
+# only when the module changed. These say what a build needs besides, and how long the first one takes if that is long.
+version_of = $$(awk '/^tool/ {t = 1} t && !p && /\// {p = $$NF} p && $$2 ~ /^v/ && index(p "/", $$1 "/") == 1 {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
+kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
+
+environment_chainsaw := GOTOOLCHAIN=go1.25.10 # does not compile with a later one
+environment_crane     = GOTOOLCHAIN=go$(shell sed -n 's|^FROM .*/golang:\([0-9.]*\).*|\1|p' Dockerfile) # part of the digests of images
+output_etcd          := etcd
+ldflags_kubernetes    = $(kubernetes_version)
+ldflags_kubectl       = $(kubernetes_version)
+ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
+ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/version.Version=$(call version_of,operator-sdk) \
+	-X github.com/operator-framework/operator-sdk/internal/version.ImageVersion=$(call version_of,operator-sdk)
+ldflags_syft          = -X main.version=$(call version_of,syft)
+tags_operator-sdk    := containers_image_openpgp
+tags_opm             := containers_image_openpgp,json1
+tags_olm             := containers_image_openpgp,json1
+tags_olm-0.27        := containers_image_openpgp,json1
+olm_version           = -X github.com/operator-framework/operator-lifecycle-manager/pkg/version.OLMVersion=$(call version_of,$1)
+ldflags_olm           = $(call olm_version,olm)
+ldflags_olm-0.27      = $(call olm_version,olm-0.27)
+output_olm           := olm-0.40/
+output_olm-0.27      := olm-0.27/
+tags_operator-controller := containers_image_openpgp
+takes_kubernetes     := 6 min
+takes_kubectl        := 1 min
+takes_kwok           := 1 min
+takes_containerd     := 1 min
+takes_coredns        := 3 min
+takes_golangci-lint  := 1 min
+takes_chainsaw       := 3 min
+takes_kustomize-controller := 5 min
+takes_cosign         := 4 min
+takes_syft           := 4 min
+takes_operator-sdk   := 2 min
+takes_opm            := 2 min
+takes_crdify         := 1 min
+takes_olm            := 3 min
+takes_olm-0.27       := 3 min
+takes_helm           := 1 min
+takes_operator-controller := 2 min
+
+# $1 name, $2 module, $3 packages
+define build_tool
+	@mkdir -p $(@D); cd tools/$2 && \
+		$(environment_$1) $(CURDIR)/tools/progress "building $1 $(call version_of,$2)$(if $(takes_$1), (about $(takes_$1) on 2 cores))" \
+		go build -tags "$(tags_$1)" -ldflags "-s -w $(ldflags_$1)" -o $(BIN)/$(output_$1) $3 && touch $@
+endef
+
+tools-%: $(BIN)/.built/% ;
+$(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
+	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
+$(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
+	$(call build_tool,$*,$*,tool)
+.PRECIOUS: $(BIN)/.built/%
