@@ -173,20 +173,17 @@ uninstall: tools-kustomize $(NEED_KUBECTL) ## Remove the CRD, and with it every 
 # An overlay sets the image, so that config/ stays as it is committed.
 OVERLAY := .cluster/deploy
 deploy: tools-kustomize $(NEED_KUBECTL) ## Deploy the operator as IMG to the cluster of KUBECONFIG
-	@mkdir -p $(OVERLAY) && cd $(OVERLAY) && echo 'resources: [../../config/default]' >kustomization.yaml && \
-		kustomize edit set image example.com/memcached-operator=$(IMG)
+	@tools/overlay $(OVERLAY) $(IMG)
 	kustomize build $(OVERLAY) | kubectl apply --server-side -f -
 
 undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until they are gone, and remove the operator
-	@if kubectl get crd memcacheds.cache.example.com >/dev/null 2>&1; then \
-		kubectl delete memcacheds --all --all-namespaces --wait --timeout=6m; fi
-	kustomize build config/default | kubectl delete --ignore-not-found -f -
+	@tools/undeploy
 
 ##@ Bundle and catalog for OLM
 
 .PHONY: bundle bundle-build bundle-push catalog catalog-build catalog-push validate-bundle scorecard
 bundle: tools-operator-sdk tools-kustomize manifests ## Generate bundle/ for VERSION and IMG
-	tools/bundle $(VERSION) $(IMG)
+	tools/bundle $(VERSION) $(IMG) $(IMAGE_TAG_BASE)-catalog:latest
 
 bundle-build: cluster-tool ## Build the bundle's image BUNDLE_IMG with Docker, podman or buildah
 	@$(BIN)/cluster build $(BUNDLE_IMG) bundle.Dockerfile

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ var errNoLeader = errors.New("no replica of the operator holds the lease")
 // run nothing, as processes of this machine, one a replica, with the flags, environment and service account that the
 // Deployment gives them. Either way it has no more permissions than config/rbac says.
 type Operator struct {
-	// Image is what the Deployment runs; on kwok bin/manager runs.
+	// Image is what the Deployment runs, by default that of config/default; on kwok bin/manager runs.
 	Image string
 	// Args are added to those of config/default.
 	Args []string
@@ -186,7 +187,7 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 			count := int32(replicas)
 			deployment.Spec.Replicas = &count
 			container := &deployment.Spec.Template.Spec.Containers[0]
-			container.Image, container.Args = o.Image, append(container.Args, o.Args...)
+			container.Image, container.Args = cmp.Or(o.Image, container.Image), append(container.Args, o.Args...)
 			text, err := yaml.Marshal(deployment)
 			if err != nil {
 				return nil, err

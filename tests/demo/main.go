@@ -60,7 +60,7 @@ func command(ctx context.Context) error {
 	flag.StringVar(&d.kubectl, "kubectl", "kubectl", "the kubectl to run")
 	flag.StringVar(&d.namespace, "namespace", "", "namespace of the Memcached (default: that of the kubeconfig)")
 	flag.StringVar(&d.name, "name", sampleName, "name of the Memcached to check; the tour has its own")
-	flag.IntVar(&d.keys, "keys", 300, "number of keys to spread over the servers")
+	flag.IntVar(&d.keys, "keys", 1000, "number of keys to spread over the servers")
 	flag.IntVar(&d.scaleTo, "scale-to", 5, "number of servers that the tour scales to")
 	flag.BoolVar(&d.protocol, "protocol", true, "talk to the servers; false on a cluster of simulated nodes, which run none")
 	flag.DurationVar(&d.timeout, "timeout", 3*time.Minute, "how long to wait for the servers to be ready")
@@ -78,7 +78,8 @@ func command(ctx context.Context) error {
 		}
 		return err
 	case flag.NArg() == 1 && flag.Arg(0) == "check":
-		return d.check(ctx)
+		_, err := d.check(ctx)
+		return err
 	}
 	return fmt.Errorf("unknown arguments %q: there is only check", flag.Args())
 }
@@ -129,8 +130,10 @@ func (d *demo) tour(ctx context.Context) error {
 	if err := d.showNodes(ctx); err != nil {
 		return err
 	}
+	servers := 0
 	if d.protocol {
-		if err := d.check(ctx); err != nil {
+		var err error
+		if servers, err = d.check(ctx); err != nil {
 			return err
 		}
 	} else {
@@ -153,12 +156,7 @@ func (d *demo) tour(ctx context.Context) error {
 		return err
 	}
 	if d.protocol {
-		servers, err := d.servers(ctx)
-		if err != nil {
-			return err
-		}
-		defer servers.close()
-		if err := servers.spreadKeys(d.keys); err != nil {
+		if err := d.checkGrowth(ctx, servers); err != nil {
 			return err
 		}
 	}
@@ -166,19 +164,40 @@ func (d *demo) tour(ctx context.Context) error {
 	return nil
 }
 
-// check talks to every server of a Memcached once it is ready.
-func (d *demo) check(ctx context.Context) error {
+// check talks to every server of a Memcached once it is ready, and returns how many there are.
+func (d *demo) check(ctx context.Context) (int, error) {
+	servers, err := d.servers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer servers.close()
+	heading("Each server by itself, in the memcached protocol")
+	if err := servers.greet(); err != nil {
+		return 0, err
+	}
+	heading("All servers together, behind a client that hashes")
+	_, err = servers.spreadKeys(d.keys)
+	return len(servers.list), err
+}
+
+// checkGrowth writes the keys anew after the number of servers changed, and fails if more were lost than had to be.
+func (d *demo) checkGrowth(ctx context.Context, before int) error {
 	servers, err := d.servers(ctx)
 	if err != nil {
 		return err
 	}
 	defer servers.close()
-	heading("Each server by itself, in the memcached protocol")
-	if err := servers.greet(); err != nil {
+	kept, err := servers.spreadKeys(d.keys)
+	if err != nil {
 		return err
 	}
-	heading("All servers together, behind a client that hashes")
-	return servers.spreadKeys(d.keys)
+	after := len(servers.list)
+	fmt.Printf("From %d to %d servers %d of the %d keys survived. With consistent hashing only the share of the new servers\n"+
+		"moves; a client that takes the remainder of a hash loses far more.\n", before, after, kept, d.keys)
+	if expected := d.keys * min(before, after) / max(before, after); kept < expected*5/6 {
+		return fmt.Errorf("%d keys survived, about %d should have", kept, expected)
+	}
+	return nil
 }
 
 func (d *demo) waitReady(ctx context.Context) error {

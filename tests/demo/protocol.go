@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
 	"net/textproto"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -54,37 +57,30 @@ func (s *servers) greet() error {
 }
 
 // spreadKeys writes keys through a client that hashes each to one of the servers, asks each server how many it
-// holds, and reads all back. Nobody else may write to the servers meanwhile.
-func (s *servers) spreadKeys(keys int) error {
-	list := &memcache.ServerList{}
-	if err := list.SetServers(s.addresses()...); err != nil {
-		return err
-	}
-	client := memcache.NewFromSelector(list)
+// holds, and reads all back. Nobody else may write to the servers meanwhile. It returns how many keys of an earlier
+// round were found before.
+func (s *servers) spreadKeys(keys int) (found int, err error) {
+	client := memcache.NewFromSelector(s)
 	client.Timeout = talkTimeout
 	defer func() { _ = client.Close() }()
 
-	if err := s.recall(client, keys); err != nil {
-		return err
+	if found, err = s.recall(client, keys); err != nil {
+		return 0, err
 	}
 	before, err := s.items()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	want := map[string]int{}
+	want := map[server]int{}
 	for i := range keys {
-		address, err := list.PickServer(key(i))
-		if err != nil {
-			return err
-		}
-		want[address.String()]++
+		want[s.pick(key(i))]++
 		if err := client.Set(&memcache.Item{Key: key(i), Value: []byte(value(i))}); err != nil {
-			return fmt.Errorf("set %s: %w", key(i), err)
+			return 0, fmt.Errorf("set %s: %w", key(i), err)
 		}
 	}
 	after, err := s.items()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	fmt.Printf("%d keys written by a client that picks the server from the hash of the key; curr_items says:\n", keys)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
@@ -93,40 +89,64 @@ func (s *servers) spreadKeys(keys int) error {
 	for i, server := range s.list {
 		n := after[i] - before[i]
 		fmt.Fprintf(table, "%s\t%d\t%s\n", server.pod, n, strings.Repeat("█", max(0, n*60/keys)))
-		if n != want[server.address] {
-			wrong = append(wrong, fmt.Errorf("server %s: wrote %d keys to it, it holds %d", server.pod, want[server.address], n))
+		if n != want[server] {
+			wrong = append(wrong, fmt.Errorf("server %s: wrote %d keys to it, it holds %d", server.pod, want[server], n))
 		}
 	}
 	if err := errors.Join(table.Flush(), errors.Join(wrong...)); err != nil {
-		return err
+		return 0, err
 	}
 	for i := range keys {
 		item, err := client.Get(key(i))
 		if err != nil {
-			return fmt.Errorf("get %s: %w", key(i), err)
+			return 0, fmt.Errorf("get %s: %w", key(i), err)
 		}
 		if string(item.Value) != value(i) {
-			return fmt.Errorf("get %s: want %q, got %q", key(i), value(i), item.Value)
+			return 0, fmt.Errorf("get %s: want %q, got %q", key(i), value(i), item.Value)
 		}
 	}
 	fmt.Printf("All %d read back.\n", keys)
+	return found, nil
+}
+
+// pick chooses the server whose name, hashed together with the key, gives the highest value (rendezvous hashing, a form of
+// consistent hashing): a new server takes over its share of the keys, and all other keys stay where they are. The names
+// are those of the pods, because the forwarded ports are others each time.
+func (s *servers) pick(key string) server {
+	return slices.MaxFunc(s.list, func(a, b server) int {
+		x, y := sha256.Sum256([]byte(a.pod+key)), sha256.Sum256([]byte(b.pod+key))
+		return bytes.Compare(x[:], y[:])
+	})
+}
+
+// PickServer and Each make the servers what the client library chooses from.
+func (s *servers) PickServer(key string) (net.Addr, error) {
+	return net.ResolveTCPAddr("tcp", s.pick(key).address)
+}
+
+func (s *servers) Each(do func(net.Addr) error) error {
+	for _, server := range s.list {
+		address, err := net.ResolveTCPAddr("tcp", server.address)
+		if err == nil {
+			err = do(address)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// recall says how many keys of an earlier round are still found, and then removes them from every server, so that
+// recall counts the keys of an earlier round that are still found, and then removes them from every server, so that
 // those left behind where nobody looks for them any more do not blur the count.
-func (s *servers) recall(client *memcache.Client, keys int) error {
-	found := 0
+func (s *servers) recall(client *memcache.Client, keys int) (found int, err error) {
 	for i := range keys {
 		switch _, err := client.Get(key(i)); {
 		case err == nil:
 			found++
 		case !errors.Is(err, memcache.ErrCacheMiss):
-			return fmt.Errorf("get %s: %w", key(i), err)
+			return 0, fmt.Errorf("get %s: %w", key(i), err)
 		}
-	}
-	if found > 0 {
-		fmt.Printf("%d of the %d keys written before are found where they hash to now; the others are misses to fill again.\n", found, keys)
 	}
 	for _, server := range s.list {
 		err := server.talk(func(c *textproto.Conn) error {
@@ -139,10 +159,10 @@ func (s *servers) recall(client *memcache.Client, keys int) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // items asks each server how many items it holds.
@@ -167,14 +187,6 @@ func (s *servers) items() ([]int, error) {
 		}
 	}
 	return counts, nil
-}
-
-func (s *servers) addresses() []string {
-	addresses := make([]string, len(s.list))
-	for i, server := range s.list {
-		addresses[i] = server.address
-	}
-	return addresses
 }
 
 // talk connects to the server for one conversation.

@@ -60,7 +60,7 @@ func run(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	operator = under.Operator(cmp.Or(os.Getenv("IMG"), "example.com/memcached-operator:v0.0.1"))
+	operator = under.Operator(os.Getenv("IMG"))
 
 	var sampler *truth.Sampler
 	testEnv.Setup(envfuncs.CreateCluster(under, ""), func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
