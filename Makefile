@@ -115,7 +115,7 @@ olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build #
 
 cluster    := $(BIN)/cluster -kind $(CLUSTER)
 
-.PHONY: cluster-up cluster-down memcached-packages operator-start operator-stop demo demo-on demo-down
+.PHONY: cluster-up cluster-down memcached-packages operator-start operator-stop demo demo-tools demo-on demo-down
 cluster-up: $(tools_$(CLUSTER)) cluster-tool ## Start CLUSTER=kwok (default), node or kind
 	@$(cluster) up
 
@@ -137,11 +137,16 @@ operator-kwok: build
 operator-node operator-kind: cluster-up docker-build
 	@$(cluster) load $(IMG)
 
+# kind where a Docker engine answers, else a real node as root on Linux, else simulated nodes.
+demo_cluster = $(shell if docker info >/dev/null 2>&1; then echo kind; \
+	elif [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then echo node; else echo kwok; fi)
 demo: ## Memcached servers on a cluster of this machine, written to, read from and scaled
-	@if docker info >/dev/null 2>&1; then cluster=kind; \
-	elif [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then cluster=node; \
-	else cluster=kwok; echo "Neither root on Linux nor a Docker engine: nodes are simulated, so memcached itself does not run."; fi; \
-	mkdir -p .cluster && echo $$cluster >.cluster/demo && $(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
+	@cluster=$(demo_cluster); mkdir -p .cluster && echo $$cluster >.cluster/demo; [ $$cluster != kwok ] || \
+		echo "Neither root on Linux nor a Docker engine: nodes are simulated, so memcached itself does not run."; \
+	$(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
+
+demo-tools: ## Build what the demo needs
+	@$(MAKE) --no-print-directory $(tools_$(demo_cluster))
 
 demo-on: operator-start
 	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
