@@ -91,7 +91,10 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML canno
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
-.PHONY: gitops-e2e
+.PHONY: first-command gitops-e2e
+first-command: ## The README's first command, as a stranger runs it
+	tests/first-command $(ARGS)
+
 gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's engine with the operator, on a kwok cluster
 	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
 	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
@@ -205,7 +208,7 @@ catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 catalog-push: ## Push it
 	@$(MAKE) --no-print-directory docker-push IMG=$(CATALOG_IMG)
 
-validate-bundle: tools-operator-sdk tools-opm tools-crane tools-crdify ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
+validate-bundle: tools-operator-sdk tools-kustomize tools-opm tools-crane tools-crdify ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
 	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
 	@echo "The warning about events takes the rule for events.k8s.io, which names no version, for the removed v1beta1; the operator uses v1."
 	opm validate catalog/memcached-operator
