@@ -2,7 +2,8 @@
 #
 # tools/<name>/go.mod pins a tool and everything below it. `make tools-<name>` builds what its tool directives name, again
 # only when the module changed. These say what a build needs besides, and how long the first one takes if that is long.
-version_of = $$(awk '/^tool/ {t = 1} t && !p && /\// {p = $$NF} p && $$2 ~ /^v/ && index(p "/", $$1 "/") == 1 {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
+version_of = $$(awk '{sub(/^require /, "")} /^tool/ {t = 1} t && !p && /\// {p = $$NF} \
+	p && $$2 ~ /^v/ && (index(p "/", $$1 "/") == 1 || p ~ /\/tools\// && $$1 ~ "/$1$$") {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
 kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
@@ -29,7 +30,7 @@ takes_kubernetes     := 6 min
 takes_kubectl        := 1 min
 takes_kwok           := 1 min
 takes_containerd     := 1 min
-takes_coredns        := 3 min
+takes_coredns        := 1 min
 takes_golangci-lint  := 1 min
 takes_chainsaw       := 3 min
 takes_kustomize-controller := 5 min
@@ -53,6 +54,7 @@ endef
 tools-%: $(BIN)/.built/% ;
 $(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
 	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
+$(BIN)/.built/coredns: tools/coredns/main.go
 $(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
 	$(call build_tool,$*,$*,tool)
 .PRECIOUS: $(BIN)/.built/%
