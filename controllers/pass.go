@@ -185,7 +185,7 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 func (p *pass) took(ctx context.Context, r children.Result) {
 	var differences []string
 	for _, w := range r.Written {
-		differences = append(differences, w.Key.String()+": "+w.Difference())
+		differences = append(differences, w.String()+": "+w.Difference())
 		delete(p.observed, w.Key)
 		if w.Now != nil {
 			p.observed[w.Key] = w.Now
