@@ -32,8 +32,8 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/controllers/internal/manifest"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/manifest"
 )
 
 // apiServer starts a real API server on first use. It has no controllers: the tests play them, and the cache.

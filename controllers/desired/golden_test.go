@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/internal/manifest"
+	"github.com/example/memcached-operator/tests/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -8,7 +8,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/internal/manifest"
+	"github.com/example/memcached-operator/tests/manifest"
 )
 
 const head = "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: m}, spec: "

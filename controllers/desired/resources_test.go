@@ -3,7 +3,7 @@ package desired
 import (
 	"testing"
 
-	"github.com/example/memcached-operator/controllers/internal/manifest"
+	"github.com/example/memcached-operator/tests/manifest"
 )
 
 // TestContainerMemory holds the formula of docs/memory.md.

@@ -17,8 +17,8 @@ import (
 	kstatus "sigs.k8s.io/cli-utils/pkg/kstatus/status"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/internal/manifest"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/manifest"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

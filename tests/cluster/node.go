@@ -92,16 +92,16 @@ func (n *node) up(ctx context.Context) error {
 		return err
 	}
 	// The control plane takes the longest and needs only the network, so images and containerd start beside it.
-	var control, runtime error
+	var control, run error
 	var both sync.WaitGroup
 	both.Go(func() { control = n.step("control plane", func() error { return n.startControlPlane(ctx, o) }) })
 	both.Go(func() {
-		runtime = errors.Join(
+		run = errors.Join(
 			n.step("images", func() error { return n.serveImages(ctx, o) }),
 			n.step("containerd", func() error { return n.startContainerd(ctx, o) }))
 	})
 	both.Wait()
-	if err := errors.Join(control, runtime); err != nil {
+	if err := errors.Join(control, run); err != nil {
 		return err
 	}
 	return n.step("node", func() error { return n.startNode(ctx, o) })

@@ -54,7 +54,7 @@ func Parse(t *testing.T, manifest string) *v1alpha1.Memcached {
 func crdSchema(t *testing.T) *structuralschema.Structural {
 	t.Helper()
 	_, file, _, _ := runtime.Caller(0)
-	b, err := os.ReadFile(filepath.Join(filepath.Dir(file), "../../../config/crd/bases/cache.example.com_memcacheds.yaml"))
+	b, err := os.ReadFile(filepath.Join(filepath.Dir(file), "../../config/crd/bases/cache.example.com_memcacheds.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
