@@ -1,9 +1,6 @@
 package v1alpha1
 
-import (
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 const (
 	// Finalizer holds a deleted Memcached until its servers are gone.
@@ -26,7 +23,8 @@ const (
 // MemcachedSpec is the desired state of a group of memcached servers.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.maxItemSize) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]*(Ki|Mi)$') || quantity(self.maxItemSize).add(quantity(self.maxItemSize)).compareTo(quantity(self.memory)) <= 0",fieldPath=".maxItemSize",message="must be at most half of spec.memory"
-// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || self.maxConnections >= 16 + 4 * self.threads",fieldPath=".maxConnections",message="must be at least 16 + 4 for each of spec.threads: memcached limits its open files to this number, and its own come out of it"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || (self.maxConnections >= 16 + 4 * self.threads && self.maxConnections >= 9 + 5 * self.threads)",fieldPath=".maxConnections",message="must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5 for each: memcached limits its open files to this number, and its own come out of it"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || self.maxItemSize != '512Ki' || !has(self.extraArgs) || !self.extraArgs.exists(a, a.contains('no_chunked_items') || a.contains('no_modern'))",fieldPath=".maxItemSize",message="must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs: memcached then stores no item in parts of 512Ki, and refuses to start"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || string(self.pod.resources.limits['memory']).size() > 20 || string(self.pod.resources.limits['memory']).matches('[eE-]') || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod.resources.limits.memory",message="must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
 type MemcachedSpec struct {
 	// size is the number of memcached servers. An autoscaler that owns it works through the scale subresource;
@@ -111,6 +109,10 @@ type MemcachedSpec struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^--(verbose|disable-evictions|disable-cas|disable-flush-all|disable-dumping|disable-watch|enable-largepages|(slab-min-size|max-reqs-per-event|listen-backlog)=[1-9][0-9]{0,8}|slab-growth-factor=(1[.]0*[1-9][0-9]*|([2-9]|[1-9][0-9]+)([.][0-9]+)?))$') || self.startsWith('--extended=')",message="must be one of --verbose, --disable-evictions, --disable-cas, --disable-flush-all, --disable-dumping, --disable-watch, --enable-largepages, --slab-growth-factor=N (above 1), --slab-min-size=N, --max-reqs-per-event=N, --listen-backlog=N and --extended=KEY[=VALUE],...; options that a field of the spec owns, or that open a socket, a file or another user, are not allowed"
 	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('--extended=') || self.matches('^--extended=((maxconns_fast|no_maxconns_fast|no_hashexpand|modern|no_modern|slab_reassign|no_slab_reassign|no_slab_automove|lru_crawler|no_lru_crawler|lru_maintainer|no_lru_maintainer|track_sizes|no_chunked_items|hash_algorithm=(jenkins|murmur3|xxh3)|tail_repair_time=[1-9][0-9]{1,8}|slab_automove=[0-2]|slab_automove_ratio=(1|0[.]0*[1-9][0-9]*)|slab_automove_window=([3-9]|[1-9][0-9]{1,2}|1[0-7][0-9]{2}|1800)|lru_crawler_sleep=([0-9]{1,6}|1000000)|(hot|warm)_lru_pct=([1-9]|[1-7][0-9])|(hot|warm)_max_factor=(0[.]0*[1-9][0-9]*|[1-9][0-9]*([.][0-9]+)?)|(lru_crawler_tocrawl|temporary_ttl|idle_timeout|resp_obj_mem_limit|read_buf_mem_limit)=[0-9]{1,9}|watcher_logbuf_size=[0-9]{1,5})(,|$))+$')",message="must hold, after --extended=, tuning keys of memcached -o with values in memcached's bounds, separated by commas: hash_algorithm=jenkins|murmur3|xxh3, hot_lru_pct, hot_max_factor, idle_timeout, [no_]lru_crawler, lru_crawler_sleep, lru_crawler_tocrawl, [no_]lru_maintainer, [no_]maxconns_fast, [no_]modern, no_chunked_items, no_hashexpand, read_buf_mem_limit, resp_obj_mem_limit, slab_automove=0|1|2, no_slab_automove, slab_automove_ratio, slab_automove_window, [no_]slab_reassign, tail_repair_time, temporary_ttl, track_sizes, warm_lru_pct, warm_max_factor, watcher_logbuf_size"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--slab-growth-factor=[0-9]+[.][0-9]+$') || double(self.substring(21)) > 1.0",message="must not be so close to 1 that memcached takes it for 1"
+	// +kubebuilder:validation:XValidation:rule="[self.join(',').findAll('(no_)?maxconns_fast|no_modern')].all(found, found.size() == 0 || found[found.size() - 1] == 'maxconns_fast')",message="must not hold no_maxconns_fast, nor no_modern unless maxconns_fast follows: a server that has all its connections would answer no further one, not even that of its liveness probe, and would be killed with all that it holds"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.contains('temporary_ttl=')) || [self.join(',').findAll('(no_)?lru_maintainer|no_modern')].all(found, found.size() == 0 || found[found.size() - 1] == 'lru_maintainer')",message="must not hold temporary_ttl together with no_lru_maintainer or no_modern: memcached refuses to start"
+	// +kubebuilder:validation:XValidation:rule="[['20'] + self.join(',').findAll('hot_lru_pct=[0-9]{1,2}').map(h, h.substring(12))].all(hot, [['40'] + self.join(',').findAll('warm_lru_pct=[0-9]{1,2}').map(w, w.substring(13))].all(warm, int(hot[hot.size() - 1]) + int(warm[warm.size() - 1]) <= 80))",message="must not hold hot_lru_pct and warm_lru_pct with a sum above 80, with the defaults of 20 and 40 for the one that is not given: memcached refuses to start"
 	// +listType=atomic
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Extra arguments",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
@@ -143,113 +145,6 @@ type MemcachedSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
 	Paused bool `json:"paused,omitempty"`
-}
-
-// PodSpec adjusts the pods that the servers run in.
-type PodSpec struct {
-	// labels are added to the pods, at most 15. Those that the operator sets cannot be changed.
-	//
-	// +kubebuilder:validation:MaxProperties=15
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/') && k != 'pod-template-hash')",message="must not use the prefix app.kubernetes.io/ or the key pod-template-hash: they belong to the operator and to Kubernetes"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
-	Labels map[string]string `json:"labels,omitempty"`
-
-	// annotations are added to the pods.
-	//
-	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="must not use the prefix cache.example.com/: it belongs to the operator"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
-	Annotations map[string]string `json:"annotations,omitempty"`
-
-	// resources of the memcached container. Each request or limit given here replaces the one that the operator derives.
-	//
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
-	Resources *ResourceRequirements `json:"resources,omitempty"`
-
-	// securityContext of the pod. Each field given here replaces the operator's: runAsNonRoot, user and group 11211,
-	// the RuntimeDefault seccomp profile.
-	//
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Security context"
-	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
-
-	// nodeSelector restricts the nodes that the pods run on to those with all these labels.
-	//
-	// +kubebuilder:validation:MaxProperties=15
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node selector"
-	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-
-	// tolerations of the pods.
-	//
-	// +listType=atomic
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Tolerations"
-	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-
-	// affinity of the pods.
-	//
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Affinity"
-	Affinity *corev1.Affinity `json:"affinity,omitempty"`
-
-	// topologySpreadConstraints spread the pods over nodes or zones.
-	//
-	// +listType=map
-	// +listMapKey=topologyKey
-	// +listMapKey=whenUnsatisfiable
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Topology spread constraints"
-	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
-
-	// priorityClassName of the pods.
-	//
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a PriorityClass: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Priority class name"
-	PriorityClassName string `json:"priorityClassName,omitempty"`
-
-	// imagePullSecrets name the Secrets for pulling the image from a private registry.
-	//
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:XValidation:rule="has(self.name) && self.name != ''",message="must have a name"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull secrets"
-	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-}
-
-// ResourceRequirements are the requests and limits of the memcached container. Unlike those of core/v1 they have no claims, and
-// no quantities that take the API server and the operator forever to compare, such as 1e999999999, or that the operator cannot even
-// read, such as 1e1.5.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || string(self.limits[k]).size() > 20 || string(self.requests[k]).size() > 20 || string(self.limits[k]).matches('[eE-]') || string(self.requests[k]).matches('[eE-]') || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",fieldPath=".requests",message="cpu and memory must not exceed their limits"
-type ResourceRequirements struct {
-	// limits are the most that the container may use.
-	//
-	// +kubebuilder:validation:MaxProperties=6
-	// +kubebuilder:validation:XValidation:rule="self.all(k, string(self[k]).size() <= 20 && !string(self[k]).matches('[eE-]'))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/'))",message="may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources such as example.com/device"
-	// +optional
-	Limits corev1.ResourceList `json:"limits,omitempty"`
-
-	// requests are what a node must have free for the container.
-	//
-	// +kubebuilder:validation:MaxProperties=6
-	// +kubebuilder:validation:XValidation:rule="self.all(k, string(self[k]).size() <= 20 && !string(self[k]).matches('[eE-]'))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/'))",message="may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources such as example.com/device"
-	// +optional
-	Requests corev1.ResourceList `json:"requests,omitempty"`
 }
 
 // RolloutSpec paces the replacement of servers, each of which takes its part of the cache with it.
@@ -441,7 +336,7 @@ type MemcachedStatus struct {
 // +kubebuilder:subresource:scale:specpath=.spec.size,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.spec.size`
-// +kubebuilder:printcolumn:name="Nodes Ready",type=integer,JSONPath=`.status.readyReplicas`
+// +kubebuilder:printcolumn:name="Servers Ready",type=integer,JSONPath=`.status.readyReplicas`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.image`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -4,9 +4,6 @@ import (
 	"context"
 	"os"
 	"reflect"
-	"regexp"
-	"regexp/syntax"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,49 +126,6 @@ func TestExplain(t *testing.T) {
 	if strings.Contains(out, "<no description>") {
 		t.Errorf("not all is explained:\n%s", out)
 	}
-}
-
-var (
-	literal  = regexp.MustCompile(`matches\(r?'([^']*)'\)`)
-	function = regexp.MustCompile(`([A-Za-z]+)\(`)
-
-	// functions are those of CEL and of the Kubernetes 1.30 libraries. A later one would have a 1.30 API server refuse the CRD.
-	functions = []string{"has", "all", "exists", "matches", "size", "startsWith", "endsWith", "contains", "string", "quantity", "isQuantity", "add", "compareTo", "asInteger"}
-)
-
-// A regular expression either binds the whole text or finds a character that is not allowed.
-func TestRules(t *testing.T) {
-	crd, _ := readCRD(t)
-	rules, expressions := 0, 0
-	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
-		for _, v := range p.XValidations {
-			rules++
-			if v.Message == "" {
-				t.Errorf("%s: a rule without a message: %s", path, v.Rule)
-			}
-			for _, match := range literal.FindAllStringSubmatch(v.Rule, -1) {
-				expressions++
-				if re, err := syntax.Parse(match[1], syntax.Perl); err != nil {
-					t.Errorf("%s: %v", path, err)
-				} else if !whole(re) && re.Op != syntax.OpCharClass {
-					t.Errorf("%s: %s binds only a part of the text", path, re)
-				}
-			}
-			for _, match := range function.FindAllStringSubmatch(literal.ReplaceAllString(v.Rule, "matches("), -1) {
-				if !slices.Contains(functions, match[1]) {
-					t.Errorf("%s: %s is not known to Kubernetes 1.30", path, match[1])
-				}
-			}
-		}
-	})
-	if rules < 20 || expressions < 15 {
-		t.Errorf("want all rules, found %d with %d regular expressions", rules, expressions)
-	}
-}
-
-// whole tells whether both anchors bind all of a regular expression: neither one of several alternatives, nor a line.
-func whole(re *syntax.Regexp) bool {
-	return re.Op == syntax.OpConcat && re.Sub[0].Op == syntax.OpBeginText && re.Sub[len(re.Sub)-1].Op == syntax.OpEndText
 }
 
 // properties visits the schema of a CRD: properties, and with [] or {} at the end of their paths, items and values.

@@ -73,9 +73,9 @@ pod:
   nodeSelector: {}
   priorityClassName: ""
   resources:
-    limits: {memory: 2147483648, cpu: "1.0"}
+    limits: {memory: 2147483648, cpu: "1.0", example.com/device: 1}
     requests: {memory: 0.5Gi, cpu: "0.10", ephemeral-storage: 1000M, example.com/device: "+01"}
-  securityContext: {runAsUser: 0, runAsNonRoot: false}
+  securityContext: {runAsUser: 1000, fsGroup: 0, runAsNonRoot: false}
   tolerations:
   - {key: a, operator: Exists, effect: NoExecute, tolerationSeconds: 0}
 `

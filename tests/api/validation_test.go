@@ -22,13 +22,31 @@ const (
 	memoryBounds   = "must be from 16Mi to 4096Gi"
 	itemSizeRule   = "must be a multiple of 512Ki from 512Ki to 1024Mi"
 	halfRule       = "must be at most half of spec.memory"
-	connsRule      = "must be at least 16 + 4 for each of spec.threads"
+	connsRule      = "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5 for each"
+	chunkRule      = "must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs"
 	argsRule       = "must be one of --verbose, --disable-evictions,"
 	extendedRule   = "must hold, after --extended=, tuning keys of memcached -o"
+	growthRule     = "must not be so close to 1 that memcached takes it for 1"
+	lruRule        = "must not hold hot_lru_pct and warm_lru_pct with a sum above 80"
+	ttlRule        = "must not hold temporary_ttl together with no_lru_maintainer or no_modern"
+	fullRule       = "must not hold no_maxconns_fast, nor no_modern unless maxconns_fast follows"
 	labelKeyRule   = "keys must be like app, app.kubernetes.io/name or example.com/team"
 	labelValueRule = "values must be empty or at most 63 letters, digits, '-', '_' or '.'"
 	quantityRule   = "must be quantities of at most 20 characters, without sign or exponent"
 	resourceRule   = "may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources"
+	extendedName   = "names of extended resources must be like example.com/device"
+	limitRule      = "hugepages and extended resources must have a limit, and a request must equal it"
+	wholeRule      = "extended resources must be whole numbers"
+	pagesRule      = "hugepages must be named by the size of a page, such as hugepages-2Mi, and be a multiple of that size"
+	idRule         = "must be from 0 to 2147483647"
+	userRule       = "must be from 1 to 2147483647: memcached refuses to run as root"
+	profileRule    = "type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile is named"
+	sysctlRule     = "names must be like net.core.somaxconn, each once"
+	sizeRule       = "must have at most 255 KiB in all"
+	weightRule     = "weight must be from 1 to 100"
+	nodeTermRule   = "matchExpressions must have values with In and NotIn, one value with Gt and Lt"
+	selectorRule   = "matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
+	topologyRule   = "topologyKey must name a label of nodes"
 	nameRule       = "metadata.name must start with a letter, hold only lower case letters, digits and '-', and have at most 52 characters"
 
 	digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -114,7 +132,10 @@ var refused = []struct{ spec, field, message string }{
 	{`{maxConnections: 1000001}`, "spec.maxConnections", "should be less than or equal to 1000000"},
 	{`{maxConnections: 1}`, "spec.maxConnections", connsRule},
 	{`{maxConnections: 31}`, "spec.maxConnections", connsRule},
-	{`{maxConnections: 271, threads: 64}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 19, threads: 1}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 48, threads: 8}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 168, threads: 32}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 328, threads: 64}`, "spec.maxConnections", connsRule},
 
 	// Options.
 	{`{extraArgs: --verbose}`, "spec.extraArgs", "must be of type array"},
@@ -206,9 +227,30 @@ var refused = []struct{ spec, field, message string }{
 	{args("--extended=lru_crawler_sleep=1000001"), "spec.extraArgs[0]", extendedRule},
 	{args("--extended=lru_crawler_tocrawl=1.5"), "spec.extraArgs[0]", extendedRule},
 	{args("--extended=hot_lru_pct=0"), "spec.extraArgs[0]", extendedRule},
-	{args("--extended=warm_lru_pct=80"), "spec.extraArgs[0]", extendedRule},
+	{args("--extended=warm_lru_pct=80"), "spec.extraArgs", extendedRule},
 	{args("--extended=hot_max_factor=0"), "spec.extraArgs[0]", extendedRule},
 	{args("--extended=warm_max_factor=0.0"), "spec.extraArgs[0]", extendedRule},
+	// Values that memcached refuses beside others, or beside the defaults of others. The last of several counts.
+	{args("--slab-growth-factor=1.00000000000000001"), "spec.extraArgs[0]", growthRule},
+	{args("--slab-growth-factor=1.0000000000000001"), "spec.extraArgs[0]", growthRule},
+	{args("--extended=hot_lru_pct=41"), "spec.extraArgs", lruRule},
+	{args("--extended=warm_lru_pct=61"), "spec.extraArgs", lruRule},
+	{args("--extended=hot_lru_pct=50,warm_lru_pct=31"), "spec.extraArgs", lruRule},
+	{args("--extended=warm_lru_pct=31", "--verbose", "--extended=hot_lru_pct=50"), "spec.extraArgs", lruRule},
+	{args("--extended=hot_lru_pct=20,hot_lru_pct=41"), "spec.extraArgs", lruRule},
+	{args("--extended=hot_lru_pct=20", "--extended=hot_lru_pct=41"), "spec.extraArgs", lruRule},
+	{args("--extended=temporary_ttl=61,no_lru_maintainer"), "spec.extraArgs", ttlRule},
+	{args("--extended=no_lru_maintainer,temporary_ttl=0"), "spec.extraArgs", ttlRule},
+	{args("--extended=no_lru_maintainer", "--extended=temporary_ttl=61"), "spec.extraArgs", ttlRule},
+	{args("--extended=lru_maintainer,no_lru_maintainer,temporary_ttl=61"), "spec.extraArgs", ttlRule},
+	{args("--extended=temporary_ttl=61,no_modern,maxconns_fast"), "spec.extraArgs", ttlRule},
+	{`{maxItemSize: 512Ki, extraArgs: [--extended=no_chunked_items]}`, "spec.maxItemSize", chunkRule},
+	{`{maxItemSize: 512Ki, extraArgs: ["--extended=no_modern,maxconns_fast"]}`, "spec.maxItemSize", chunkRule},
+	// Where a full server answers nobody, its probes fail.
+	{args("--extended=no_maxconns_fast"), "spec.extraArgs", fullRule},
+	{args("--extended=maxconns_fast,no_maxconns_fast"), "spec.extraArgs", fullRule},
+	{args("--extended=maxconns_fast", "--verbose", "--extended=no_maxconns_fast"), "spec.extraArgs", fullRule},
+	{args("--extended=maxconns_fast,no_modern"), "spec.extraArgs", fullRule},
 	// memcached 1.6.18 takes its value for that of slab_sizes.
 	{args("--extended=worker_logbuf_size=64"), "spec.extraArgs[0]", extendedRule},
 
@@ -241,6 +283,74 @@ var refused = []struct{ spec, field, message string }{
 	{`{pod: {priorityClassName: High Priority}}`, "spec.pod.priorityClassName", "must be the name of a PriorityClass"},
 	{`{pod: {imagePullSecrets: [{}]}}`, "spec.pod.imagePullSecrets[0]", "must have a name"},
 	{`{pod: {imagePullSecrets: [{name: a}, {name: a}]}}`, "spec.pod.imagePullSecrets[1]", "Duplicate value"},
+	{`{pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}}}`, "spec.pod.affinity.nodeAffinity", "nodeSelectorTerms must not be empty"},
+	{nodeTerm(`matchExpressions: [{key: zone, operator: In}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{nodeTerm(`matchExpressions: [{key: zone, operator: Exists, values: [a]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{nodeTerm(`matchExpressions: [{key: cores, operator: Gt, values: ["1", "2"]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{nodeTerm(`matchExpressions: [{key: zone, operator: Equals, values: [a]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{nodeTerm(`matchFields: [{key: metadata.name, operator: Exists}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{nodeTerm(`matchFields: [{key: metadata.uid, operator: In, values: [a]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, preference: {}}]}}}}`, "spec.pod.affinity.nodeAffinity", weightRule},
+	{`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: zone, operator: NotIn, values: []}]}}]}}}}`, "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{`{pod: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: ""}]}}}}`, "spec.pod.affinity.podAffinity", topologyRule},
+	{`{pod: {affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 101, podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.pod.affinity.podAffinity", weightRule},
+	{`{pod: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: Gt, values: ["1"]}]}}]}}}}`, "spec.pod.affinity.podAffinity", selectorRule},
+	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: ""}}]}}}}`, "spec.pod.affinity.podAntiAffinity", topologyRule},
+	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: -1, podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.pod.affinity.podAntiAffinity", weightRule},
+	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: In}]}}}]}}}}`, "spec.pod.affinity.podAntiAffinity", selectorRule},
+	{spread(`maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule`), "spec.pod.topologySpreadConstraints[0].maxSkew", "must be at least 1"},
+	{spread(`maxSkew: 1, topologyKey: "", whenUnsatisfiable: DoNotSchedule`), "spec.pod.topologySpreadConstraints[0].topologyKey", "must name the label of nodes"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never`), "spec.pod.topologySpreadConstraints[0].whenUnsatisfiable", "must be DoNotSchedule or ScheduleAnyway"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, minDomains: 2`), "spec.pod.topologySpreadConstraints[0].minDomains", "must be at least 1, and be left out unless"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 0`), "spec.pod.topologySpreadConstraints[0].minDomains", "must be at least 1, and be left out unless"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: Obey`), "spec.pod.topologySpreadConstraints[0].nodeAffinityPolicy", "must be Honor or Ignore"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Obey`), "spec.pod.topologySpreadConstraints[0].nodeTaintsPolicy", "must be Honor or Ignore"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchExpressions: [{key: a, operator: NotIn}]}`), "spec.pod.topologySpreadConstraints[0].labelSelector", selectorRule},
+	{toleration(`key: a b, operator: Exists`), "spec.pod.tolerations", "key must be like the key of a label"},
+	{toleration(`key: a, operator: In`), "spec.pod.tolerations", "operator must be Exists, Equal, Lt or Gt"},
+	{toleration(`effect: NoSchedule`), "spec.pod.tolerations", "operator must be Exists where there is no key"},
+	{toleration(`key: "", operator: Equal`), "spec.pod.tolerations", "operator must be Exists where there is no key"},
+	{toleration(`key: a, operator: Exists, value: b`), "spec.pod.tolerations", "value must be like the value of a label, and empty where operator is Exists"},
+	{toleration(`key: a, value: b c`), "spec.pod.tolerations", "value must be like the value of a label"},
+	{toleration(`key: a, effect: Never`), "spec.pod.tolerations", "effect must be NoSchedule, PreferNoSchedule, NoExecute, or empty"},
+	{toleration(`key: a, tolerationSeconds: 60`), "spec.pod.tolerations", "effect must be NoExecute where tolerationSeconds is set"},
+	{toleration(`key: a, effect: NoSchedule, tolerationSeconds: 60`), "spec.pod.tolerations", "effect must be NoExecute where tolerationSeconds is set"},
+	{security(`runAsUser: 0`), "spec.pod.securityContext.runAsUser", userRule},
+	{security(`runAsUser: 2147483648`), "spec.pod.securityContext.runAsUser", userRule},
+	{security(`runAsGroup: -1`), "spec.pod.securityContext.runAsGroup", idRule},
+	{security(`fsGroup: 2147483648`), "spec.pod.securityContext.fsGroup", idRule},
+	{security(`supplementalGroups: [1, -1]`), "spec.pod.securityContext.supplementalGroups", idRule},
+	{security(`supplementalGroups: [2147483648]`), "spec.pod.securityContext.supplementalGroups", idRule},
+	{security(`fsGroupChangePolicy: Never`), "spec.pod.securityContext.fsGroupChangePolicy", "must be Always or OnRootMismatch"},
+	{security(`supplementalGroupsPolicy: Never`), "spec.pod.securityContext.supplementalGroupsPolicy", "must be Merge or Strict"},
+	{security(`seLinuxChangePolicy: Never`), "spec.pod.securityContext.seLinuxChangePolicy", "must be MountOption or Recursive"},
+	{security(`seccompProfile: {type: Default}`), "spec.pod.securityContext.seccompProfile", profileRule},
+	{security(`seccompProfile: {type: Localhost}`), "spec.pod.securityContext.seccompProfile", profileRule},
+	{security(`seccompProfile: {type: RuntimeDefault, localhostProfile: a}`), "spec.pod.securityContext.seccompProfile", profileRule},
+	{security(`appArmorProfile: {type: Default}`), "spec.pod.securityContext.appArmorProfile", profileRule},
+	{security(`appArmorProfile: {type: Localhost, localhostProfile: ""}`), "spec.pod.securityContext.appArmorProfile", profileRule},
+	{security(`appArmorProfile: {type: Unconfined, localhostProfile: a}`), "spec.pod.securityContext.appArmorProfile", profileRule},
+	{security(`sysctls: [{name: net core, value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
+	{security(`sysctls: [{name: "", value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
+	{security(`sysctls: [{name: net.core.somaxconn, value: "1"}, {name: net.core.somaxconn, value: "2"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
+	{security(`windowsOptions: {hostProcess: true}`), "spec.pod.securityContext.windowsOptions", "must not ask for hostProcess"},
+	{`{pod: {annotations: {a: ` + strings.Repeat("x", 261120) + `}}}`, "spec.pod.annotations", sizeRule},
+	{`{pod: {resources: {requests: {example.com/gpu: 1}}}}`, "spec.pod.resources.requests", limitRule},
+	{`{pod: {resources: {requests: {hugepages-2Mi: 2Mi}}}}`, "spec.pod.resources.requests", limitRule},
+	{`{pod: {resources: {limits: {example.com/gpu: 2}, requests: {example.com/gpu: 1}}}}`, "spec.pod.resources.requests", limitRule},
+	{`{pod: {resources: {limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}}}`, "spec.pod.resources.requests", limitRule},
+	{limits(`example.com/gpu: 500m`), "spec.pod.resources.limits", wholeRule},
+	{limits(`example.com/gpu: "1.5"`), "spec.pod.resources.limits", wholeRule},
+	{limits(`hugepages-2Mi: 3Mi`), "spec.pod.resources.limits", pagesRule},
+	{limits(`hugepages-2Mi: "0.5"`), "spec.pod.resources.limits", pagesRule},
+	{limits(`hugepages-big: 2Mi`), "spec.pod.resources.limits", pagesRule},
+	{limits(`hugepages-: 2Mi`), "spec.pod.resources.limits", pagesRule},
+	{limits(`example.com/: 1`), "spec.pod.resources.limits", extendedName},
+	{limits(`/gpu: 1`), "spec.pod.resources.limits", extendedName},
+	{limits(`Example.com/gpu: 1`), "spec.pod.resources.limits", extendedName},
+	{limits(`example.com/my gpu: 1`), "spec.pod.resources.limits", extendedName},
+	{limits(`requests.example.com/gpu: 1`), "spec.pod.resources.limits", extendedName},
+	{`{pod: {resources: {requests: {a/b/c: 1}, limits: {a/b/c: 1}}}}`, "spec.pod.resources.", extendedName},
 	{`{pod: {resources: {claims: [{name: gpu}]}}}`, "", `unknown field "spec.pod.resources.claims"`},
 	{limits(`memory: 64Mi`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
 	{limits(`memory: 67108864`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
@@ -370,7 +480,10 @@ var accepted = []string{
 	`{maxItemSize: 1024Mi, memory: 2Gi}`,
 	`{maxConnections: 32}`,
 	`{maxConnections: 20, threads: 1}`,
-	`{maxConnections: 272, threads: 64}`,
+	`{maxConnections: 44, threads: 7}`,
+	`{maxConnections: 49, threads: 8}`,
+	`{maxConnections: 169, threads: 32}`,
+	`{maxConnections: 329, threads: 64}`,
 	`{maxConnections: 1000000}`,
 	`{extraArgs: []}`,
 	args("--verbose", "--verbose", "--disable-evictions", "--disable-cas", "--disable-flush-all", "--disable-dumping", "--disable-watch", "--enable-largepages"),
@@ -379,21 +492,43 @@ var accepted = []string{
 	args("--extended=modern"),
 	args("--extended=idle_timeout=600,slab_automove=2,no_lru_crawler"),
 	args("--extended=slab_reassign,no_slab_reassign,no_slab_automove,slab_automove_ratio=0.80,slab_automove_ratio=1,slab_automove_window=30"),
+	args("--slab-growth-factor=1.0000000000000002"),
 	args("--extended=lru_maintainer,no_lru_maintainer,lru_crawler,lru_crawler_sleep=1000000,lru_crawler_tocrawl=0,hot_lru_pct=20,warm_lru_pct=40"),
-	args("--extended=hot_max_factor=0.2,warm_max_factor=2.0,temporary_ttl=61,track_sizes,no_chunked_items,no_hashexpand,no_modern"),
-	args("--extended=maxconns_fast,no_maxconns_fast,hash_algorithm=xxh3,tail_repair_time=10,watcher_logbuf_size=256,resp_obj_mem_limit=0,read_buf_mem_limit=16"),
+	args("--extended=hot_lru_pct=40", "--extended=warm_lru_pct=60,hot_lru_pct=20"),
+	args("--extended=hot_lru_pct=79,warm_lru_pct=1"),
+	args("--extended=no_lru_maintainer,temporary_ttl=61,lru_maintainer"),
+	args("--extended=hot_max_factor=0.2,warm_max_factor=2.0,track_sizes,no_chunked_items,no_hashexpand,no_modern,maxconns_fast"),
+	args("--extended=temporary_ttl=61,no_chunked_items"),
+	args("--extended=no_maxconns_fast", "--extended=maxconns_fast,hash_algorithm=xxh3,tail_repair_time=10,watcher_logbuf_size=256,resp_obj_mem_limit=0,read_buf_mem_limit=16"),
 	args(repeat("--verbose", 32)...),
 	`{pod: {}}`,
 	`{pod: {labels: {team: shop, example.com/cost-center: "0815", empty: "", A: a_b.c-D9}, annotations: {example.com/note: "any text,\nin lines", Example.com/X: ""}}}`,
 	`{pod: {labels: {` + numbered("l", 15) + `}, annotations: {` + numbered("a", 32) + `}, nodeSelector: {` + numbered("n", 15) + `}}}`,
 	`{pod: {nodeSelector: {kubernetes.io/os: linux, node-role.kubernetes.io/cache: ""}}}`,
 	`{pod: {priorityClassName: system-cluster-critical, imagePullSecrets: [{name: a}, {name: b}]}}`,
-	`{pod: {securityContext: {runAsUser: 1000, fsGroup: 0, supplementalGroups: [1, 2]}}}`,
-	`{pod: {tolerations: [{operator: Exists}], affinity: {podAntiAffinity: {}}, topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}`,
+	`{pod: {annotations: {a: ` + strings.Repeat("x", 261119) + `}}}`,
+	security(`runAsUser: 1000, runAsGroup: 0, fsGroup: 0, supplementalGroups: [1, 2147483647]`),
+	security(`supplementalGroups: [], fsGroupChangePolicy: OnRootMismatch, supplementalGroupsPolicy: Strict, seLinuxChangePolicy: Recursive`),
+	security(`seccompProfile: {type: Localhost, localhostProfile: a/b.json}, appArmorProfile: {type: Localhost, localhostProfile: a}`),
+	security(`seccompProfile: {type: Unconfined}, appArmorProfile: {type: RuntimeDefault}, windowsOptions: {runAsUserName: x}`),
+	security(`sysctls: [{name: net.ipv4.tcp_keepalive_time, value: "60"}, {name: net/core/somaxconn, value: "1"}]`),
+	toleration(`operator: Exists`),
+	toleration(`operator: Exists, effect: NoExecute, tolerationSeconds: -1`),
+	toleration(`key: example.com/dedicated, value: cache, effect: PreferNoSchedule`),
+	toleration(`key: a, operator: Equal, value: "", effect: ""`),
+	spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 2, nodeAffinityPolicy: Ignore, nodeTaintsPolicy: Honor`),
+	spread(`maxSkew: 2, topologyKey: any key, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: In, values: [b]}, {key: c, operator: DoesNotExist}]}`),
+	`{pod: {affinity: {nodeAffinity: {}, podAffinity: {}, podAntiAffinity: {}}}}`,
+	nodeTerm(`matchExpressions: [{key: a, operator: In, values: [b, c]}, {key: d, operator: DoesNotExist, values: []}, {key: e, operator: Gt, values: ["1"]}], matchFields: [{key: metadata.name, operator: NotIn, values: [node-1]}]`),
+	`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}}}`,
+	`{pod: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: NotIn, values: [b]}]}}],
+ preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}, namespaces: [other]}}]}}}}`,
 	limits(`memory: 100Mi`),
 	limits(`memory: 67108865`),
 	limits(`memory: "0.5Gi", cpu: 2, ephemeral-storage: 1Gi, hugepages-2Mi: 64Mi, example.com/device: "1"`),
 	`{pod: {resources: {limits: {cpu: 500m}, requests: {cpu: "0.5"}}}}`,
+	`{pod: {resources: {limits: {example.com/device: 1, hugepages-1Gi: 2Gi}, requests: {example.com/device: 1000m, hugepages-1Gi: 2048Mi}}}}`,
+	`{pod: {resources: {requests: {kubernetes.io/batch-cpu: "0.5"}}}}`,
 	`{pod: {resources: {requests: {memory: 10Gi, cpu: 0}}}}`,
 	`{rollout: {maxUnavailable: 2, minReadySeconds: 0, progressDeadlineSeconds: 1}}`,
 	`{rollout: {minReadySeconds: 599}}`,
@@ -460,6 +595,16 @@ func args(a ...string) string {
 	}
 	return string(b)
 }
+
+func nodeTerm(term string) string {
+	return `{pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{` + term + `}]}}}}}`
+}
+
+func spread(s string) string { return `{pod: {topologySpreadConstraints: [{` + s + `}]}}` }
+
+func toleration(t string) string { return `{pod: {tolerations: [{` + t + `}]}}` }
+
+func security(c string) string { return `{pod: {securityContext: {` + c + `}}}` }
 
 func limits(l string) string { return `{pod: {resources: {limits: {` + l + `}}}}` }
 

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apimachinery/pkg/util/version"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+var literal = regexp.MustCompile(`matches\(r?'([^']*)'\)`)
+
+// A regular expression either binds the whole text or finds a character that is not allowed.
+func TestExpressions(t *testing.T) {
+	crd, _ := readCRD(t)
+	expressions := 0
+	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+		for _, v := range p.XValidations {
+			if v.Message == "" {
+				t.Errorf("%s: a rule without a message: %s", path, v.Rule)
+			}
+			for _, match := range literal.FindAllStringSubmatch(v.Rule, -1) {
+				expressions++
+				if re, err := syntax.Parse(match[1], syntax.Perl); err != nil {
+					t.Errorf("%s: %v", path, err)
+				} else if !whole(re) && re.Op != syntax.OpCharClass && re.Op != syntax.OpLiteral {
+					t.Errorf("%s: %s binds only a part of the text", path, re)
+				}
+			}
+		}
+	})
+	if expressions < 15 {
+		t.Errorf("want all regular expressions, found %d", expressions)
+	}
+}
+
+// whole tells whether both anchors bind all of a regular expression: neither one of several alternatives, nor a line.
+func whole(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpConcat && re.Sub[0].Op == syntax.OpBeginText && re.Sub[len(re.Sub)-1].Op == syntax.OpEndText
+}
+
+// TestOldestKubernetes compiles each rule with what Kubernetes 1.30 knows: with a later function, its API server would refuse the
+// CRD. It estimates the costs a little higher than the version that the tests run with: 63 for 61, so the sum keeps its distance.
+func TestOldestKubernetes(t *testing.T) {
+	crd, _ := readCRD(t)
+	schema := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, schema, nil); err != nil {
+		t.Fatal(err)
+	}
+	known := environment.MustBaseEnvSet(version.MajorMinor(1, 30))
+	rules, total := 0, uint64(0)
+	var compile func(path string, s *apiextensions.JSONSchemaProps, c *validation.CELSchemaContext)
+	compile = func(path string, s *apiextensions.JSONSchemaProps, c *validation.CELSchemaContext) {
+		for name, property := range s.Properties {
+			compile(path+"."+name, &property, c.ChildPropertyContext(&property, name))
+		}
+		if s.Items != nil && s.Items.Schema != nil {
+			compile(path+"[]", s.Items.Schema, c.ChildItemsContext(s.Items.Schema))
+		}
+		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+			compile(path+"{}", s.AdditionalProperties.Schema, c.ChildAdditionalPropertiesContext(s.AdditionalProperties.Schema))
+		}
+		if len(s.XValidations) == 0 {
+			return
+		}
+		info, err := c.TypeInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		results, err := cel.Compile(info.Schema, info.DeclType, celconfig.PerCallLimit, known, cel.NewExpressionsEnvLoader())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, result := range results {
+			rules++
+			if result.Error != nil {
+				t.Errorf("%s: %s: %v", path, s.XValidations[i].Rule, result.Error)
+				continue
+			}
+			times := result.MaxCardinality // of a list without a limit
+			if c.MaxCardinality != nil {
+				times = *c.MaxCardinality
+			}
+			cost := times * result.MaxCost
+			total += cost
+			t.Logf("%9d %s: %s", cost, path, s.XValidations[i].Message)
+			if cost > validation.StaticEstimatedCostLimit {
+				t.Errorf("%s: %s: a cost of %d is above the limit of %d", path, s.XValidations[i].Rule, cost, validation.StaticEstimatedCostLimit)
+			}
+		}
+	}
+	compile("", schema, validation.RootCELContext(schema))
+	t.Logf("%9d in all, of %d", total, validation.StaticEstimatedCRDCostLimit)
+	if total > validation.StaticEstimatedCRDCostLimit*3/4 {
+		t.Errorf("a cost of %d in all is too close to the limit of %d", total, validation.StaticEstimatedCRDCostLimit)
+	}
+	if rules < 40 {
+		t.Errorf("want all rules, found %d", rules)
+	}
+}
