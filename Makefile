@@ -213,7 +213,6 @@ validate-bundle: tools-operator-sdk tools-kustomize tools-opm tools-crane tools-
 	@echo "The warning about events takes the rule for events.k8s.io, which names no version, for the removed v1beta1; the operator uses v1."
 	opm validate catalog/memcached-operator
 	tools/with-registry MIRROR tools/catalog verify
-	tools/catalog compare
 	go test -count=1 ./tests/bundle $(ARGS)
 
 scorecard: tools-operator-sdk $(NEED_KUBECTL) ## The six tests of scorecard on the cluster of KUBECONFIG

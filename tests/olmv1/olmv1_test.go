@@ -38,8 +38,10 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.logf("v%s is installed, and caches are ready:\n%s", before.version, strings.Join(caches, "\n"))
 
 	w.catalog("next", before, now)
+	w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`) // as docs/olm.md says
 	w.useCatalog("next")
 	w.installed(now)
+	w.crdUpgradeSafety("null")
 	w.image(w.get(deployment), now)
 	stop()
 	stop = w.startOperator(w.get(deployment))
@@ -82,6 +84,12 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	stop()
 	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout", patience.String())
 	w.logf("all is removed")
+}
+
+// crdUpgradeSafety says whether OLM v1 installs a CRD with rules that it cannot read.
+func (w *world) crdUpgradeSafety(install string) {
+	w.Helper()
+	w.run("kubectl", "patch", extension, "--type=merge", "--patch", `{"spec":{"install":`+install+`}}`)
 }
 
 // get returns one object.

@@ -1,0 +1,213 @@
+package bundle
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const crdFile = "bundle/manifests/cache.example.com_memcacheds.yaml"
+
+// exception is a rule that refuses what the CRD of an earlier release accepted.
+type exception struct{ field, message, reason string }
+
+const (
+	neverStarted = "memcached never started with it"
+	neverMade    = "no API server took the Deployment"
+)
+
+// exceptions name, by the release that is compared with, each rule that was added since. Kubernetes does not hold a rule against
+// an object that exists as long as the field that has the rule stays as it is, with all that is in it.
+var exceptions = map[string][]exception{
+	"0.0.2": {
+		{"^.spec", "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5", "memcached 1.6.45 has no file left for a client; older ones, which take 4 for each thread, answered a few"},
+		{"^.spec", "must be at least 1Mi with no_chunked_items or no_modern", neverStarted},
+		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern", "a full server was killed with all that it held, because it did not answer its probe"},
+		{"^.spec.extraArgs", "must not hold temporary_ttl together with no_lru_maintainer", neverStarted},
+		{"^.spec.extraArgs", "must not hold hot_lru_pct and warm_lru_pct with a sum above 80", neverStarted},
+		{"^.spec.extraArgs[*]", "must not be so close to 1 that memcached takes it for 1", neverStarted},
+		{"^.spec.pod", "key must be like the key of a label", neverMade},
+		{"^.spec.pod", "operator must be Exists, Equal, Lt or Gt", neverMade},
+		{"^.spec.pod", "operator must be Exists where there is no key", neverMade},
+		{"^.spec.pod", "value must be like the value of a label", neverMade},
+		{"^.spec.pod", "effect must be NoSchedule, PreferNoSchedule, NoExecute", neverMade},
+		{"^.spec.pod", "effect must be NoExecute where tolerationSeconds is set", neverMade},
+		{"^.spec.pod.annotations", "must have at most 255 KiB in all", "above 256 KiB " + neverMade + ", and the operator's own share them"},
+		{"^.spec.pod.resources", "hugepages and extended resources must have a limit", neverMade},
+		{"^.spec.pod.resources", "extended resources must be whole numbers", neverMade},
+		{"^.spec.pod.resources", "hugepages must be named by the size of a page", neverMade + ", or no node has such pages"},
+		{"^.spec.pod.resources.limits", "names of extended resources must be like", neverMade},
+		{"^.spec.pod.resources.requests", "names of extended resources must be like", neverMade},
+		{"^.spec.pod.securityContext", "must be from 1 to 2147483647: memcached refuses to run as root", neverStarted},
+		{"^.spec.pod.securityContext", "must be from 0 to 2147483647", neverMade},
+		{"^.spec.pod.securityContext", "must be Always or OnRootMismatch", neverMade},
+		{"^.spec.pod.securityContext", "must be Merge or Strict", neverMade},
+		{"^.spec.pod.securityContext", "must be MountOption or Recursive", neverMade},
+		{"^.spec.pod.securityContext", "type must be RuntimeDefault, Unconfined or Localhost", neverMade},
+		{"^.spec.pod.securityContext", "names must be like net.core.somaxconn", neverMade},
+		{"^.spec.pod.securityContext", "must not ask for hostProcess", neverMade},
+		{"^.spec.pod.affinity", "nodeSelectorTerms must not be empty", neverMade},
+		{"^.spec.pod.affinity", "matchExpressions must have values with In and NotIn", neverMade},
+		{"^.spec.pod.affinity", "weight must be from 1 to 100", neverMade},
+		{"^.spec.pod.affinity", "topologyKey must name a label of nodes", neverMade},
+		{"^.spec.pod.topologySpreadConstraints[*]", "must be at least 1", neverMade},
+		{"^.spec.pod.topologySpreadConstraints[*]", "must name the label of nodes", neverMade},
+		{"^.spec.pod.topologySpreadConstraints[*]", "must be DoNotSchedule or ScheduleAnyway", neverMade},
+		{"^.spec.pod.topologySpreadConstraints[*]", "must be Honor or Ignore", neverMade},
+		{"^.spec.pod.topologySpreadConstraints[*]", "matchExpressions must have values with In and NotIn", neverMade},
+	},
+}
+
+// TestCompare holds the CRD against that of the last release: nothing that was accepted may be refused, unless an exception
+// names it with its reason, and no default may change.
+func TestCompare(t *testing.T) {
+	version := output(t, "tools/catalog", "last")
+	commit := output(t, "tools/release-commit", version)
+	last := parse(t, output(t, "git", "show", commit+":"+crdFile))
+	now := func() *apiextensionsv1.CustomResourceDefinition {
+		text, err := os.ReadFile(filepath.Join(root, crdFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parse(t, string(text))
+	}
+	for _, problem := range compare(t, last.DeepCopy(), now(), exceptions[version]) {
+		t.Errorf("compared with v%s: %s", version, problem)
+	}
+	for _, e := range exceptions[version] {
+		t.Logf("v%s accepted at %s what %q refuses: %s", version, e.field, e.message, e.reason)
+	}
+
+	// The comparison itself.
+	for name, tighten := range map[string]func(spec *apiextensionsv1.JSONSchemaProps){
+		"an unnamed rule": func(spec *apiextensionsv1.JSONSchemaProps) {
+			spec.XValidations = append(spec.XValidations, apiextensionsv1.ValidationRule{Rule: "self.size < 3", Message: "must be small"})
+		},
+		"a changed rule": func(spec *apiextensionsv1.JSONSchemaProps) {
+			memory := spec.Properties["memory"]
+			memory.XValidations[0].Rule = "self == '64Mi'"
+			spec.Properties["memory"] = memory
+		},
+		"a maximum": func(spec *apiextensionsv1.JSONSchemaProps) {
+			size := spec.Properties["size"]
+			*size.Maximum = 3
+			spec.Properties["size"] = size
+		},
+		"a default": func(spec *apiextensionsv1.JSONSchemaProps) {
+			size := spec.Properties["size"]
+			size.Default.Raw = []byte("2")
+			spec.Properties["size"] = size
+		},
+		"a field that is gone": func(spec *apiextensionsv1.JSONSchemaProps) { delete(spec.Properties, "paused") },
+	} {
+		tight := now()
+		spec := tight.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+		tighten(&spec)
+		tight.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
+		if problems := compare(t, last.DeepCopy(), tight, exceptions[version]); len(problems) != 1 {
+			t.Errorf("%s: want one problem, got %q", name, problems)
+		}
+	}
+}
+
+// compare returns what a CRD refuses or changes that the last one accepted. crdify judges all but the rules in CEL: of these it
+// only says that they differ, so they are taken out of what it compares, and each that is new must have an exception.
+func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition, exceptions []exception) (problems []string) {
+	t.Helper()
+	before := map[string][]string{}
+	for field, rules := range withoutRules(last) {
+		for _, rule := range rules {
+			before[field] = append(before[field], rule.Rule)
+		}
+	}
+	for field, rules := range withoutRules(now) {
+		for _, rule := range rules {
+			if !slices.Contains(before[field], rule.Rule) && !slices.ContainsFunc(exceptions, func(e exception) bool {
+				return e.field == field && strings.HasPrefix(rule.Message, e.message) && e.reason != ""
+			}) {
+				problems = append(problems, fmt.Sprintf("%s: a new rule that no exception names: %s: %s", field, rule.Message, rule.Rule))
+			}
+		}
+	}
+	dir := t.TempDir()
+	write := func(name string, v any) string {
+		text, err := yaml.Marshal(v)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name)
+	}
+	config := write("config.yaml", map[string]any{"validations": []any{map[string]any{"name": "description", "enforcement": "None"}}})
+	cmd := exec.Command(root+"/bin/crdify", "--config", config, "file://"+write("last.yaml", last), "file://"+write("now.yaml", now))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		problems = append(problems, fmt.Sprintf("%v: %s", err, out))
+	}
+	return problems
+}
+
+// withoutRules takes the rules out of a CRD and returns them by their fields, which are written as crdify does.
+func withoutRules(crd *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.ValidationRules {
+	found := map[string]apiextensionsv1.ValidationRules{}
+	var walk func(field string, s *apiextensionsv1.JSONSchemaProps)
+	walk = func(field string, s *apiextensionsv1.JSONSchemaProps) {
+		if len(s.XValidations) > 0 {
+			found[field], s.XValidations = s.XValidations, nil
+		}
+		for name, property := range s.Properties {
+			walk(field+"."+name, &property)
+			s.Properties[name] = property
+		}
+		if s.Items != nil && s.Items.Schema != nil {
+			walk(field+"[*]", s.Items.Schema)
+		}
+		if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+			walk(field+"[*]", s.AdditionalProperties.Schema)
+		}
+	}
+	walk("^", crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	return found
+}
+
+func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict([]byte(text), crd); err != nil {
+		t.Fatal(err)
+	}
+	if len(crd.Spec.Versions) != 1 {
+		t.Fatalf("want one version, got %d", len(crd.Spec.Versions))
+	}
+	return crd
+}
+
+// output is what a command prints that runs at the root of the repository.
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	if strings.Contains(name, "/") {
+		name = filepath.Join(root, name)
+	}
+	name, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name, err = filepath.Abs(name); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %q: %v", name, args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
