@@ -1,0 +1,62 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/tests/specs"
+)
+
+// TestChildren has the API server check the children, and a pod, of each spec that it accepts: what it would refuse then has to
+// be refused at the door.
+func TestChildren(t *testing.T) {
+	accepted := 0
+	for i, spec := range append(specs.Generate(2000), specs.Accepted...) {
+		got, err := dryRun(t.Context(), document(spec))
+		if err != nil {
+			continue
+		}
+		accepted++
+		body, err := got.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mc := &v1alpha1.Memcached{}
+		if err := json.Unmarshal(body, mc); err != nil {
+			t.Fatal(err)
+		}
+		for _, child := range children(mc) {
+			if err := c.Apply(t.Context(), child, client.DryRunAll, client.FieldOwner("memcached-operator"), client.ForceOwnership); err != nil {
+				t.Errorf("spec %d: %.2000s: %v", i, spec, err)
+			} else if d, ok := child.(*appsv1ac.DeploymentApplyConfiguration); ok {
+				pod := &corev1.Pod{}
+				b, err := json.Marshal(d.Spec.Template)
+				if err == nil {
+					err = json.Unmarshal(b, pod)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				pod.Namespace, pod.Name = "default", "test"
+				if err := c.Create(t.Context(), pod, client.DryRunAll); err != nil {
+					t.Errorf("pod of spec %d: %.2000s: %v", i, spec, err)
+				}
+			}
+		}
+	}
+	t.Logf("%d specs are accepted, of them %d of the table", accepted, len(specs.Accepted))
+	if accepted < len(specs.Accepted)+200 {
+		t.Errorf("%d accepted specs are too few to say anything", accepted)
+	}
+}
+
+func children(mc *v1alpha1.Memcached) []runtime.ApplyConfiguration {
+	return desired.Children(mc, desired.Resolve(mc, nil, desired.Options{DefaultImage: "docker.io/library/memcached:1.6"}))
+}

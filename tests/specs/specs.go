@@ -1,0 +1,132 @@
+// Package specs holds specs of Memcacheds that the API server must take, for all tests that see what becomes of them.
+package specs
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Digest is that of an image.
+const Digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// Accepted are specs that the API server must take, and give back as they are.
+var Accepted = []string{
+	`{size: 3, containerPort: 11211}`,
+	`{size: 0}`,
+	`{size: 1000}`,
+	`{containerPort: 1024}`,
+	`{containerPort: 65535}`,
+	`{image: memcached}`,
+	`{image: "memcached:1.6.39-alpine"}`,
+	`{image: docker.io/library/memcached}`,
+	`{image: "localhost:5000/memcached:1.6"}`,
+	`{image: "registry.example.com:5000/a/b__c/d-e.f:V_1.0"}`,
+	`{image: "[fd00::1]:5000/memcached:1.6"}`,
+	`{image: "memcached@` + Digest + `"}`,
+	`{image: "docker.io/library/memcached:1.6.39@` + Digest + `"}`,
+	`{memory: 16Mi}`,
+	`{memory: 4096Gi}`,
+	`{memory: 1024Mi}`,
+	`{maxItemSize: 512Ki}`,
+	`{maxItemSize: 1536Ki}`,
+	`{maxItemSize: 32Mi}`,
+	`{maxItemSize: 1024Mi, memory: 2Gi}`,
+	`{maxConnections: 32}`,
+	`{maxConnections: 20, threads: 1}`,
+	`{maxConnections: 44, threads: 7}`,
+	`{maxConnections: 49, threads: 8}`,
+	`{maxConnections: 169, threads: 32}`,
+	`{maxConnections: 329, threads: 64}`,
+	`{maxConnections: 1000000}`,
+	`{extraArgs: []}`,
+	Args("--verbose", "--verbose", "--disable-evictions", "--disable-cas", "--disable-flush-all", "--disable-dumping", "--disable-watch", "--enable-largepages"),
+	Args("--slab-growth-factor=1.05", "--slab-min-size=64", "--max-reqs-per-event=20", "--listen-backlog=4096"),
+	Args("--slab-growth-factor=1.10", "--slab-growth-factor=2", "--slab-growth-factor=10.5"),
+	Args("--extended=modern"),
+	Args("--extended=idle_timeout=600,slab_automove=2,no_lru_crawler"),
+	Args("--extended=slab_reassign,no_slab_reassign,no_slab_automove,slab_automove_ratio=0.80,slab_automove_ratio=1,slab_automove_window=30"),
+	Args("--slab-growth-factor=1.0000000000000002"),
+	Args("--extended=lru_maintainer,no_lru_maintainer,lru_crawler,lru_crawler_sleep=1000000,lru_crawler_tocrawl=0,hot_lru_pct=20,warm_lru_pct=40"),
+	Args("--extended=hot_lru_pct=40", "--extended=warm_lru_pct=60,hot_lru_pct=20"),
+	Args("--extended=hot_lru_pct=79,warm_lru_pct=1"),
+	Args("--extended=no_lru_maintainer,temporary_ttl=61,lru_maintainer"),
+	Args("--extended=hot_max_factor=0.2,warm_max_factor=2.0,track_sizes,no_chunked_items,no_hashexpand,no_modern,maxconns_fast"),
+	Args("--extended=temporary_ttl=61,no_chunked_items"),
+	Args("--extended=no_maxconns_fast", "--extended=maxconns_fast,hash_algorithm=xxh3,tail_repair_time=10,watcher_logbuf_size=256,resp_obj_mem_limit=0,read_buf_mem_limit=16"),
+	Args(Repeat("--verbose", 32)...),
+	`{pod: {}}`,
+	`{pod: {labels: {team: shop, example.com/cost-center: "0815", empty: "", A: a_b.c-D9}, annotations: {example.com/note: "any text,\nin lines", Example.com/X: ""}}}`,
+	`{pod: {labels: {` + Numbered("l", 15) + `}, annotations: {` + Numbered("a", 32) + `}, nodeSelector: {` + Numbered("n", 15) + `}}}`,
+	`{pod: {nodeSelector: {kubernetes.io/os: linux, node-role.kubernetes.io/cache: ""}}}`,
+	`{pod: {priorityClassName: system-cluster-critical, imagePullSecrets: [{name: a}, {name: b}]}}`,
+	`{pod: {annotations: {a: ` + strings.Repeat("x", 261119) + `}}}`,
+	Security(`runAsUser: 1000, runAsGroup: 0, fsGroup: 0, supplementalGroups: [1, 2147483647]`),
+	Security(`supplementalGroups: [], fsGroupChangePolicy: OnRootMismatch, supplementalGroupsPolicy: Strict, seLinuxChangePolicy: Recursive`),
+	Security(`seccompProfile: {type: Localhost, localhostProfile: a/b.json}, appArmorProfile: {type: Localhost, localhostProfile: a}`),
+	Security(`seccompProfile: {type: Unconfined}, appArmorProfile: {type: RuntimeDefault}, windowsOptions: {runAsUserName: x}`),
+	Security(`sysctls: [{name: net.ipv4.tcp_keepalive_time, value: "60"}, {name: net/core/somaxconn, value: "1"}]`),
+	Toleration(`operator: Exists`),
+	Toleration(`operator: Exists, effect: NoExecute, tolerationSeconds: -1`),
+	Toleration(`key: example.com/dedicated, value: cache, effect: PreferNoSchedule`),
+	Toleration(`key: a, operator: Equal, value: "", effect: ""`),
+	Spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 2, nodeAffinityPolicy: Ignore, nodeTaintsPolicy: Honor`),
+	Spread(`maxSkew: 2, topologyKey: any key, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: In, values: [b]}, {key: c, operator: DoesNotExist}]}`),
+	`{pod: {affinity: {nodeAffinity: {}, podAffinity: {}, podAntiAffinity: {}}}}`,
+	NodeTerm(`matchExpressions: [{key: a, operator: In, values: [b, c]}, {key: d, operator: DoesNotExist, values: []}, {key: e, operator: Gt, values: ["1"]}], matchFields: [{key: metadata.name, operator: NotIn, values: [node-1]}]`),
+	`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, preference: {matchExpressions: [{key: a, operator: Exists}]}}]}}}}`,
+	`{pod: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: NotIn, values: [b]}]}}],
+ preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {a: b}}, namespaces: [other]}}]}}}}`,
+	Limits(`memory: 100Mi`),
+	Limits(`memory: 67108865`),
+	Limits(`memory: "0.5Gi", cpu: 2, ephemeral-storage: 1Gi, hugepages-2Mi: 64Mi, example.com/device: "1"`),
+	`{pod: {resources: {limits: {cpu: 500m}, requests: {cpu: "0.5"}}}}`,
+	`{pod: {resources: {limits: {example.com/device: 1, hugepages-1Gi: 2Gi}, requests: {example.com/device: 1000m, hugepages-1Gi: 2048Mi}}}}`,
+	`{pod: {resources: {requests: {kubernetes.io/batch-cpu: "0.5"}}}}`,
+	`{pod: {resources: {requests: {memory: 10Gi, cpu: 0}}}}`,
+	`{rollout: {maxUnavailable: 2, minReadySeconds: 0, progressDeadlineSeconds: 1}}`,
+	`{rollout: {minReadySeconds: 599}}`,
+	`{rollout: {minReadySeconds: 86400, progressDeadlineSeconds: 172800}}`,
+	`{disruptionBudget: {maxUnavailable: 0}}`,
+	`{paused: true}`,
+}
+
+// Args is a spec with extraArgs.
+func Args(a ...string) string {
+	b, err := json.Marshal(map[string]any{"extraArgs": a})
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+// NodeTerm is a spec with an affinity to nodes.
+func NodeTerm(term string) string {
+	return `{pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{` + term + `}]}}}}}`
+}
+
+// Spread is a spec with a topology spread constraint.
+func Spread(s string) string { return `{pod: {topologySpreadConstraints: [{` + s + `}]}}` }
+
+// Toleration is a spec with a toleration.
+func Toleration(t string) string { return `{pod: {tolerations: [{` + t + `}]}}` }
+
+// Security is a spec with a security context.
+func Security(c string) string { return `{pod: {securityContext: {` + c + `}}}` }
+
+// Limits is a spec with limits of resources.
+func Limits(l string) string { return `{pod: {resources: {limits: {` + l + `}}}}` }
+
+// Repeat is n times the same argument.
+func Repeat(s string, n int) []string { return strings.Fields(strings.Repeat(s+" ", n)) }
+
+// Numbered are n entries of a YAML map.
+func Numbered(key string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(key + string(rune('a'+i/26)) + string(rune('a'+i%26)) + ": '1'")
+	}
+	return b.String()
+}
