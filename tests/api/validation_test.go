@@ -358,6 +358,7 @@ var refused = []struct{ spec, field, message string }{
 	{limits(`example.com/my gpu: 1`), "spec.pod.resources.limits", extendedName},
 	{limits(`requests.example.com/gpu: 1`), "spec.pod.resources.limits", extendedName},
 	{`{pod: {resources: {requests: {a/b/c: 1}, limits: {a/b/c: 1}}}}`, "spec.pod.resources.", extendedName},
+	{`{pod: {resources: {requests: {kubernetes.io/: 1}}}}`, "spec.pod.resources.requests", extendedName},
 	{`{pod: {resources: {claims: [{name: gpu}]}}}`, "", `unknown field "spec.pod.resources.claims"`},
 	{limits(`memory: 64Mi`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
 	{limits(`memory: 67108864`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
