@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/tests/specs"
+)
+
+// memcacheds are started in one container at the same time.
+const memcacheds = 60
+
+// TestEveryAcceptedSpecStarts has a real memcached start, and answer, with the arguments of each spec that the API server accepts.
+func TestEveryAcceptedSpecStarts(t *testing.T) {
+	if under.Kind != "node" {
+		t.Skip("this needs real pods that can be reached")
+	}
+	testEnv.Test(t, features.New("a memcached starts for every accepted spec").Assess("it answers", step(func(w world) {
+		all := w.arguments()
+		w.Logf("%d different lists of arguments", len(all))
+		if len(all) < 200 {
+			w.Errorf("these are too few to say anything")
+		}
+		for i := 0; i < len(all); i += memcacheds {
+			w.start(all[i:min(i+memcacheds, len(all))])
+		}
+	})).Feature())
+}
+
+// arguments are those of memcached for all accepted specs, each once and without the port. Large pages are left out: whether
+// there are any is up to the node.
+func (w world) arguments() (all [][]string) {
+	w.Helper()
+	seen := map[string]bool{}
+	for _, spec := range append(specs.Generate(1000), specs.Accepted...) {
+		mc := &v1alpha1.Memcached{}
+		w.must(yaml.Unmarshal([]byte(`{metadata: {name: test}, spec: `+spec+`}`), mc))
+		mc.Namespace = w.ns
+		if err := w.Create(w.ctx, mc, client.DryRunAll); err != nil {
+			continue
+		}
+		for _, child := range desired.Children(mc, desired.Resolve(mc, nil, desired.Options{DefaultImage: "memcached"})) {
+			d, ok := child.(*appsv1ac.DeploymentApplyConfiguration)
+			if !ok {
+				continue
+			}
+			args := d.Spec.Template.Spec.Containers[0].Args
+			port := slices.Index(args, "-p")
+			args = slices.Delete(slices.Clone(args), port, port+2)
+			if key := strings.Join(args, " "); !seen[key] && !slices.Contains(args, "--enable-largepages") {
+				seen[key] = true
+				all = append(all, args)
+			}
+		}
+	}
+	return all
+}
+
+// start starts a memcached for each list of arguments, each on a port of its own, and asks it for its version. With more connections
+// than the container may have files open, memcached refuses to start: the API server cannot know how many that are.
+func (w world) start(lists [][]string) {
+	w.Helper()
+	const firstPort = 20000
+	script := "echo limit $(ulimit -Hn)\n"
+	for i, args := range lists {
+		script += fmt.Sprintf("(memcached -p %d '%s' 2>&1; echo ended %[1]d $?) &\n", firstPort+i, strings.Join(args, "' '"))
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "start-"},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: ptr.To(int64(0)),
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(11211)),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{Name: "memcached", Image: "docker.io/library/memcached:1.6", Command: []string{"sh", "-c", script + "wait"},
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
+		},
+	}
+	w.must(w.Create(w.ctx, pod))
+	var log string
+	var limit int
+	w.eventually("run a container", func() (err error) {
+		w.must(w.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
+		if log, err = w.kubectl("logs", pod.Name); err == nil {
+			_, err = fmt.Sscanf(log, "limit %d\n", &limit)
+		}
+		return err
+	})
+	for i, args := range lists {
+		conns, err := strconv.Atoi(args[slices.Index(args, "-c")+1])
+		w.must(err)
+		port := firstPort + i
+		if conns > limit {
+			w.eventually("memcached says that it cannot have the files", func() error {
+				log, err := w.kubectl("logs", pod.Name)
+				if err == nil && !strings.Contains(log, fmt.Sprintf("ended %d 71\n", port)) {
+					err = fmt.Errorf("%q with a limit of %d", args, limit)
+				}
+				return err
+			})
+			continue
+		}
+		w.eventually(fmt.Sprintf("memcached %q answers", args), func() error {
+			err := speaks(net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
+			if err == nil {
+				return nil
+			}
+			if log, logErr := w.kubectl("logs", pod.Name); logErr != nil || strings.Contains(log, fmt.Sprintf("ended %d ", port)) {
+				w.Fatalf("memcached %q on port %d: %v, %v\n%s", args, port, err, logErr, log)
+			}
+			return err
+		})
+	}
+	w.must(w.Delete(w.ctx, pod))
+}
+
+// speaks asks a memcached for its version.
+func speaks(address string) error {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err = fmt.Fprint(conn, "version\r\n"); err == nil {
+		err = conn.SetDeadline(time.Now().Add(time.Second))
+	}
+	if err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && !strings.HasPrefix(line, "VERSION ") {
+		err = errors.New("it says " + strconv.Quote(line))
+	}
+	return err
+}
