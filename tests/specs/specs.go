@@ -23,7 +23,7 @@ var Accepted = []string{
 	`{image: "registry.example.com:5000/a/b__c/d-e.f:V_1.0"}`,
 	`{image: "[fd00::1]:5000/memcached:1.6"}`,
 	`{image: "memcached@` + Digest + `"}`,
-	`{image: "docker.io/library/memcached:1.6.39@` + Digest + `"}`,
+	`{image: "docker.io/library/memcached:1.6.45@` + Digest + `"}`,
 	`{memory: 16Mi}`,
 	`{memory: 4096Gi}`,
 	`{memory: 1024Mi}`,
