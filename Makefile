@@ -19,8 +19,9 @@ ARGS           ?=
 SHELL       := /bin/bash
 BIN         := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
-# One set of flags for all that is compiled: operator, image, tests and tools share most packages, and with other flags each
-# would compile them anew. No C, no paths of this machine, and no state of git, which is not to be had in every checkout.
+# One set of flags for all that is compiled: operator, image, tests and tools/kubernetes share most packages, in the same
+# versions, and with other flags each would compile them anew. No C, no paths of this machine, and no state of git, which is
+# not to be had in every checkout.
 export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(shell go env GOFLAGS))
 KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
