@@ -97,6 +97,9 @@ func (w world) start(lists [][]string) {
 	var limit int
 	w.eventually("run a container", func() (err error) {
 		w.must(w.Get(w.ctx, client.ObjectKeyFromObject(pod), pod))
+		if pod.Status.PodIP == "" {
+			return errors.New("the pod has no address")
+		}
 		if log, err = w.kubectl("logs", pod.Name); err == nil {
 			_, err = fmt.Sscanf(log, "limit %d\n", &limit)
 		}
