@@ -59,11 +59,13 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	o := &options{}
 	fs := flag.NewFlagSet(filepath.Base(args[0]), flag.ContinueOnError)
 	fs.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "`address` of the metrics endpoint; 0 turns it off")
-	fs.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to clients that the API server authenticates and authorizes")
+	fs.BoolVar(&o.metricsSecure, "metrics-secure", true,
+		"serve metrics over HTTPS, to clients that the API server authenticates and authorizes")
 	fs.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "take a lease before working, so that of several replicas one works")
 	fs.StringVar(&o.leaderElectNS, "leader-elect-namespace", "", "`namespace` of the lease (default the operator's own)")
-	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 2, "`number` of Memcacheds reconciled at the same time, at least 1")
+	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 2,
+		"`number` of Memcacheds reconciled at the same time, at least 1")
 	fs.StringVar(&o.namespaces, "watch-namespaces", os.Getenv("WATCH_NAMESPACE"),
 		"comma-separated `namespaces` to watch; empty for all (default from WATCH_NAMESPACE)")
 	fs.BoolVar(&o.showVersion, "version", false, "print the version and exit")
@@ -89,7 +91,8 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	}
 	for _, ns := range o.watched() {
 		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
-			return nil, fmt.Errorf("--watch-namespaces (or WATCH_NAMESPACE): %q is not a namespace: %s", ns, strings.Join(problems, "; "))
+			return nil, fmt.Errorf("--watch-namespaces (or WATCH_NAMESPACE): %q is not a namespace: %s", ns,
+				strings.Join(problems, "; "))
 		}
 	}
 	return o, nil
@@ -137,7 +140,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)
 	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return fmt.Errorf("set up health checks: %w", err)
 	}
 	ctrl.Log.Info("starting", "version", version, "namespaces", o.watched(), "image", reconciler.Options.DefaultImage,
@@ -155,7 +159,8 @@ func openShift(config *rest.Config) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("ask the API server for its API groups: %w", err)
 	}
-	return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" }), nil
+	return slices.ContainsFunc(groups.Groups,
+		func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" }), nil
 }
 
 func managerOptions(o *options) ctrl.Options {
@@ -183,8 +188,8 @@ func managerOptions(o *options) ctrl.Options {
 		HealthProbeBindAddress: o.probeAddr,
 		LeaderElection:         o.leaderElect,
 		LeaderElectionID:       "memcached-operator.cache.example.com",
-		// The lease is given up on exit, so that the next process need not wait for its end. That is safe because the process ends
-		// as soon as the manager does.
+		// The lease is given up on exit, so that the next process need not wait for its end. That is safe because the process
+		// ends as soon as the manager does.
 		LeaderElectionReleaseOnCancel: true,
 		LeaderElectionNamespace:       o.leaderElectNS,
 	}

@@ -22,7 +22,8 @@ func TestFlags(t *testing.T) {
 		"flag clears":          {"a", []string{"--watch-namespaces="}, ""},
 		"not a namespace":      {"", []string{"--watch-namespaces=a,B_"}, `"B_" is not a namespace`},
 		"bad environment":      {"*", nil, `WATCH_NAMESPACE): "*" is not a namespace`},
-		"no reconciles":        {"", []string{"--max-concurrent-reconciles=0"}, "--max-concurrent-reconciles is 0, must be at least 1"},
+		"no reconciles":        {"", []string{"--max-concurrent-reconciles=0"},
+			"--max-concurrent-reconciles is 0, must be at least 1"},
 		"not a number":         {"", []string{"--max-concurrent-reconciles=x"}, "max-concurrent-reconciles"},
 		"unknown flag":         {"", []string{"--enable-webhooks"}, "enable-webhooks"},
 		"argument":             {"", []string{"start"}, `unexpected argument "start"`},
@@ -55,7 +56,8 @@ func TestVersion(t *testing.T) {
 
 func TestNoDefaultImage(t *testing.T) {
 	t.Setenv("RELATED_IMAGE_MEMCACHED", "")
-	if err := run(t.Context(), []string{"manager"}, io.Discard); err == nil || !strings.Contains(err.Error(), "RELATED_IMAGE_MEMCACHED is not set") {
+	if err := run(t.Context(), []string{"manager"}, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "RELATED_IMAGE_MEMCACHED is not set") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -72,7 +74,8 @@ func TestOneDefaultImage(t *testing.T) {
 		switch name := entry.Name(); {
 		case err != nil:
 			return err
-		case entry.IsDir() && (len(name) > 1 && name[0] == '.' || name == "bin" || name == "dist" || name == "catalog"): // releases keep theirs
+		case entry.IsDir() && (len(name) > 1 && name[0] == '.' || name == "bin" || name == "dist" ||
+			name == "catalog"): // releases keep theirs
 			return filepath.SkipDir
 		case entry.IsDir():
 			return nil

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -19,8 +20,9 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 )
 
-// mutate has the API server change Deployments of the test's namespace as a platform's policy does, whenever a condition holds, and
-// waits until it does. The change is an object of CEL, to which an annotation is added that shows the policy at work.
+// mutate has the API server change Deployments of the test's namespace as a platform's policy does, whenever a
+// condition holds, and waits until it does. The change is an object of CEL, to which an annotation is added that shows
+// the policy at work.
 func (f *fixture) mutate(condition, annotation, spec string) {
 	f.Helper()
 	name := f.mc.Namespace
@@ -31,13 +33,14 @@ func (f *fixture) mutate(condition, annotation, spec string) {
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": name}},
 			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+				Rule: admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"},
+					Resources: []string{"deployments"}},
 			}}},
 		},
 		MatchConditions: []admissionv1.MatchCondition{{Name: "when", Expression: condition}},
 		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeApplyConfiguration,
-			ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{annotations: {"policy": ` +
-				annotation + `}}, spec: Object.spec{` + spec + `}}`}}},
+			ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: fmt.Sprintf(
+				`Object{metadata: Object.metadata{annotations: {"policy": %s}}, spec: Object.spec{%s}}`, annotation, spec)}}},
 	}
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
@@ -47,19 +50,20 @@ func (f *fixture) mutate(condition, annotation, spec string) {
 		_ = f.api.Delete(context.Background(), policy)
 		_ = f.api.Delete(context.Background(), binding)
 	})
-	f.must(wait.PollUntilContextTimeout(f.ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		probe := namesakes()[kindDeployment].(*appsv1.Deployment)
-		probe.Name, probe.Namespace = "probe", name
-		err := f.api.Create(ctx, probe, client.DryRunAll, client.FieldOwner("somebody"))
-		return probe.Annotations["policy"] != "", err
-	}))
+	f.must(wait.PollUntilContextTimeout(f.ctx, 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			probe := namesakes()[kindDeployment].(*appsv1.Deployment)
+			probe.Name, probe.Namespace = "probe", name
+			err := f.api.Create(ctx, probe, client.DryRunAll, client.FieldOwner("somebody"))
+			return probe.Annotations["policy"] != "", err
+		}))
 }
 
 const container = `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
 	Object.spec.template.spec.containers{name: "memcached", image: "mirror/memcached"}]}}`
 
-// TestPolicyRewrites: a policy that rewrites a field of ours has the last word. That is neither a difference after a restart of the
-// operator, nor one for an operator with another builder.
+// TestPolicyRewrites: a policy that rewrites a field of ours has the last word. That is neither a difference after a
+// restart of the operator, nor one for an operator with another builder.
 func TestPolicyRewrites(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, container)
@@ -101,7 +105,8 @@ func TestPolicyRewritesTheRest(t *testing.T) {
 // TestPolicyStamps: a policy that also writes something new each time makes no loop.
 func TestPolicyStamps(t *testing.T) {
 	f := newFixture(t)
-	f.mutate("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`, `revisionHistoryLimit: 9`)
+	f.mutate("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`,
+		`revisionHistoryLimit: 9`)
 	f.ready()
 	f.mustReconcile()
 	f.wantRequests()
@@ -121,14 +126,15 @@ func TestPolicyStamps(t *testing.T) {
 	}
 }
 
-// TestPolicyInAnothersWrite: the API server records who owns which field before a policy changes it in somebody else's write. The
-// change is seen all the same, and taken back.
+// TestPolicyInAnothersWrite: the API server records who owns which field before a policy changes it in somebody else's
+// write. The change is seen all the same, and taken back.
 func TestPolicyInAnothersWrite(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	template := get[appsv1.Deployment](f).Spec.Template
 	f.mutate("request.options.fieldManager == 'somebody'", `"on"`, container)
-	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
 		client.FieldOwner("somebody")))
 	if got := get[appsv1.Deployment](f).Spec.Template.Spec.Containers[0].Image; got != "mirror/memcached" {
 		t.Fatalf("the policy does not work: %s", got)
@@ -137,8 +143,8 @@ func TestPolicyInAnothersWrite(t *testing.T) {
 	f.wantTemplate(template)
 }
 
-// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. The second time that is no
-// chance.
+// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. The second time
+// that is no chance.
 func TestPolicyAnswersConflict(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))

@@ -93,7 +93,7 @@ func newFixture(t *testing.T) *fixture {
 		Client: f.cache(), APIReader: f.live(), Recorder: f.events,
 		Options: desired.Options{DefaultImage: "memcached:1"}, Now: func() time.Time { return f.now },
 	}
-	f.mc = manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")
+	f.mc = manifest.Parse(t, manifest.Named("cache", "{size: 3}"))
 	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
 	f.must(api.Create(f.ctx, f.mc))
 	return f
@@ -109,7 +109,8 @@ func (f *fixture) must(err error) {
 // cache reads as the manager's cache does, from the labelled objects only, and writes to the API server.
 func (f *fixture) cache() client.Client {
 	return interceptor.NewClient(f.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			_ ...client.GetOption) error {
 			kind := reflect.TypeOf(obj).Elem().Name()
 			missing := apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
 			if old, ok := f.cached[kind]; ok {
@@ -122,13 +123,15 @@ func (f *fixture) cache() client.Client {
 			return c.Get(ctx, key, obj)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
-			err := c.List(ctx, list, client.InNamespace(f.mc.Namespace), client.MatchingLabels{names.LabelInstance: f.mc.Name, names.LabelManagedBy: names.Operator})
+			err := c.List(ctx, list, client.InNamespace(f.mc.Namespace),
+				client.MatchingLabels{names.LabelInstance: f.mc.Name, names.LabelManagedBy: names.Operator})
 			if err != nil {
 				return err
 			}
 			return f.showCached(list)
 		},
-		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration,
+			opts ...client.ApplyOption) error {
 			kind, verb := obj.(interface{ GetKind() string }).GetKind(), "apply "
 			if slices.Contains(opts, client.ApplyOption(client.DryRunAll)) {
 				verb = "ask "
@@ -139,14 +142,16 @@ func (f *fixture) cache() client.Client {
 			}
 			return c.Apply(ctx, obj, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			f.requests = append(f.requests, "patch "+sub)
 			if err := f.fail[sub]; err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
+			opts ...client.PatchOption) error {
 			f.requests = append(f.requests, "patch "+reflect.TypeOf(obj).Elem().Name())
 			return c.Patch(ctx, obj, patch, opts...)
 		},
@@ -179,7 +184,8 @@ func (f *fixture) showCached(list client.ObjectList) error {
 // live reads from the API server.
 func (f *fixture) live() client.Client {
 	return interceptor.NewClient(f.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			opts ...client.GetOption) error {
 			f.requests = append(f.requests, "get "+obj.GetObjectKind().GroupVersionKind().Kind)
 			return c.Get(ctx, key, obj, opts...)
 		},
@@ -219,17 +225,21 @@ func (f *fixture) patch(json string) {
 	f.must(f.api.Patch(f.ctx, f.mc, client.RawPatch(types.MergePatchType, []byte(json))))
 }
 
-// roll plays the Deployment controller and the kubelets: all servers of the current Deployment run, ready of them are available.
+// roll plays the Deployment controller and the kubelets: all servers of the current Deployment run, ready of them are
+// available.
 func (f *fixture) roll(ready int32) {
 	f.Helper()
 	d := get[appsv1.Deployment](f)
 	n := *d.Spec.Replicas
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: ready, AvailableReplicas: ready}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n,
+		ReadyReplicas: ready, AvailableReplicas: ready}
 	f.must(f.api.Status().Update(f.ctx, d))
 	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
 	for i := range n {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace, Labels: names.Labels(f.mc),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs", Controller: ptr.To(true)}}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace,
+			Labels: names.Labels(f.mc),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs",
+				Controller: ptr.To(true)}}}}
 		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
 		f.must(f.api.Create(f.ctx, p))
 		if i < ready {

@@ -15,13 +15,14 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// recordTransitions records an event for each condition that became true, or true for another reason, one event a reason; and for
-// the beginning and the end of a pause.
+// recordTransitions records an event for each condition that became true, or true for another reason, one event a
+// reason; and for the beginning and the end of a pause.
 func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.MemcachedStatus) {
 	if before.Phase != after.Phase {
 		switch v1alpha1.PhasePaused {
 		case after.Phase:
-			p.record(nil, corev1.EventTypeNormal, v1alpha1.ReasonPaused, "Reconcile", "spec.paused: changes of the spec are held back")
+			p.record(nil, corev1.EventTypeNormal, v1alpha1.ReasonPaused, "Reconcile",
+				"spec.paused: changes of the spec are held back")
 		case before.Phase:
 			p.record(nil, corev1.EventTypeNormal, "Resumed", "Reconcile", "The pause is over")
 		}
@@ -29,7 +30,8 @@ func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.Me
 	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
 	for _, c := range after.Conditions {
 		old := meta.FindStatusCondition(before.Conditions, c.Type)
-		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || old != nil && old.Status == c.Status && old.Reason == c.Reason {
+		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || old != nil && old.Status == c.Status &&
+			old.Reason == c.Reason {
 			continue
 		}
 		recorded[c.Reason] = true
@@ -50,11 +52,12 @@ func (p *pass) record(related runtime.Object, eventType, reason, action, note st
 	if p.obs.NamespaceTerminating {
 		return
 	}
-	p.Recorder.Eventf(p.mc, related, eventType, reason, action, "%.1000s", fmt.Sprintf(note, args...)) // the API server takes no longer note
+	p.Recorder.Eventf(p.mc, related, eventType, reason, action, "%.1000s",
+		fmt.Sprintf(note, args...)) // the API server takes no longer note
 }
 
-// namespaceTerminating asks whether the namespace is being deleted. Its servers then go before their Memcached does, which is no loss
-// that anybody must hear of. Where the operator may not look, the answer is no.
+// namespaceTerminating asks whether the namespace is being deleted. Its servers then go before their Memcached does,
+// which is no loss that anybody must hear of. Where the operator may not look, the answer is no.
 func (p *pass) namespaceTerminating(ctx context.Context) bool {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

@@ -15,12 +15,13 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 )
 
-// finalizeTimeout is how long a deleted Memcached waits for its servers to end. A lost node, whose pods cannot end, must not hold the
-// object for ever.
+// finalizeTimeout is how long a deleted Memcached waits for its servers to end. A lost node, whose pods cannot end,
+// must not hold the object for ever.
 const finalizeTimeout = 5 * time.Minute
 
-// finalize removes the servers of a deleted Memcached and lets it go when they are gone, so that whoever waits for the deletion of
-// the object waits for the servers. It never applies a child. The other children go with the object, by garbage collection.
+// finalize removes the servers of a deleted Memcached and lets it go when they are gone, so that whoever waits for the
+// deletion of the object waits for the servers. It never applies a child. The other children go with the object, by
+// garbage collection.
 func (p *pass) finalize(ctx context.Context) error {
 	if !controllerutil.ContainsFinalizer(p.mc, v1alpha1.Finalizer) {
 		return nil
@@ -36,8 +37,8 @@ func (p *pass) finalize(ctx context.Context) error {
 	return p.removeFinalizer(ctx)
 }
 
-// removeServers deletes the workload in the foreground: it stays until its pods have ended. A status that cannot be written stops no
-// deletion.
+// removeServers deletes the workload in the foreground: it stays until its pods have ended. A status that cannot be
+// written stops no deletion.
 func (p *pass) removeServers(ctx context.Context, left time.Duration) error {
 	degraded := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
 	if degraded == nil || degraded.Reason != v1alpha1.ReasonFinalizing {
@@ -68,8 +69,8 @@ func (p *pass) tryStatus(ctx context.Context) {
 	}
 }
 
-// waitsForServers tells whether servers must end before mc may go. An orphaning delete leaves them all as they are, and those of a
-// workload that is not ours are no concern of mc.
+// waitsForServers tells whether servers must end before mc may go. An orphaning delete leaves them all as they are, and
+// those of a workload that is not ours are no concern of mc.
 func (p *pass) waitsForServers() bool {
 	if slices.Contains(p.mc.Finalizers, metav1.FinalizerOrphanDependents) {
 		return false

@@ -22,12 +22,13 @@ import (
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 
-// childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a new kind needs
-// a row, its permissions above, and a builder in the package desired.
+// childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
+// new kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
 	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.ExtractDeployment),
 	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.ExtractService),
-	children.NewKind(&policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{}, policyv1ac.ExtractPodDisruptionBudget),
+	children.NewKind(&policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{},
+		policyv1ac.ExtractPodDisruptionBudget),
 }
 
 const (
@@ -37,11 +38,12 @@ const (
 
 // childSet makes the table usable with a manager's clients.
 func childSet(c client.Client, live client.Reader) *children.Set {
-	return &children.Set{Client: c, Live: live, FieldManager: names.Operator, InstanceLabel: names.LabelInstance, Kinds: childKinds}
+	return &children.Set{Client: c, Live: live, FieldManager: names.Operator, InstanceLabel: names.LabelInstance,
+		Kinds: childKinds}
 }
 
-// CacheOptions keep in memory only what the operator uses: children by label, without other managers' field records; pods without
-// all that their status does not need.
+// CacheOptions keep in memory only what the operator uses: children by label, without other managers' field records;
+// pods without all that their status does not need.
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})

@@ -20,7 +20,8 @@ import (
 	"github.com/example/memcached-operator/controllers/desired"
 )
 
-// TestManager runs the reconciler in a manager, with the real cache, indexes, watches and predicates. The other tests play the cache.
+// TestManager runs the reconciler in a manager, with the real cache, indexes, watches and predicates. The other tests
+// play the cache.
 func TestManager(t *testing.T) {
 	f := newFixture(t)
 	ctx, stop := context.WithCancel(f.ctx)
@@ -30,19 +31,25 @@ func TestManager(t *testing.T) {
 		Scheme: f.api.Scheme(), Cache: options, Metrics: server.Options{BindAddress: "0"},
 	})
 	f.must(err)
-	r := &MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("test"),
-		Options: desired.Options{DefaultImage: "memcached:1"}}
+	r := &MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+		Recorder: mgr.GetEventRecorder("test"),
+		Options:  desired.Options{DefaultImage: "memcached:1"}}
 	f.must(r.SetupWithManager(mgr, 2))
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()
 	defer func() { stop(); f.must(<-ended) }()
 
-	f.eventually("children", func() error { return f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), &appsv1.Deployment{}) })
+	f.eventually("children", func() error {
+		return f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc),
+			&appsv1.Deployment{})
+	})
 	f.roll(3)
 	f.eventually("Ready", func() error { return f.phase(v1alpha1.PhaseReady) })
 	f.bogus()
-	f.eventually("Ready again after another manager wrote the status", func() error { return f.phase(v1alpha1.PhaseReady) })
-	f.must(f.api.Delete(f.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-1", Namespace: f.mc.Namespace}}, client.GracePeriodSeconds(0)))
+	f.eventually("Ready again after another manager wrote the status",
+		func() error { return f.phase(v1alpha1.PhaseReady) })
+	f.must(f.api.Delete(f.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-1", Namespace: f.mc.Namespace}},
+		client.GracePeriodSeconds(0)))
 	f.eventually("a loss", func() error { return f.phase(v1alpha1.PhaseDegraded) })
 	d := get[appsv1.Deployment](f)
 	d.Labels = nil // the cache loses sight of the Deployment
@@ -67,10 +74,11 @@ func (f *fixture) phase(want v1alpha1.Phase) error {
 func (f *fixture) eventually(what string, try func() error) {
 	f.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(f.ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		last = try()
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(f.ctx, 20*time.Millisecond, 30*time.Second, true,
+		func(context.Context) (bool, error) {
+			last = try()
+			return last == nil, nil
+		})
 	if err != nil {
 		f.Fatalf("waiting for %s: %v: %v, %+v", what, err, last, f.mc.Status)
 	}

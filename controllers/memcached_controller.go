@@ -1,7 +1,7 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
-// Data flows one way: the object and what the cache shows of its children come in, desired says what the children should be, children
-// applies what differs, and status says how things stand.
+// Data flows one way: the object and what the cache shows of its children come in, desired says what the children
+// should be, children applies what differs, and status says how things stand.
 package controllers
 
 import (
@@ -42,18 +42,20 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// firstRetry and lastRetry bound the time until an error is tried again. It doubles each time; the longest is what a person
-	// who has just removed the cause waits for.
+	// firstRetry and lastRetry bound the time until an error is tried again. It doubles each time; the longest is what a
+	// person who has just removed the cause waits for.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// stalledRetry is the time until a stalled Memcached is looked at again: neither the objects of others that hold a name, nor the
-	// policies that refuse a child, are watched.
+	// stalledRetry is the time until a stalled Memcached is looked at again: neither the objects of others that hold a
+	// name, nor the policies that refuse a child, are watched.
 	stalledRetry = time.Minute
 	// staleRetry is the time until the cache is looked at again that is older than our own write.
 	staleRetry = 50 * time.Millisecond
-	// raceRetry is the time until an object is looked at again that changed under our hands; usually its event comes first.
+	// raceRetry is the time until an object is looked at again that changed under our hands; usually its event comes
+	// first.
 	raceRetry = time.Second
-	// leftRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its end comes first.
+	// leftRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its end comes
+	// first.
 	leftRetry = 5 * time.Second
 )
 
@@ -78,7 +80,8 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(), &corev1.Pod{}); err != nil {
+	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
+		&corev1.Pod{}); err != nil {
 		return err
 	}
 	// The label finds the Memcached also of a child that lost its owner reference.
@@ -113,14 +116,15 @@ func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// needsReconcile tells whether an update of a Memcached is more than our own write of its status. Were that a reason to reconcile, an
-// error whose text varies would be retried without a pause. A status that somebody else wrote is a reason, and so is another object
-// that took the place of the old one.
+// needsReconcile tells whether an update of a Memcached is more than our own write of its status. Were that a reason to
+// reconcile, an error whose text varies would be retried without a pause. A status that somebody else wrote is a
+// reason, and so is another object that took the place of the old one.
 func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
 	return before.UID != after.UID || before.Generation != after.Generation ||
 		!maps.Equal(before.Annotations, after.Annotations) || !slices.Equal(before.Finalizers, after.Finalizers) ||
-		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.memories.ours(client.ObjectKeyFromObject(after), &after.Status)
+		!equality.Semantic.DeepEqual(before.Status, after.Status) &&
+			!r.memories.ours(client.ObjectKeyFromObject(after), &after.Status)
 }
 
 // Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
@@ -137,12 +141,13 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	p := &pass{
 		MemcachedReconciler: r,
 		mc:                  mc,
-		owner:               children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached), Labels: names.Labels(mc)},
-		set:                 childSet(r.Client, r.APIReader),
-		mem:                 r.memories.of(req.NamespacedName),
-		now:                 r.Now(),
-		written:             mc.Status,
-		resourceVersion:     mc.ResourceVersion,
+		owner: children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached),
+			Labels: names.Labels(mc)},
+		set:             childSet(r.Client, r.APIReader),
+		mem:             r.memories.of(req.NamespacedName),
+		now:             r.Now(),
+		written:         mc.Status,
+		resourceVersion: mc.ResourceVersion,
 	}
 	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errMoved) {
 		return reconcile.Result{}, err

@@ -13,8 +13,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// memories holds what is remembered of each Memcached between reconciles. It saves requests and waiting, and is never needed for a
-// correct result: after a restart it is empty.
+// memories holds what is remembered of each Memcached between reconciles. It saves requests and waiting, and is never
+// needed for a correct result: after a restart it is empty.
 type memories struct{ m sync.Map }
 
 func (m *memories) of(key types.NamespacedName) *memory {
@@ -27,13 +27,14 @@ func (m *memories) of(key types.NamespacedName) *memory {
 
 func (m *memories) forget(key types.NamespacedName) { m.m.Delete(key) }
 
-// memory is used by one reconcile at a time, because those of one object never overlap; status is read by the watch too.
+// memory is used by one reconcile at a time, because those of one object never overlap; status is read by the watch
+// too.
 type memory struct {
 	*children.Memory
 	// status is the last one that we wrote, or are about to write.
 	status atomic.Pointer[v1alpha1.MemcachedStatus]
-	// untouched is until when the workload's controller may take to look at a change that touches no server. Until then no status
-	// says that servers roll out.
+	// untouched is until when the workload's controller may take to look at a change that touches no server. Until then no
+	// status says that servers roll out.
 	untouched time.Time
 }
 

@@ -30,8 +30,8 @@ func (p *pass) wrote(obj client.Object) {
 	p.mem.Wrote(p.key(), p.resourceVersion, p.now)
 }
 
-// addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted meanwhile from being
-// created anew.
+// addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted
+// meanwhile from being created anew.
 func (p *pass) addFinalizer(ctx context.Context) error {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
@@ -39,7 +39,8 @@ func (p *pass) addFinalizer(ctx context.Context) error {
 	u.SetName(p.mc.Name)
 	u.SetUID(p.mc.UID)
 	u.SetFinalizers([]string{v1alpha1.Finalizer})
-	err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership, client.FieldOwner(names.Operator))
+	err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership,
+		client.FieldOwner(names.Operator))
 	if err != nil {
 		return p.moved(fmt.Errorf("add the finalizer to Memcached %s: %w", p.mc.Name, err))
 	}
@@ -47,8 +48,8 @@ func (p *pass) addFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// removeFinalizer lets the Memcached go. An apply would leave the item where another manager owns it too, as after the restore of a
-// backup.
+// removeFinalizer lets the Memcached go. An apply would leave the item where another manager owns it too, as after the
+// restore of a backup.
 func (p *pass) removeFinalizer(ctx context.Context) error {
 	before := p.mc.DeepCopy()
 	before.ResourceVersion = p.resourceVersion
@@ -62,10 +63,12 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// writeStatus writes the status where it differs from the one that the API server has, and records the transitions as events.
+// writeStatus writes the status where it differs from the one that the API server has, and records the transitions as
+// events.
 //
-// The status is patched and not applied. A condition that another manager co-owns, such as a tool that restores backups, cannot be
-// dropped by an apply. The resource version in the patch keeps the status of a predecessor from a successor of the same name.
+// The status is patched and not applied. A condition that another manager co-owns, such as a tool that restores
+// backups, cannot be dropped by an apply. The resource version in the patch keeps the status of a predecessor from a
+// successor of the same name.
 func (p *pass) writeStatus(ctx context.Context) error {
 	s := p.computeStatus(ctx)
 	if p.awaitsController(s) {
@@ -102,8 +105,9 @@ func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
 	return s
 }
 
-// awaitsController tells whether all that keeps mc from being ready is that the workload's controller has not looked at a change that
-// touches no server. It looks within milliseconds; until then the status of before stands, which speaks of the older generation.
+// awaitsController tells whether all that keeps mc from being ready is that the workload's controller has not looked at
+// a change that touches no server. It looks within milliseconds; until then the status of before stands, which speaks
+// of the older generation.
 func (p *pass) awaitsController(s v1alpha1.MemcachedStatus) bool {
 	if !p.now.Before(p.mem.untouched) || p.obs.Workload == nil || p.obs.Workload.Observed {
 		return false

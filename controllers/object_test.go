@@ -52,7 +52,8 @@ func TestStatusOfAnother(t *testing.T) {
 			t.Errorf("the condition %s of another manager survives", c.Type)
 		}
 	}
-	if !slices.Equal(f.mc.Status.Nodes, before.Nodes) || f.mc.Status.Image != before.Image || !slices.Equal(f.mc.Status.Servers, before.Servers) {
+	if !slices.Equal(f.mc.Status.Nodes, before.Nodes) || f.mc.Status.Image != before.Image ||
+		!slices.Equal(f.mc.Status.Servers, before.Servers) {
 		t.Errorf("the status is %+v, want %+v", f.mc.Status, before)
 	}
 
@@ -67,7 +68,8 @@ func TestStatusOfAnother(t *testing.T) {
 func TestStatusThatCannotBeWritten(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	f.fail["status"] = apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("memcacheds").GroupResource(), "cache", errors.New("no"))
+	f.fail["status"] = apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("memcacheds").GroupResource(), "cache",
+		errors.New("no"))
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
 	f.gone()
@@ -89,8 +91,8 @@ func (f *fixture) gone() {
 	}
 }
 
-// TestNeedsReconcile: of the updates of a Memcached, our own status is no reason to reconcile; that of another manager is, and so is
-// a successor that took its place between two looks.
+// TestNeedsReconcile: of the updates of a Memcached, our own status is no reason to reconcile; that of another manager
+// is, and so is a successor that took its place between two looks.
 func TestNeedsReconcile(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
@@ -101,12 +103,13 @@ func TestNeedsReconcile(t *testing.T) {
 		change func(*v1alpha1.Memcached)
 		want   bool
 	}{
-		"our status":           {func(*v1alpha1.Memcached) {}, false},
-		"another's status":     {func(mc *v1alpha1.Memcached) { mc.Status.Nodes = []string{"bogus"} }, true},
-		"our status of before": {func(mc *v1alpha1.Memcached) { mc.Status = before.Status; mc.Status.Phase = "Pending" }, true},
-		"labels":               {func(mc *v1alpha1.Memcached) { mc.Labels = map[string]string{"a": "b"} }, false},
-		"a successor":          {func(mc *v1alpha1.Memcached) { mc.UID = "other" }, true},
-		"annotations":          {func(mc *v1alpha1.Memcached) { mc.Annotations = map[string]string{"a": "b"} }, true},
+		"our status":       {func(*v1alpha1.Memcached) {}, false},
+		"another's status": {func(mc *v1alpha1.Memcached) { mc.Status.Nodes = []string{"bogus"} }, true},
+		"our status of before": {func(mc *v1alpha1.Memcached) { mc.Status = before.Status; mc.Status.Phase = "Pending" },
+			true},
+		"labels":      {func(mc *v1alpha1.Memcached) { mc.Labels = map[string]string{"a": "b"} }, false},
+		"a successor": {func(mc *v1alpha1.Memcached) { mc.UID = "other" }, true},
+		"annotations": {func(mc *v1alpha1.Memcached) { mc.Annotations = map[string]string{"a": "b"} }, true},
 	} {
 		after := f.mc.DeepCopy()
 		tt.change(after)
@@ -123,7 +126,8 @@ func TestSuccessor(t *testing.T) {
 	f.roll(2)
 	f.cached[kindMemcached] = f.mc.DeepCopy()
 	f.cached[kindDeployment] = get[appsv1.Deployment](f)
-	successor := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace}, Spec: f.mc.Spec}
+	successor := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace},
+		Spec: f.mc.Spec}
 	f.patch(`{"metadata":{"finalizers":null}}`)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.must(f.api.Create(f.ctx, successor))
@@ -163,7 +167,8 @@ func TestReplacedChild(t *testing.T) {
 // TestPredecessor: what a deleted Memcached of the same name left behind is waited for. It is no conflict.
 func TestPredecessor(t *testing.T) {
 	f := newFixture(t)
-	owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached, Name: f.mc.Name, UID: "predecessor", Controller: new(bool)}}
+	owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached, Name: f.mc.Name,
+		UID: "predecessor", Controller: new(bool)}}
 	*owner[0].Controller = true
 	var left []client.Object
 	for _, obj := range namesakes() {
@@ -178,7 +183,8 @@ func TestPredecessor(t *testing.T) {
 		t.Errorf("looks again after %s, want %s", result.RequeueAfter, leftRetry)
 	}
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
-	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message, "waiting for the end of") {
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message,
+		"waiting for the end of") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	for _, obj := range left {
@@ -191,12 +197,14 @@ func TestPredecessor(t *testing.T) {
 func TestJoinedErrors(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewForbidden(corev1.Resource("services"), "cache", errors.New("exceeded quota"))
-	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache", nil)
+	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache",
+		nil)
 	if result := f.mustReconcile(); result.RequeueAfter != stalledRetry {
 		t.Errorf("looks again after %s, want %s", result.RequeueAfter, stalledRetry)
 	}
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
-	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); !strings.Contains(c.Message, "exceeded quota") {
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); !strings.Contains(c.Message,
+		"exceeded quota") {
 		t.Errorf("the message hides the other error: %s", c.Message)
 	}
 }
@@ -268,7 +276,8 @@ func TestNoServerTouched(t *testing.T) {
 			f.mustReconcile()
 			f.wantRequests("patch status")
 			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); c.LastTransitionTime.After(f.now) {
+			if c := meta.FindStatusCondition(f.mc.Status.Conditions,
+				v1alpha1.ConditionReady); c.LastTransitionTime.After(f.now) {
 				t.Errorf("Ready changed at %s", c.LastTransitionTime)
 			}
 		})

@@ -163,7 +163,8 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 		return err
 	} else if p.obs.Changing && r.Err == nil && !desired.Kept(own) {
 		// An admission plugin changed the template. What runs is what stays, whatever a later builder would make of it.
-		changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, p.inputs.Keep(own)), p.observed, p.mem.Memory, false)
+		changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, p.inputs.Keep(own)), p.observed, p.mem.Memory,
+			false)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,8 @@ import (
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
-	f.wantRequests("apply Memcached", "get Service", "apply Service", "get PodDisruptionBudget", "apply PodDisruptionBudget",
+	f.wantRequests("apply Memcached", "get Service", "apply Service", "get PodDisruptionBudget",
+		"apply PodDisruptionBudget",
 		"get Deployment", "apply Deployment", "patch status")
 	f.roll(3)
 	f.mustReconcile()
@@ -69,16 +70,21 @@ func TestDrift(t *testing.T) {
 		obj  client.Object
 		json string
 	}{
-		"replicas":       {kindDeployment, &appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
-		"image":          {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached","image":"other"}]}}}}`},
-		"argument":       {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached","args":["-m","1"]}]}}}}`},
-		"template label": {kindDeployment, &appsv1.Deployment{}, `{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
-		"label":          {kindDeployment, &appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
-		"cache label":    {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
-		"port":           {"Service", &corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
-		"selector":       {"Service", &corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
-		"budget":         {"PodDisruptionBudget", &policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
-		"owner":          {"PodDisruptionBudget", &policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
+		"replicas": {kindDeployment, &appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
+		"image": {kindDeployment, &appsv1.Deployment{},
+			`{"spec":{"template":{"spec":{"containers":[{"name":"memcached","image":"other"}]}}}}`},
+		"argument": {kindDeployment, &appsv1.Deployment{},
+			`{"spec":{"template":{"spec":{"containers":[{"name":"memcached","args":["-m","1"]}]}}}}`},
+		"template label": {kindDeployment, &appsv1.Deployment{},
+			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
+		"label": {kindDeployment, &appsv1.Deployment{},
+			`{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
+		"cache label": {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
+		"port": {"Service", &corev1.Service{},
+			`{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
+		"selector": {"Service", &corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
+		"budget":   {"PodDisruptionBudget", &policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
+		"owner":    {"PodDisruptionBudget", &policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +93,8 @@ func TestDrift(t *testing.T) {
 			key := client.ObjectKeyFromObject(f.mc)
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			before := tt.obj.DeepCopyObject().(client.Object)
-			f.must(f.api.Patch(f.ctx, tt.obj, client.RawPatch(types.StrategicMergePatchType, []byte(tt.json)), client.FieldOwner("somebody")))
+			f.must(f.api.Patch(f.ctx, tt.obj, client.RawPatch(types.StrategicMergePatchType, []byte(tt.json)),
+				client.FieldOwner("somebody")))
 			f.mustReconcile()
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			for _, obj := range []client.Object{before, tt.obj} {
@@ -113,9 +120,11 @@ func TestDrift(t *testing.T) {
 func TestForeignFields(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.StrategicMergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}},
-		"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}},
-		"spec":{"containers":[{"name":"sidecar","image":"x"},{"name":"memcached","env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}}}]}}}}`))))
+	patch := []byte(`{"metadata":{"annotations":{"a":"b"}},"spec":{"template":{
+		"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}},
+		"spec":{"containers":[{"name":"sidecar","image":"x"},
+			{"name":"memcached","env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}}}]}}}}`)
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.StrategicMergePatchType, patch)))
 	before := get[appsv1.Deployment](f)
 	f.mustReconcile()
 	f.patch(`{"spec":{"memory":"128Mi"}}`)
@@ -130,7 +139,8 @@ func TestForeignFields(t *testing.T) {
 }
 
 func controlledBy(uid types.UID) []metav1.OwnerReference {
-	return []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Other", Name: "other", UID: uid, Controller: ptr.To(true)}}
+	return []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Other", Name: "other", UID: uid,
+		Controller: ptr.To(true)}}
 }
 
 // namesakes are objects that have the name of a child.
@@ -197,12 +207,15 @@ func TestAdoption(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	template := get[appsv1.Deployment](f).Spec.Template
-	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f), get[policyv1.PodDisruptionBudget](f)} {
-		f.must(f.api.Patch(f.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))))
+	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f),
+		get[policyv1.PodDisruptionBudget](f)} {
+		f.must(f.api.Patch(f.ctx, obj, client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 	}
 	f.mustReconcile()
 	f.wantEvent("Normal Adopted Deployment cache")
-	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f), get[policyv1.PodDisruptionBudget](f)} {
+	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f),
+		get[policyv1.PodDisruptionBudget](f)} {
 		if !metav1.IsControlledBy(obj, f.mc) {
 			t.Errorf("%T is not controlled by the Memcached", obj)
 		}
@@ -212,8 +225,8 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestStaleCache: a cache that still shows the Deployment of an older, equal spec is no evidence, for the process that wrote the newer
-// one and for another.
+// TestStaleCache: a cache that still shows the Deployment of an older, equal spec is no evidence, for the process that
+// wrote the newer one and for another.
 func TestStaleCache(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted %t", restarted), func(t *testing.T) {
@@ -228,7 +241,8 @@ func TestStaleCache(t *testing.T) {
 				f.restart()
 			}
 			f.mustReconcile()
-			if meta.IsStatusConditionTrue(f.mc.Status.Conditions, v1alpha1.ConditionReady) && f.mc.Status.ObservedGeneration == f.mc.Generation {
+			if meta.IsStatusConditionTrue(f.mc.Status.Conditions, v1alpha1.ConditionReady) &&
+				f.mc.Status.ObservedGeneration == f.mc.Generation {
 				t.Errorf("Ready by a Deployment of generation %d", first.Generation)
 			}
 		})
@@ -253,7 +267,8 @@ func TestRefusedImage(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	before := get[appsv1.Deployment](f).Spec.Template
-	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
+	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache",
+		errors.New("denied by a policy"))
 	f.patch(`{"spec":{"image":"refused"}}`)
 	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
 		t.Errorf("returns %v", err)
@@ -338,7 +353,8 @@ func TestErrors(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantEvent("Warning ProgressingWithRetry apply Deployment cache")
 
-	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache", nil)
+	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache",
+		nil)
 	if result := f.mustReconcile(); result.RequeueAfter != time.Minute {
 		t.Errorf("an invalid child is looked at again after %s, want a minute", result.RequeueAfter)
 	}
@@ -369,7 +385,8 @@ func TestGone(t *testing.T) {
 	f.wantRequests("get Memcached")
 }
 
-// TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and the status says what is left.
+// TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and the status
+// says what is left.
 func TestNamespaceGoes(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -401,7 +418,8 @@ func TestDelete(t *testing.T) {
 		f.mustReconcile()
 		f.wantRequests()
 
-		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`))))
 		f.mustReconcile()
 		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
 			t.Error("let go while pods exist")
@@ -441,7 +459,8 @@ func TestDelete(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
 		f.cached[kindDeployment] = get[appsv1.Deployment](f)
-		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))))
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.mustReconcile()
 		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
@@ -453,7 +472,8 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.cached[kindMemcached] = f.mc.DeepCopy()
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
-		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))))
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 		f.mustReconcile()
 		if metav1.IsControlledBy(get[appsv1.Deployment](f), f.mc) {
 			t.Errorf("adopted what an orphaning deletion let go: %q", f.requests)
@@ -464,7 +484,8 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
 		f.must(f.api.Delete(f.ctx, f.mc))
-		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "patch status"}, {"delete Deployment"}} {
+		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "patch status"},
+			{"delete Deployment"}} {
 			if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
 				t.Errorf("returns %v", err)
 			}

@@ -36,8 +36,8 @@ type Written struct {
 	Adopted bool
 }
 
-// Apply makes the changes, all of them even where one fails. alive says that the owner is known to exist and not to be going away;
-// where it is not, Apply asks before it creates or adopts, and returns ErrOwnerGone.
+// Apply makes the changes, all of them even where one fails. alive says that the owner is known to exist and not to be
+// going away; where it is not, Apply asks before it creates or adopts, and returns ErrOwnerGone.
 func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Memory, alive bool, now time.Time) Result {
 	var r Result
 	var errs []error
@@ -115,8 +115,8 @@ func (s *Set) change(ctx context.Context, owner Owner, c Change, mem *Memory, no
 	return nil
 }
 
-// lookUp returns the live object of the name of a child, nil where there is none. The cache holds only objects with our labels, so
-// what it does not show is looked up.
+// lookUp returns the live object of the name of a child, nil where there is none. The cache holds only objects with our
+// labels, so what it does not show is looked up.
 func (s *Set) lookUp(ctx context.Context, owner Owner, c Change) (client.Object, error) {
 	if c.Live != nil {
 		return c.Live, nil
@@ -132,8 +132,8 @@ func (s *Set) lookUp(ctx context.Context, owner Owner, c Change) (client.Object,
 	return live, nil
 }
 
-// Delete deletes a child that is still as it was observed. The resource version is a precondition too: if the garbage collector has
-// just orphaned the child, it is not ours to delete.
+// Delete deletes a child that is still as it was observed. The resource version is a precondition too: if the garbage
+// collector has just orphaned the child, it is not ours to delete.
 func (s *Set) Delete(ctx context.Context, obj client.Object, propagation metav1.DeletionPropagation) error {
 	err := s.Client.Delete(ctx, obj, client.PropagationPolicy(propagation),
 		client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})

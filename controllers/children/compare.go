@@ -40,13 +40,14 @@ func (c *Change) Difference() string {
 	return differing(c.Own, c.Desired)
 }
 
-// Compare returns the children that differ from the desired ones, in the order of the desired ones, and after these the children
-// that must not exist: those of the owner that nobody desires. The API server's record of field ownership says which fields to
-// compare, so that fields that others set never matter.
+// Compare returns the children that differ from the desired ones, in the order of the desired ones, and after these the
+// children that must not exist: those of the owner that nobody desires. The API server's record of field ownership says
+// which fields to compare, so that fields that others set never matter.
 //
-// With ask, the API server is asked whether an apply would change anything: an admission plugin may have the last word on a field of
-// ours. The answer is remembered.
-func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyConfiguration, observed Observed, mem *Memory, ask bool) ([]Change, error) {
+// With ask, the API server is asked whether an apply would change anything: an admission plugin may have the last word
+// on a field of ours. The answer is remembered.
+func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyConfiguration, observed Observed,
+	mem *Memory, ask bool) ([]Change, error) {
 	var changes []Change
 	wanted := map[Key]bool{}
 	for _, config := range desired {
@@ -96,8 +97,10 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	return now.settled
 }
 
-// apply applies config over live, which is nil where the object is to be created, and returns what the API server made of it.
-func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfiguration, live client.Object, options ...client.ApplyOption) (client.Object, error) {
+// apply applies config over live, which is nil where the object is to be created, and returns what the API server made
+// of it.
+func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfiguration, live client.Object,
+	options ...client.ApplyOption) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,9 @@ type StallError struct{ Reason, Message string }
 func (e *StallError) Error() string { return e.Message }
 
 func conflict(key Key, owner Owner) error {
-	return &StallError{ReasonConflict, fmt.Sprintf("%s exists and is not controlled by this %s; remove or rename one of the two",
-		key, owner.GVK.Kind)}
+	return &StallError{ReasonConflict,
+		fmt.Sprintf("%s exists and is not controlled by this %s; remove or rename one of the two",
+			key, owner.GVK.Kind)}
 }
 
 // classify makes a StallError of an answer of the API server that no retry changes.
@@ -34,9 +35,9 @@ func classify(err error, action string, key Key) error {
 	return err
 }
 
-// IsRace tells whether a write failed because the object was replaced or changed since it was read: the resource version or the
-// uid that the write named is not the current one. For a uid that differs from that of an existing object, the API server answers
-// that the field is immutable.
+// IsRace tells whether a write failed because the object was replaced or changed since it was read: the resource
+// version or the uid that the write named is not the current one. For a uid that differs from that of an existing
+// object, the API server answers that the field is immutable.
 func IsRace(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true

@@ -1,5 +1,5 @@
-// Package children observes, compares, writes and prunes the objects that an operator keeps for another object, their owner.
-// It knows nothing of what the children are for.
+// Package children observes, compares, writes and prunes the objects that an operator keeps for another object, their
+// owner. It knows nothing of what the children are for.
 package children
 
 import (
@@ -25,7 +25,8 @@ type config interface {
 	GetName() *string
 }
 
-// Kind is one row of the table of child kinds: all that the operator must know to watch, cache, compare, apply and prune them.
+// Kind is one row of the table of child kinds: all that the operator must know to watch, cache, compare, apply and
+// prune them.
 type Kind struct {
 	schema.GroupVersionKind
 	// Object is an empty object of the kind.
@@ -35,7 +36,8 @@ type Kind struct {
 	extract func(obj client.Object, fieldManager string) (runtime.ApplyConfiguration, error)
 }
 
-// NewKind makes a row of the table. extract is the generated function that returns what a field manager owns of an object.
+// NewKind makes a row of the table. extract is the generated function that returns what a field manager owns of an
+// object.
 func NewKind[O client.Object, C config](object O, list client.ObjectList, extract func(O, string) (C, error)) Kind {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
@@ -76,7 +78,8 @@ func (s *Set) SetupIndexes(ctx context.Context, indexer client.FieldIndexer, fur
 		further = append(further, kind.Object)
 	}
 	for _, obj := range further {
-		err := indexer.IndexField(ctx, obj, byInstance, func(o client.Object) []string { return []string{o.GetLabels()[s.InstanceLabel]} })
+		err := indexer.IndexField(ctx, obj, byInstance,
+			func(o client.Object) []string { return []string{o.GetLabels()[s.InstanceLabel]} })
 		if err != nil {
 			return fmt.Errorf("index %T: %w", obj, err)
 		}
@@ -93,8 +96,8 @@ func (s *Set) ByObject(config cache.ByObject) map[client.Object]cache.ByObject {
 	return byObject
 }
 
-// KeepOwnFields is a transformer for the cache. It drops the records of fields that other managers own: they change often, and
-// nothing here reads them.
+// KeepOwnFields is a transformer for the cache. It drops the records of fields that other managers own: they change
+// often, and nothing here reads them.
 func (s *Set) KeepOwnFields(in any) (any, error) {
 	if obj, ok := in.(metav1.Object); ok {
 		var own []metav1.ManagedFieldsEntry
@@ -108,7 +111,8 @@ func (s *Set) KeepOwnFields(in any) (any, error) {
 	return in, nil
 }
 
-// Observed are the children of one owner as the cache shows them. They are shared with the cache and must not be changed.
+// Observed are the children of one owner as the cache shows them. They are shared with the cache and must not be
+// changed.
 type Observed map[Key]client.Object
 
 // Observe reads the children of an owner from the cache.
@@ -153,8 +157,8 @@ func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, string, error) {
 	return Kind{}, "", fmt.Errorf("%s is not in the table of child kinds", gvk)
 }
 
-// Own returns what the operator owns of a child, in the form of an apply configuration. The answer is kept: to extract it is most of
-// the work of a reconcile that has nothing to do.
+// Own returns what the operator owns of a child, in the form of an apply configuration. The answer is kept: to extract
+// it is most of the work of a reconcile that has nothing to do.
 func (s *Set) Own(obj client.Object) (runtime.ApplyConfiguration, error) {
 	if own, ok := s.owned[obj]; ok {
 		return own, nil

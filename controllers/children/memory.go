@@ -7,12 +7,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// StaleFor bounds the wait for the cache to show our own write. Past it, what the cache shows counts again: an object that was
-// written and then deleted at once may never appear in it.
+// StaleFor bounds the wait for the cache to show our own write. Past it, what the cache shows counts again: an object
+// that was written and then deleted at once may never appear in it.
 const StaleFor = 5 * time.Second
 
-// Memory is what is remembered of one owner between two reconciles. It saves requests and waiting, and is never needed for a
-// correct result: after a restart it is empty. It is used by one reconcile at a time.
+// Memory is what is remembered of one owner between two reconciles. It saves requests and waiting, and is never needed
+// for a correct result: after a restart it is empty. It is used by one reconcile at a time.
 type Memory struct {
 	written  map[Key]write
 	compared map[Key]comparison
@@ -25,8 +25,8 @@ type write struct {
 	expires         time.Time
 }
 
-// comparison is what the API server makes of a desired child, where that is not just the desired child: an admission plugin has the
-// last word.
+// comparison is what the API server makes of a desired child, where that is not just the desired child: an admission
+// plugin has the last word.
 type comparison struct {
 	desired, own uint64 // digests
 	settled      bool   // an apply changes nothing
@@ -42,8 +42,8 @@ func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
 	m.written[key] = write{resourceVersion, now.Add(StaleFor)}
 }
 
-// Stale tells whether what the cache shows of the children, and of further objects, is older than our last writes: then it is no
-// evidence.
+// Stale tells whether what the cache shows of the children, and of further objects, is older than our last writes: then
+// it is no evidence.
 func (m *Memory) Stale(observed Observed, now time.Time) bool {
 	stale := false
 	for key, w := range m.written {

@@ -31,7 +31,8 @@ const (
 	Ours
 	// Orphaned objects have all labels of the owner's children and no controller: they are to be adopted.
 	Orphaned
-	// Left objects are controlled by a deleted owner of the same kind and name: the garbage collector is about to delete them.
+	// Left objects are controlled by a deleted owner of the same kind and name: the garbage collector is about to delete
+	// them.
 	Left
 )
 
@@ -59,8 +60,8 @@ func (o Owner) Relation(obj metav1.Object) Relation {
 // ErrOwnerGone says that the owner is deleted or being deleted, which the cache does not show yet.
 var ErrOwnerGone = errors.New("the owner is gone or being deleted")
 
-// proveAlive asks the API server itself whether the owner still exists and is not being deleted. Nothing may be created for an
-// object that goes away: the garbage collector might already have looked for its children.
+// proveAlive asks the API server itself whether the owner still exists and is not being deleted. Nothing may be created
+// for an object that goes away: the garbage collector might already have looked for its children.
 func (s *Set) proveAlive(ctx context.Context, owner Owner) error {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(owner.GVK)

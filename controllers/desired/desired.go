@@ -9,8 +9,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Children are all children that mc should have, in the order in which they are applied. A child of mc that is not among them is
-// deleted.
+// Children are all children that mc should have, in the order in which they are applied. A child of mc that is not
+// among them is deleted.
 func Children(mc *v1alpha1.Memcached, in Inputs) []runtime.ApplyConfiguration {
 	return []runtime.ApplyConfiguration{
 		service(mc),

@@ -16,7 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden holds the children of each sample and case: what a new object gets. Objects that exist keep their pod template.
+// TestGolden holds the children of each sample and case: what a new object gets. Objects that exist keep their pod
+// template.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/*/memcached.yaml")

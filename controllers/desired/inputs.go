@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// DefaultImage runs where spec.image is not set.
 	DefaultImage string
-	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint assigns them
-	// and refuses others.
+	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint
+	// assigns them and refuses others.
 	OpenShift bool
 }
 
@@ -37,15 +37,16 @@ type Inputs struct {
 	paused map[string]string
 }
 
-// Resolve decides what servers of mc keep, so that nothing restarts them without a reason. own is what the operator owns of the
-// workload that runs, nil where there is none. It is written in one piece, so that it tells what was done even if the operator
-// ended a moment later; the status is asked for the image only where no workload remembers one.
+// Resolve decides what servers of mc keep, so that nothing restarts them without a reason. own is what the operator
+// owns of the workload that runs, nil where there is none. It is written in one piece, so that it tells what was done
+// even if the operator ended a moment later; the status is asked for the image only where no workload remembers one.
 //
-// The spec decides where it names an image. Where it does not, the image that runs stays, also when a new operator has another
-// default, until the user asks for a restart anyway. A restart that was asked for stays done when its annotation goes.
+// The spec decides where it names an image. Where it does not, the image that runs stays, also when a new operator has
+// another default, until the user asks for a restart anyway. A restart that was asked for stays done when its
+// annotation goes.
 //
-// The pod template that runs stays as long as its inputs do: an operator with a better builder must not empty a cache. Where they
-// differ, or where somebody changed the template, the builder makes it anew.
+// The pod template that runs stays as long as its inputs do: an operator with a better builder must not empty a cache.
+// Where they differ, or where somebody changed the template, the builder makes it anew.
 func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration, o Options) Inputs {
 	running := templateOf(own)
 	source := sourceOf(own, running)
@@ -67,7 +68,8 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	case source.Inputs == "":
 		// Of before v0.0.4, which remembered no inputs. Those of the current generation are known without.
 		before := podTemplateV003(mc, in)
-		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) || equality.Semantic.DeepEqual(before, running) {
+		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) ||
+			equality.Semantic.DeepEqual(before, running) {
 			in.template = before
 		}
 	case source.Inputs == in.digest && source.Template == digest(running):
@@ -110,7 +112,8 @@ type source struct {
 	RestartedAt string `json:"restartedAt,omitempty"`
 	// Inputs is the digest of all inputs, these two included.
 	Inputs string `json:"inputs,omitempty"`
-	// Template is the digest of the template as the API server took it. A template with another one was changed by somebody.
+	// Template is the digest of the template as the API server took it. A template with another one was changed by
+	// somebody.
 	Template string `json:"template,omitempty"`
 }
 
@@ -126,11 +129,13 @@ func (in Inputs) annotations(mc *v1alpha1.Memcached) map[string]string {
 func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
 
 // sourceOf reads what a workload remembers, or of one from before v0.0.4 what its template shows.
-func sourceOf(own *appsv1ac.DeploymentApplyConfiguration, running *corev1ac.PodTemplateSpecApplyConfiguration) (s source) {
+func sourceOf(own *appsv1ac.DeploymentApplyConfiguration,
+	running *corev1ac.PodTemplateSpecApplyConfiguration) (s source) {
 	if running == nil {
 		return s
 	}
-	if own.ObjectMetaApplyConfiguration != nil && json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateSourceAnnotation]), &s) == nil && s.Inputs != "" {
+	if own.ObjectMetaApplyConfiguration != nil &&
+		json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateSourceAnnotation]), &s) == nil && s.Inputs != "" {
 		return s
 	}
 	s = source{}
@@ -154,8 +159,8 @@ func templateOf(own *appsv1ac.DeploymentApplyConfiguration) *corev1ac.PodTemplat
 	return own.Spec.Template
 }
 
-// digestOfInputs identifies what a pod template is made from. A field that comes later must be left out here where it has its
-// default, or the next upgrade of the operator restarts every server: TestInputs holds the digests of today.
+// digestOfInputs identifies what a pod template is made from. A field that comes later must be left out here where it
+// has its default, or the next upgrade of the operator restarts every server: TestInputs holds the digests of today.
 func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 	return digest(struct {
 		Image, RestartedAt  string
@@ -165,8 +170,8 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		Threads             int32
 		ExtraArgs           []string         `json:",omitempty"`
 		Pod                 v1alpha1.PodSpec `json:",omitzero"`
-	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections, mc.Spec.Threads,
-		mc.Spec.ExtraArgs, names.Pod(mc)})
+	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
+		mc.Spec.Threads, mc.Spec.ExtraArgs, names.Pod(mc)})
 }
 
 // digest identifies a value by its JSON form.

@@ -6,12 +6,11 @@ import (
 	"testing"
 
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/tests/manifest"
 )
-
-const head = "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: m}, spec: "
 
 // TestInputs holds the digests of inputs. An operator in which one differs replaces every server at its next upgrade.
 func TestInputs(t *testing.T) {
@@ -26,7 +25,7 @@ func TestInputs(t *testing.T) {
 		if strings.Count(spec, "{") > strings.Count(spec, "}") {
 			spec += "}"
 		}
-		mc := manifest.Parse(t, head+spec+"}")
+		mc := manifest.Parse(t, manifest.Named("m", spec))
 		got := Resolve(mc, nil, Options{DefaultImage: "docker.io/library/memcached:default"}).digest
 		if want != "" && got != want || want == "" && got == "252f366e8ceb39bc" {
 			t.Errorf("%s has the digest %s, want %s", spec, got, want)
@@ -35,7 +34,8 @@ func TestInputs(t *testing.T) {
 }
 
 // deployed is the Deployment of mc as an operator with these options made it, over the one that ran.
-func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration, o Options) *appsv1ac.DeploymentApplyConfiguration {
+func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
+	o Options) *appsv1ac.DeploymentApplyConfiguration {
 	t.Helper()
 	b, err := json.Marshal(deployment(mc, Resolve(mc, own, o)))
 	if err != nil {
@@ -48,10 +48,11 @@ func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentAppl
 	return d
 }
 
-// TestTemplateStays: a builder that makes another template, here that for OpenShift, changes no server until its user does.
+// TestTemplateStays: a builder that makes another template, here that for OpenShift, changes no server until its user
+// does.
 func TestTemplateStays(t *testing.T) {
 	t.Parallel()
-	mc := manifest.Parse(t, head+"{size: 3}}")
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
 	old, newer := Options{DefaultImage: "memcached:1"}, Options{DefaultImage: "memcached:2", OpenShift: true}
 	before := deployed(t, mc, nil, old)
 	image := func(d *appsv1ac.DeploymentApplyConfiguration) string {
@@ -94,22 +95,22 @@ func TestTemplateStays(t *testing.T) {
 // TestTemplateIsMended: somebody else's change of the template is taken back, with the image that ran.
 func TestTemplateIsMended(t *testing.T) {
 	t.Parallel()
-	mc := manifest.Parse(t, head+"{size: 3}}")
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
 	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
-	for name, change := range map[string]func(*appsv1ac.DeploymentApplyConfiguration){
-		"a value":                  func(d *appsv1ac.DeploymentApplyConfiguration) { d.Spec.Template.Spec.Containers[0].WithImage("other") },
-		"a field that others took": func(d *appsv1ac.DeploymentApplyConfiguration) { d.Spec.Template.Spec.Containers[0].Image = nil },
+	for name, change := range map[string]func(*corev1ac.ContainerApplyConfiguration){
+		"a value":                  func(c *corev1ac.ContainerApplyConfiguration) { c.WithImage("other") },
+		"a field that others took": func(c *corev1ac.ContainerApplyConfiguration) { c.Image = nil },
 	} {
 		drifted := deployed(t, mc, before, Options{})
-		change(drifted)
+		change(&drifted.Spec.Template.Spec.Containers[0])
 		if after := deployed(t, mc, drifted, Options{DefaultImage: "memcached:2"}); !SameTemplate(before, after) {
 			t.Errorf("%s stays changed", name)
 		}
 	}
 }
 
-// TestTakeOver: a Deployment of the releases up to v0.0.3, which remember no inputs, is taken over without a change of its template,
-// also if the spec changed while no operator ran.
+// TestTakeOver: a Deployment of the releases up to v0.0.3, which remember no inputs, is taken over without a change of
+// its template, also if the spec changed while no operator ran.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	o := Options{DefaultImage: "memcached:2"}
@@ -124,7 +125,7 @@ func TestTakeOver(t *testing.T) {
 			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
 		}, false},
 	} {
-		mc := manifest.Parse(t, head+"{size: 3}}")
+		mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
 		before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
 		delete(before.Annotations, v1alpha1.TemplateSourceAnnotation)
 		before.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = nil

@@ -9,7 +9,8 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// podDisruptionBudget paces node drains. A server that is not healthy holds nothing worth keeping, so it never blocks one.
+// podDisruptionBudget paces node drains. A server that is not healthy holds nothing worth keeping, so it never blocks
+// one.
 func podDisruptionBudget(mc *v1alpha1.Memcached) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	b := policyv1ac.PodDisruptionBudget(mc.Name, mc.Namespace).
 		WithSpec(policyv1ac.PodDisruptionBudgetSpec().

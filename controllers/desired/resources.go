@@ -16,20 +16,22 @@ const mebi = 1 << 20
 // What a memcached process needs beside the memory for items that -m limits. Bytes, from the source of memcached 1.6;
 // docs/memory.md derives each.
 const (
-	// perConnection: the read buffer of 16 KiB (READ_BUFFER_SIZE in memcached.h), the connection itself, and its share of response objects.
+	// perConnection: the read buffer of 16 KiB (READ_BUFFER_SIZE in memcached.h), the connection itself, and its share of
+	// response objects.
 	perConnection = 20 << 10
 	// perThread: stack, log buffer, response bundles and allocator arena of a worker.
 	perThread = 4 * mebi
-	// base: the program, its other threads, and the first page of 1 MiB of each of about 40 slab classes, which memcached takes
-	// even where -m is exhausted (do_slabs_newslab in slabs.c).
+	// base: the program, its other threads, and the first page of 1 MiB of each of about 40 slab classes, which memcached
+	// takes even where -m is exhausted (do_slabs_newslab in slabs.c).
 	base = 48 * mebi
-	// hashTableShare: the worst case is items of 96 bytes, the smallest chunk. A table of 8-byte buckets doubles at 1.5 items a bucket
-	// (assoc.c), and the old and the new one exist together while items move: 16 bytes an item, a sixth of -m.
+	// hashTableShare: the worst case is items of 96 bytes, the smallest chunk. A table of 8-byte buckets doubles at 1.5
+	// items a bucket (assoc.c), and the old and the new one exist together while items move: 16 bytes an item, a sixth of
+	// -m.
 	hashTableShare = 6
 )
 
-// containerMemory is the memory request and limit of the memcached container of mc. They are equal, so that a cache that is
-// full to its limit is not what a node under pressure kills first.
+// containerMemory is the memory request and limit of the memcached container of mc. They are equal, so that a cache
+// that is full to its limit is not what a node under pressure kills first.
 func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
 	items := resource.MustParse(mc.Spec.Memory)
 	bytes := items.Value() + items.Value()/hashTableShare +

@@ -16,7 +16,8 @@ func TestContainerMemory(t *testing.T) {
 		"{memory: 2Gi, maxConnections: 4096}": "2534Mi",
 		"{memory: 64Gi, maxConnections: 10000, threads: 8}": "76734Mi",
 	} {
-		got := containerMemory(manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: m}, spec: "+spec+"}"))
+		got := containerMemory(manifest.Parse(t,
+			manifest.Named("m", spec)))
 		if got.String() != want {
 			t.Errorf("%s needs %s, want %s", spec, got.String(), want)
 		}
@@ -34,7 +35,8 @@ func TestResources(t *testing.T) {
 		"{requests: {memory: 70Mi}}": {"50m", "0", "70Mi", "159Mi"},
 		"{requests: {cpu: 1.0005}, limits: {memory: 1G}}": {"1001m", "0", "159Mi", "1G"},
 	} {
-		r := resources(manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: m}, spec: {pod: {resources: "+spec+"}}}"))
+		r := resources(manifest.Parse(t,
+			manifest.Named("m", "{pod: {resources: "+spec+"}}")))
 		requests, limits := *r.Requests, *r.Limits
 		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}
 		if got != want {

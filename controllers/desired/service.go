@@ -9,8 +9,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// service is headless: its name resolves to the address of every ready server, and clients spread their keys over them. A
-// virtual address would send each request for a key to another server.
+// service is headless: its name resolves to the address of every ready server, and clients spread their keys over them.
+// A virtual address would send each request for a key to another server.
 func service(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 	s := corev1ac.Service(mc.Name, mc.Namespace).
 		WithSpec(corev1ac.ServiceSpec().

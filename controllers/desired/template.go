@@ -13,15 +13,15 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// userID and groupID are those of the memcached user in the upstream image. They are spelled out because the image names its user,
-// and the kubelet cannot tell from a name that the user is not root.
+// userID and groupID are those of the memcached user in the upstream image. They are spelled out because the image
+// names its user, and the kubelet cannot tell from a name that the user is not root.
 const (
 	userID  = 11211
 	groupID = 11211
 )
 
-// podTemplate is the template of the pods in which servers run. A change here reaches a cache that runs only when its user changes
-// something that replaces the servers anyway.
+// podTemplate is the template of the pods in which servers run. A change here reaches a cache that runs only when its
+// user changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, in Inputs, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
 	p := names.Pod(mc)
 	spec := corev1ac.PodSpec().

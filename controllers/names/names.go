@@ -1,5 +1,5 @@
-// Package names says how the children of a Memcached are named and labelled, and where clients find its servers. Builders and
-// status ask the same.
+// Package names says how the children of a Memcached are named and labelled, and where clients find its servers.
+// Builders and status ask the same.
 package names
 
 import (
@@ -43,8 +43,8 @@ func SelectorQuery(mc *v1alpha1.Memcached) string {
 	return labels.SelectorFromSet(Selector(mc)).String()
 }
 
-// Labels are on every child and pod of mc. They do not copy those of mc itself: tracking labels of GitOps tools would make the
-// children look like objects of the application, which the tools then prune.
+// Labels are on every child and pod of mc. They do not copy those of mc itself: tracking labels of GitOps tools would
+// make the children look like objects of the application, which the tools then prune.
 func Labels(mc *v1alpha1.Memcached) map[string]string {
 	l := Selector(mc)
 	l[LabelPartOf] = "memcached"

@@ -27,9 +27,10 @@ func Normalize(s *v1alpha1.MemcachedStatus) {
 	slices.Sort(s.Nodes)
 }
 
-// setCondition adds a condition, keeping the transition time of the previous status where nothing changed. Reconciling starts anew
-// with each generation, because its transition time starts the clock of the progress deadline.
-func setCondition(conditions *[]metav1.Condition, mc *v1alpha1.Memcached, conditionType string, is claim, now time.Time) {
+// setCondition adds a condition, keeping the transition time of the previous status where nothing changed. Reconciling
+// starts anew with each generation, because its transition time starts the clock of the progress deadline.
+func setCondition(conditions *[]metav1.Condition, mc *v1alpha1.Memcached, conditionType string, is claim,
+	now time.Time) {
 	c := metav1.Condition{
 		Type:               conditionType,
 		Status:             metav1.ConditionFalse,

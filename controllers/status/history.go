@@ -13,15 +13,16 @@ import (
 //
 //   - Reconciling's transition time is when the clock of the progress deadline started; each generation starts it anew.
 //   - Stalled with ProgressDeadlineExceeded stays until the workload progressed after Stalled's transition time.
-//   - Degraded's reason says that something went wrong after all servers had been ready (ServersLost and others), until they are
-//     ready again; and, where Degraded is False, whether they ever were (Installing, else AsExpected).
+//   - Degraded's reason says that something went wrong after all servers had been ready (ServersLost and others),
+//     until they are ready again; and, where Degraded is False, whether they ever were (Installing, else AsExpected).
 //   - Reconciling's reason Resizing says that the number of servers is all that changes.
 //   - readyReplicas is what a paused Memcached has lost servers of.
 //   - image is what ran, should somebody delete the workload.
 //
 // All else is computed from what is observed.
 
-// history is what the previous status of a Memcached said of its current generation; nothing where it spoke of an older one.
+// history is what the previous status of a Memcached said of its current generation; nothing where it spoke of an older
+// one.
 type history struct{ conditions []metav1.Condition }
 
 func previous(mc *v1alpha1.Memcached) history {

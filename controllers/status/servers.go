@@ -13,8 +13,9 @@ import (
 // maxLastWords bounds what is repeated of the log of a memcached that ended, in bytes.
 const maxLastWords = 300
 
-// servers are the names of the pods that are neither terminating nor finished, sorted, and how many of them are ready. The pods say
-// so themselves, because the status of the workload lags behind: after a loss it counts servers that are gone.
+// servers are the names of the pods that are neither terminating nor finished, sorted, and how many of them are ready.
+// The pods say so themselves, because the status of the workload lags behind: after a loss it counts servers that are
+// gone.
 func servers(pods []corev1.Pod) (list []string, ready int32) {
 	list = []string{}
 	for i := range pods {
@@ -31,9 +32,9 @@ func servers(pods []corev1.Pod) (list []string, ready int32) {
 	return list, ready
 }
 
-// cause says what keeps servers from being ready, in the words of whoever knows it: the workload's controller, the scheduler, the
-// kubelet or memcached; empty where nothing does.
-func cause(w *Workload, pods []corev1.Pod) string {
+// causeOf says what keeps servers from being ready, in the words of whoever knows it: the workload's controller, the
+// scheduler, the kubelet or memcached; empty where nothing does.
+func causeOf(w *Workload, pods []corev1.Pod) string {
 	if w != nil && w.Failure != "" {
 		return w.Failure
 	}
@@ -56,7 +57,8 @@ func podCause(p *corev1.Pod) string {
 		return c.Reason + ": " + c.Message
 	}
 	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
-	if condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil && condition(p, corev1.PodReady, corev1.ConditionFalse) != nil {
+	if condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil &&
+		condition(p, corev1.PodReady, corev1.ConditionFalse) != nil {
 		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
 	}
 	for i := range p.Status.ContainerStatuses {
@@ -85,7 +87,8 @@ func terminated(container string, end *corev1.ContainerStateTerminated) string {
 	return text
 }
 
-func condition(p *corev1.Pod, conditionType corev1.PodConditionType, status corev1.ConditionStatus) *corev1.PodCondition {
+func condition(p *corev1.Pod, conditionType corev1.PodConditionType,
+	status corev1.ConditionStatus) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == conditionType && c.Status == status {
 			return c
@@ -94,7 +97,8 @@ func condition(p *corev1.Pod, conditionType corev1.PodConditionType, status core
 	return nil
 }
 
-// StripPod leaves of a pod what the status reads, for the cache: kubelets write pods often, and most of that is of no use here.
+// StripPod leaves of a pod what the status reads, for the cache: kubelets write pods often, and most of that is of no
+// use here.
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion

@@ -1,5 +1,5 @@
-// Package status says in the status of a Memcached how things stand. Computing it is pure: no client, and of the clock only what the
-// caller says.
+// Package status says in the status of a Memcached how things stand. Computing it is pure: no client, and of the clock
+// only what the caller says.
 package status
 
 import (
@@ -43,8 +43,8 @@ type Problem struct {
 	Stalled bool
 }
 
-// Compute makes the whole status of mc. now fills transition times and measures the progress deadline. The table of all rows is in
-// docs/status.md.
+// Compute makes the whole status of mc. now fills transition times and measures the progress deadline. The table of all
+// rows is in docs/status.md.
 func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.MemcachedStatus {
 	list, ready := servers(o.Pods)
 	s := v1alpha1.MemcachedStatus{
@@ -104,11 +104,11 @@ func notDegraded(mc *v1alpha1.Memcached) claim {
 }
 
 // living sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
-func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, count, ready int32, now time.Time) {
+func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existing, ready int32, now time.Time) {
 	size := names.Size(mc)
-	progress := progress(mc, o.Workload, count, ready)
+	progress := count(mc, o.Workload, existing, ready)
 	if o.Problem == nil && o.Waiting == "" && !o.Changing && !o.HeldBack &&
-		o.Workload.complete(mc, strconv.FormatInt(mc.Generation, 10)) && count == size && ready == size {
+		o.Workload.complete(mc, strconv.FormatInt(mc.Generation, 10)) && existing == size && ready == size {
 		set(v1alpha1.ConditionReady, claim{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
@@ -145,8 +145,8 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, count, 
 	}
 }
 
-// lostServers tells whether something went wrong after all servers had been ready. A rollout that we announced is no loss, neither is
-// one that somebody else started on the workload.
+// lostServers tells whether something went wrong after all servers had been ready. A rollout that we announced is no
+// loss, neither is one that somebody else started on the workload.
 func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
 	w := o.Workload
 	if mc.Spec.Paused {
@@ -164,13 +164,13 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 		return true
 	}
 	// A rollout that cannot go on has taken servers away and does not bring them back.
-	return installed(mc) && (o.Problem != nil || w.mixed() && cause(w, o.Pods) != "")
+	return installed(mc) && (o.Problem != nil || w.mixed() && causeOf(w, o.Pods) != "")
 }
 
 // diagnose says in one reason and message why mc is not ready.
 func diagnose(o Observed, before history, progress string) claim {
 	why := claim{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
-	switch cause := cause(o.Workload, o.Pods); {
+	switch cause := causeOf(o.Workload, o.Pods); {
 	case o.Problem != nil:
 		why.reason, why.message = o.Problem.Reason, o.Problem.Message
 	case o.HeldBack:
@@ -189,8 +189,8 @@ func diagnose(o Observed, before history, progress string) claim {
 	return why
 }
 
-// progress counts servers.
-func progress(mc *v1alpha1.Memcached, w *Workload, count, ready int32) string {
+// count says how many servers are ready, and what else a rollout waits for.
+func count(mc *v1alpha1.Memcached, w *Workload, existing, ready int32) string {
 	size := names.Size(mc)
 	text := fmt.Sprintf("%d of %d servers ready", min(ready, size), size)
 	if w.mixed() {
@@ -199,8 +199,8 @@ func progress(mc *v1alpha1.Memcached, w *Workload, count, ready int32) string {
 	if w != nil && ready >= size && w.Ready >= size && w.Available < size && mc.Spec.Rollout.MinReadySeconds > 0 {
 		text += fmt.Sprintf(", waiting until each has been ready for %d s", mc.Spec.Rollout.MinReadySeconds)
 	}
-	if count > size && w != nil && !w.mixed() {
-		text += fmt.Sprintf(", %d more to remove", count-size)
+	if existing > size && w != nil && !w.mixed() {
+		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
 	return text
 }

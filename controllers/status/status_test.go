@@ -33,7 +33,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{now: start, mc: manifest.Parse(t, "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: cache}, spec: {size: 3}}")}
+	w := &world{now: start, mc: manifest.Parse(t,
+		manifest.Named("cache", "{size: 3}"))}
 	w.mc.Generation = 2
 	return w
 }
@@ -109,8 +110,13 @@ func TestStatus(t *testing.T) {
 	const (
 		fine  = " Degraded=False/AsExpected"
 		fresh = " Degraded=False/Installing"
-		up    = "Available=True/ServersAvailable"
-		down  = "Available=False/NoServersAvailable"
+
+		late = " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded" +
+			" Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"
+		broken = " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry" +
+			" Reconciling=True/ProgressingWithRetry; Degraded; InProgress"
+		up   = "Available=True/ServersAvailable"
+		down = "Available=False/NoServersAvailable"
 	)
 	tests := map[string]struct {
 		steps []func(*world)
@@ -129,23 +135,29 @@ func TestStatus(t *testing.T) {
 			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
 		"ready": {[]func(*world){running(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
-		"ready at size 0": {[]func(*world){spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }), running(0, 0, 0)},
+		"ready at size 0": {[]func(*world){spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }),
+			running(0, 0, 0)},
 			"Available=False/ScaledToZero" + fine + " Ready=True/Ready; Ready; Current"},
-		"all servers, but one not available for long enough": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
+		"all servers, but one not available for long enough": {[]func(*world){running(3, 3, 3),
+			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload of an older generation of the object": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
+		"workload of an older generation of the object": {[]func(*world){running(3, 3, 3),
+			workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload not looked at by its controller": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.Generation++ })},
+		"workload not looked at by its controller": {[]func(*world){running(3, 3, 3),
+			workload(func(d *appsv1.Deployment) { d.Generation++ })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"workload just written": {[]func(*world){running(3, 3, 3), changing},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload being deleted": {[]func(*world){running(3, 3, 3), workload(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: start} })},
+		"workload being deleted": {[]func(*world){running(3, 3, 3),
+			workload(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: start} })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"pods not seen yet": {[]func(*world){running(3, 3, 3), func(w *world) { w.obs.Pods = w.obs.Pods[1:] }},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"servers replaced that the workload still counts": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1), workload(func(d *appsv1.Deployment) {
-			d.Status.ReadyReplicas, d.Status.AvailableReplicas = 3, 3
-		})}, up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
+		"servers replaced that the workload still counts": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1),
+			workload(func(d *appsv1.Deployment) {
+				d.Status.ReadyReplicas, d.Status.AvailableReplicas = 3, 3
+			})}, up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"server lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"server stays lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, running(3, 3, 1)},
@@ -159,13 +171,14 @@ func TestStatus(t *testing.T) {
 		"error that a retry may fix": {[]func(*world){changing, fails(refused)},
 			down + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
 		"the same after it was ready": {[]func(*world){running(3, 3, 3), then, fails(refused), then, fails(refused)},
-			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+			up + broken},
 		"image not pulled": {[]func(*world){running(3, 1, 2), func(w *world) {
 			w.obs.Pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
 		}}, up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
 		"pods refused by quota": {[]func(*world){running(1, 1, 1), workload(func(d *appsv1.Deployment) {
-			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"}}
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure,
+				Status: corev1.ConditionTrue, Message: "exceeded quota"}}
 		})}, up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
 		"refused by the API server": {[]func(*world){changing, fails(invalid)},
 			down + " Degraded=True/Invalid Ready=False/Invalid Stalled=True/Invalid; Degraded; Failed"},
@@ -176,48 +189,62 @@ func TestStatus(t *testing.T) {
 		"no progress, before the deadline": {[]func(*world){running(3, 1, 1), then, later(598 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"no progress": {[]func(*world){running(3, 1, 1), then, later(599 * time.Second)},
-			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+			up + late},
 		"still no progress": {[]func(*world){running(3, 1, 1), then, later(599 * time.Second), then},
-			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
-		"an error that lasts past the deadline": {[]func(*world){running(3, 1, 1), fails(refused), then, changing, fails(refused), later(599 * time.Second)},
-			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+			up + late},
+		"an error that lasts past the deadline": {[]func(*world){running(3, 1, 1), fails(refused), then, changing,
+			fails(refused), later(599 * time.Second)},
+			up + late},
 		"slow progress": {[]func(*world){running(3, 1, 1), then, progressedAt(500 * time.Second), later(800 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"progress after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, progressedAt(705 * time.Second), later(5 * time.Second)},
+		"progress after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then,
+			progressedAt(705 * time.Second), later(5 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"ready after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, running(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
-		"new generation after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, nextGeneration},
+		"new generation after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then,
+			nextGeneration},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"new generation restarts the clock": {[]func(*world){running(3, 1, 1), then, later(500 * time.Second), nextGeneration, then, later(500 * time.Second)},
+		"new generation restarts the clock": {[]func(*world){running(3, 1, 1), then, later(500 * time.Second), nextGeneration,
+			then, later(500 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"its controller gives up after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, gaveUpAt(701 * time.Second), then, later(2 * time.Second)},
-			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
-		"its controller gives up before the deadline": {[]func(*world){running(3, 1, 1), then, gaveUpAt(590 * time.Second), later(600 * time.Second)},
-			up + " Degraded=True/ProgressDeadlineExceeded Ready=False/ProgressDeadlineExceeded Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"},
+		"its controller gives up after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then,
+			gaveUpAt(701 * time.Second), then, later(2 * time.Second)},
+			up + late},
+		"its controller gives up before the deadline": {[]func(*world){running(3, 1, 1), then, gaveUpAt(590 * time.Second),
+			later(600 * time.Second)},
+			up + late},
 		"container ended after it was ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true)},
-			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
-		"it runs again, not ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true), then, ended(2, false)},
-			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+			up + broken},
+		"it runs again, not ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true), then,
+			ended(2, false)},
+			up + broken},
 		"rollout blocked by a policy": {[]func(*world){running(3, 3, 3), then, nextGeneration, running(2, 0, 2), blocked},
-			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
-		"rollout that stays blocked": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then, running(2, 0, 2), blocked, then},
-			up + " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Degraded; InProgress"},
+			up + broken},
+		"rollout that stays blocked": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then,
+			running(2, 0, 2), blocked, then},
+			up + broken},
 		"growth that a quota blocks": {[]func(*world){running(2, 2, 2), then, running(2, 2, 2), blocked},
 			up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
-		"children of a predecessor": {[]func(*world){func(w *world) { w.obs.Waiting = "waiting for the end of Service cache" }},
+		"children of a predecessor": {[]func(*world){func(w *world) { w.obs.Waiting = "waiting for Service cache" }},
 			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"namespace being deleted": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1), func(w *world) { w.obs.NamespaceTerminating = true }},
+		"namespace being deleted": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1),
+			func(w *world) { w.obs.NamespaceTerminating = true }},
 			up + fine + " Ready=False/Deleting; Progressing; InProgress"},
-		"paused with changes held back, all servers lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack},
+		"paused with changes held back, all servers lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then,
+			running(0, 0, 0), heldBack},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
-		"they stay lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then, heldBack},
+		"they stay lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then,
+			heldBack},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
-		"they come back": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then, running(3, 3, 3), heldBack},
+		"they come back": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then,
+			running(3, 3, 3), heldBack},
 			up + fine + " Ready=False/Paused; Paused; InProgress"},
-		"paused, somebody deletes the workload": {[]func(*world){running(3, 3, 3), paused, then, func(w *world) { w.deployment, w.obs = nil, Observed{HeldBack: true} }},
+		"paused, somebody deletes the workload": {[]func(*world){running(3, 3, 3), paused, then,
+			func(w *world) { w.deployment, w.obs = nil, Observed{HeldBack: true} }},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
-		"paused": {[]func(*world){running(3, 3, 3), paused, workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
+		"paused": {[]func(*world){running(3, 3, 3), paused,
+			workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
 			up + fine + " Ready=True/Ready; Paused; Current"},
 		"paused, a server lost": {[]func(*world){running(3, 3, 3), paused, then, running(3, 3, 2), paused},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost; Paused; InProgress"},
@@ -225,7 +252,8 @@ func TestStatus(t *testing.T) {
 			up + fresh + " Ready=False/Paused; Paused; InProgress"},
 		"deleting": {[]func(*world){running(3, 3, 3), deleted},
 			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
-		"deleting a workload that somebody else owns": {[]func(*world){running(3, 3, 3), deleted, func(w *world) { w.deployment = nil }},
+		"deleting a workload that somebody else owns": {[]func(*world){running(3, 3, 3), deleted,
+			func(w *world) { w.deployment = nil }},
 			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
 	}
 	for name, tt := range tests {
@@ -267,7 +295,8 @@ func ended(server int, justNow bool) func(*world) {
 
 // blocked says that the controller of the workload cannot create pods.
 func blocked(w *world) {
-	w.deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+	w.deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure,
+		Status:  corev1.ConditionTrue,
 		Message: "violates PodSecurity"}}
 }
 
@@ -279,14 +308,16 @@ func deleted(w *world) {
 // progressedAt says that the Deployment controller saw progress some time after the start.
 func progressedAt(d time.Duration) func(*world) {
 	return workload(func(dep *appsv1.Deployment) {
-		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(start.Add(d))}}
+		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing,
+			Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(start.Add(d))}}
 	})
 }
 
 // gaveUpAt says that the Deployment controller reported that nothing progresses.
 func gaveUpAt(d time.Duration) func(*world) {
 	return workload(func(dep *appsv1.Deployment) {
-		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse,
+		dep.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing,
+			Status:         corev1.ConditionFalse,
 			LastUpdateTime: metav1.NewTime(start.Add(d))}}
 	})
 }
@@ -304,7 +335,8 @@ func TestMessages(t *testing.T) {
 		"rolling out":  {[]func(*world){running(3, 1, 2)}, "1 of 3 servers updated, 2 ready"},
 		"starting":     {[]func(*world){running(3, 3, 2)}, "2 of 3 servers ready"},
 		"one too many": {[]func(*world){running(4, 4, 4)}, "3 of 3 servers ready, 1 more to remove"},
-		"settling": {[]func(*world){running(3, 3, 3), spec(func(s *v1alpha1.MemcachedSpec) { s.Rollout.MinReadySeconds = 30 }),
+		"settling": {[]func(*world){running(3, 3, 3),
+			spec(func(s *v1alpha1.MemcachedSpec) { s.Rollout.MinReadySeconds = 30 }),
 			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })},
 			"3 of 3 servers ready, waiting until each has been ready for 30 s"},
 		"crash": {[]func(*world){running(3, 3, 2), ended(2, true)},
@@ -314,13 +346,15 @@ func TestMessages(t *testing.T) {
 		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 71 (Error): failed to set rlimit for open files"},
 		"out of memory": {[]func(*world){running(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
-		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 137 (OOMKilled): the container needed more memory than its limit"},
+		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 137 (OOMKilled):" +
+			" the container needed more memory than its limit"},
 		"lost node": {[]func(*world){running(3, 3, 2), pod(func(p *corev1.Pod) {
 			p.Spec.NodeName = "worker-1"
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
 		})}, "2 of 3 servers ready; cache-2: node worker-1 does not answer"},
-		"paused by somebody": {[]func(*world){running(3, 1, 3), workload(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
+		"paused by somebody": {[]func(*world){running(3, 1, 3),
+			workload(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
 			"1 of 3 servers updated, 3 ready; somebody paused the rollouts of the workload; kubectl rollout resume ends that"},
 		"refused pods": {[]func(*world){running(2, 0, 2), blocked}, "0 of 3 servers updated, 2 ready; violates PodSecurity"},
 	} {
@@ -367,11 +401,13 @@ func TestTransitionTimes(t *testing.T) {
 	running(3, 3, 3)(w)
 	then(w)
 	later(time.Hour)(w)
-	if c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: start}) {
+	if c := meta.FindStatusCondition(w.status().Conditions,
+		v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: start}) {
 		t.Errorf("Ready changed at %s, want %s", c.LastTransitionTime, start)
 	}
 	running(3, 3, 2)(w)
-	if c := meta.FindStatusCondition(w.status().Conditions, v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: w.now}) {
+	if c := meta.FindStatusCondition(w.status().Conditions,
+		v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: w.now}) {
 		t.Errorf("Ready changed at %s, want %s", c.LastTransitionTime, w.now)
 	}
 }
@@ -385,7 +421,8 @@ func TestServers(t *testing.T) {
 		}
 		return p
 	}
-	got, _ := servers([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false), pod("b", corev1.PodRunning, true),
+	got, _ := servers([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false),
+		pod("b", corev1.PodRunning, true),
 		pod("d", corev1.PodFailed, false), pod("e", corev1.PodSucceeded, false)})
 	if fmt.Sprint(got) != "[a c]" {
 		t.Errorf("nodes are %v, want [a c]", got)

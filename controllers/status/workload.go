@@ -61,9 +61,9 @@ func FromDeployment(d *appsv1.Deployment) *Workload {
 	return w
 }
 
-// complete tells whether, by the workload, every server of the current generation of mc is updated and available. The generation on
-// the workload proves that what the cache shows was made from this one, even where the cache lags behind what another operator
-// process wrote.
+// complete tells whether, by the workload, every server of the current generation of mc is updated and available. The
+// generation on the workload proves that what the cache shows was made from this one, even where the cache lags behind
+// what another operator process wrote.
 func (w *Workload) complete(mc *v1alpha1.Memcached, generation string) bool {
 	want := names.Size(mc)
 	return w != nil && !w.Terminating && w.Observed && (mc.Spec.Paused || w.Generation == generation) &&

@@ -27,6 +27,11 @@ func Load(t *testing.T, path string) *v1alpha1.Memcached {
 	return Parse(t, string(b))
 }
 
+// Named is the manifest of a Memcached.
+func Named(name, spec string) string {
+	return "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: " + name + "}, spec: " + spec + "}"
+}
+
 // Parse is Load of a text.
 func Parse(t *testing.T, manifest string) *v1alpha1.Memcached {
 	t.Helper()
