@@ -147,8 +147,7 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition, 
 		}
 		return filepath.Join(dir, name)
 	}
-	config := write("config.yaml", map[string]any{"validations": []any{map[string]any{"name": "description", "enforcement": "None"}}})
-	cmd := exec.Command(root+"/bin/crdify", "--config", config, "file://"+write("last.yaml", last), "file://"+write("now.yaml", now))
+	cmd := exec.Command(root+"/bin/crdify", "--config", root+"/tools/crdify/config.yaml", "file://"+write("last.yaml", last), "file://"+write("now.yaml", now))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		problems = append(problems, fmt.Sprintf("%v: %s", err, out))
 	}
