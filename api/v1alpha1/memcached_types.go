@@ -27,8 +27,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || self.maxItemSize != '512Ki' || !has(self.extraArgs) || !self.extraArgs.exists(a, a.contains('no_chunked_items') || a.contains('no_modern'))",fieldPath=".maxItemSize",message="must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs: memcached then stores no item in parts of 512Ki, and refuses to start"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || string(self.pod.resources.limits['memory']).size() > 20 || string(self.pod.resources.limits['memory']).matches('[eE-]') || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod.resources.limits.memory",message="must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
 type MemcachedSpec struct {
-	// size is the number of memcached servers. An autoscaler that owns it works through the scale subresource;
-	// leave it out of git then. Zero keeps the object and removes all servers.
+	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
+	// servers. An autoscaler that owns size works through the scale subresource; leave size out of git then.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -38,8 +38,8 @@ type MemcachedSpec struct {
 	Size *int32 `json:"size,omitempty"`
 
 	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
-	// "docker.io/library/memcached:1.6". When it is left out, the operator's default at creation is used, and from
-	// then on the image that runs: upgrading the operator never restarts a cache. Setting it, or the annotation
+	// "docker.io/library/memcached:1.6.45". When image is left out, the operator's default at creation is used, and
+	// from then on the image that runs: upgrading the operator never restarts a cache. Setting image, or the annotation
 	// cache.example.com/restartedAt, moves the servers to the new image or to the operator's current default.
 	//
 	// +kubebuilder:validation:MaxLength=512
@@ -48,7 +48,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image"
 	Image string `json:"image,omitempty"`
 
-	// containerPort is the TCP port that memcached listens on, and the port of the Service. Tutorials also call it port.
+	// containerPort is the TCP port that memcached listens on, and the port of the Service, from 1024 to 65535, 11211
+	// by default. Tutorials also call it port.
 	//
 	// +kubebuilder:default=11211
 	// +kubebuilder:validation:Minimum=1024
@@ -57,9 +58,9 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Container port"
 	ContainerPort int32 `json:"containerPort,omitempty"`
 
-	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4Ti (4096Gi). The memory
-	// request and limit of the container are derived from it: they add what connections, threads and the hash
-	// table need.
+	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default.
+	// The memory request and limit of the container are derived from memory: they add what connections, threads and the
+	// hash table need.
 	//
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -69,9 +70,10 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
 	Memory string `json:"memory,omitempty"`
 
-	// maxConnections is the number of simultaneous client connections of each server (memcached -c). Further ones wait
-	// until one is closed. memcached takes it for the limit of its open files too, and its own, about 10 and 4 for each
-	// thread, come out of it: at least 16 + 4 for each thread are needed to start.
+	// maxConnections is the number of simultaneous client connections of each server (memcached -c), up to 1000000,
+	// 1024 by default. A further client gets an error and is disconnected. memcached also takes maxConnections for the
+	// limit of its open files, and uses some itself, so at least 16 + 4 for each thread are needed, and from 8 threads
+	// on 9 + 5 for each. Above the limit of open files that the nodes give to a container, memcached refuses to start.
 	//
 	// +kubebuilder:default=1024
 	// +kubebuilder:validation:Minimum=1
@@ -80,8 +82,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum connections",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 
-	// threads is the number of worker threads of each server (memcached -t). More than the processors at hand
-	// brings nothing.
+	// threads is the number of worker threads of each server (memcached -t), from 1 to 64, 4 by default. More threads
+	// than processors bring nothing.
 	//
 	// +kubebuilder:default=4
 	// +kubebuilder:validation:Minimum=1
@@ -90,9 +92,9 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Threads",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Threads int32 `json:"threads,omitempty"`
 
-	// maxItemSize is the size of the largest item that can be stored (memcached -I), from 512Ki to 1024Mi and at most half
-	// of memory. It is a multiple of 512Ki, because memcached stores large items in chunks of that size and
-	// refuses to start with any other. memcached's own default is 1Mi.
+	// maxItemSize is the size of the largest item that can be stored (memcached -I), from 512Ki to 1024Mi and at most
+	// half of memory, 1Mi by default. It is a multiple of 512Ki, because memcached stores large items in parts of that
+	// size and refuses to start with any other.
 	//
 	// +kubebuilder:default="1Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -101,9 +103,10 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum item size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	MaxItemSize string `json:"maxItemSize,omitempty"`
 
-	// extraArgs are further memcached options, each in its long form and in one string: "--disable-evictions",
-	// "--slab-growth-factor=1.1", "--extended=idle_timeout=600,slab_automove=2". Options that another field owns, and those that open a
-	// socket or a file or change the user, are refused.
+	// extraArgs are further memcached options, at most 32, each in its long form and in one string of at most 256
+	// characters: "--disable-evictions", "--slab-growth-factor=1.1", "--extended=idle_timeout=600,slab_automove=2". The
+	// message of a refused option names those that are allowed. Options that another field owns, and those that open a
+	// socket or a file or change the user, are refused; so are combinations that memcached refuses to start with.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=256
@@ -131,16 +134,16 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Rollout",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
-	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists; servers that are
-	// not healthy may always be evicted.
+	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists; servers
+	// that are not healthy may always be evicted.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
-	// paused makes the operator observe and report, and write nothing but the status and, on a new object, its finalizer. Argo CD shows a paused object as
-	// Suspended, which holds later sync waves.
+	// paused makes the operator observe and report, and write nothing but the status and, on a new object, its
+	// finalizer; false by default. Argo CD shows a paused object as Suspended, which holds later sync waves.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
@@ -151,8 +154,9 @@ type MemcachedSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
-	// maxUnavailable is the number of servers that may be replaced at the same time. No more servers than size run during
-	// a rollout, except for a size of 1: then the new server starts before the old one ends.
+	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
+	// more servers than size run during a rollout, except for a size of 1: then the new server starts before the old
+	// one ends.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -161,8 +165,8 @@ type RolloutSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Max unavailable"
 	MaxUnavailable int32 `json:"maxUnavailable,omitempty"`
 
-	// minReadySeconds is how long a new server must be ready before the next one is replaced, in seconds. It gives a
-	// cold cache the time to fill.
+	// minReadySeconds is how long a new server must be ready before the next one is replaced, in seconds, from 0 to
+	// 86400, 0 by default. It gives a cold cache the time to fill.
 	//
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -171,8 +175,8 @@ type RolloutSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min ready seconds"
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
-	// progressDeadlineSeconds is how long servers may take to become ready without any progress before the object says
-	// Stalled, in seconds. The operator keeps trying after that.
+	// progressDeadlineSeconds is how long nothing may progress before the object says Stalled, in seconds, more than
+	// minReadySeconds and at most 172800, 600 by default. The operator keeps trying after that.
 	//
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=1
@@ -184,8 +188,8 @@ type RolloutSpec struct {
 
 // DisruptionBudgetSpec limits voluntary disruptions.
 type DisruptionBudgetSpec struct {
-	// maxUnavailable is the number of servers that may be down at the same time because of voluntary disruptions. Zero blocks
-	// every drain of a node that a server runs on.
+	// maxUnavailable is the number of servers that may be down at the same time because of voluntary disruptions, from
+	// 0 to 1000, 1 by default. Zero blocks every drain of a node that a server runs on.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -195,7 +199,8 @@ type DisruptionBudgetSpec struct {
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
 }
 
-// Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and never together.
+// Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and never
+// together.
 // https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 const (
 	// ConditionReady is True when every server of the current generation is updated and available.
@@ -265,7 +270,8 @@ const (
 
 // MemcachedStatus is the observed state of a group of memcached servers.
 type MemcachedStatus struct {
-	// observedGeneration is the metadata.generation that this status speaks of; -1 before any operator has seen the object.
+	// observedGeneration is the metadata.generation that this status speaks of; -1 before any operator has seen the
+	// object.
 	//
 	// +kubebuilder:default=-1
 	// +optional
@@ -281,14 +287,16 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Conditions",xDescriptors={"urn:alm:descriptor:io.kubernetes.conditions"}
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// phase is one word for people, derived from the conditions: Pending, Progressing, Ready, Degraded, Paused or Deleting.
+	// phase is one word for people, derived from the conditions: Pending, Progressing, Ready, Degraded, Paused or
+	// Deleting.
 	//
 	// +kubebuilder:default=Pending
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
 	Phase Phase `json:"phase,omitempty"`
 
-	// nodes are the names of the memcached pods that are neither terminating nor finished, sorted.
+	// nodes are the names of the servers, which are pods: those that are neither terminating nor finished, sorted. The
+	// name of the field is that of the tutorials; nodes of the cluster are not meant.
 	//
 	// +listType=set
 	// +optional
@@ -319,8 +327,8 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Image"
 	Image string `json:"image,omitempty"`
 
-	// servers are the host:port addresses to configure clients with, in a stable order: the name of a headless
-	// Service, which resolves to the addresses of all servers that are ready.
+	// servers are the host:port addresses to configure clients with, in a stable order: the name of a headless Service,
+	// which resolves to the addresses of all servers that are ready.
 	//
 	// +listType=atomic
 	// +optional

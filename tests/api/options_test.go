@@ -1,0 +1,86 @@
+package api
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// TestOptions holds the page of options against the rules: it names each option and key that they allow, and no others.
+func TestOptions(t *testing.T) {
+	allowed := map[string]bool{}
+	crd, _ := readCRD(t)
+	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+		if path != ".spec.extraArgs[]" {
+			return
+		}
+		for _, v := range p.XValidations {
+			if !strings.HasPrefix(v.Message, argsRule) && !strings.HasPrefix(v.Message, extendedRule) {
+				continue
+			}
+			for _, match := range literal.FindAllStringSubmatch(v.Rule, -1) {
+				re, err := syntax.Parse(strings.TrimPrefix(match[1], "^--extended="), syntax.Perl)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, word := range words(re) {
+					name, _, _ := strings.Cut(strings.TrimSuffix(word, ","), "=")
+					allowed[name] = true
+				}
+			}
+		}
+	})
+	allowed["--extended"] = true
+
+	page, err := os.ReadFile(root + "/docs/options.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, _, _ := strings.Cut(string(page), "## Refused")
+	listed := map[string]bool{}
+	for _, match := range regexp.MustCompile("(?m)^[|] `([^`]+)` [|]").FindAllStringSubmatch(tables, -1) {
+		listed[match[1]] = true
+	}
+	if len(listed) < 40 || !maps.Equal(listed, allowed) {
+		t.Errorf("the page lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(allowed)))
+	}
+}
+
+// words are what a regular expression matches, up to the first "=".
+func words(re *syntax.Regexp) (all []string) {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return []string{string(re.Rune)}
+	case syntax.OpCapture, syntax.OpPlus:
+		return words(re.Sub[0])
+	case syntax.OpAlternate:
+		for _, sub := range re.Sub {
+			all = append(all, words(sub)...)
+		}
+		return all
+	case syntax.OpConcat:
+		all = []string{""}
+		for _, sub := range re.Sub {
+			var longer []string
+			for _, word := range all {
+				if strings.Contains(word, "=") {
+					longer = append(longer, word)
+					continue
+				}
+				for _, rest := range words(sub) {
+					longer = append(longer, word+rest)
+				}
+			}
+			all = longer
+		}
+		return all
+	default: // an anchor, or what comes after the name
+		return []string{""}
+	}
+}
