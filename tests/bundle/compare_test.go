@@ -27,7 +27,7 @@ const (
 // an object that exists as long as the field that has the rule stays as it is, with all that is in it.
 var exceptions = map[string][]exception{
 	"0.0.2": {
-		{"^.spec", "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5", "memcached 1.6.45 has no file left for a client; older ones, which take 4 for each thread, answered a few"},
+		{"^.spec", "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5", "memcached 1.6.45 has no file left to accept a connection, so the server was never ready; older ones, which take 4 for each thread, answered a few"},
 		{"^.spec", "must be at least 1Mi with no_chunked_items or no_modern", neverStarted},
 		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern", "a full server was killed with all that it held, because it did not answer its probe"},
 		{"^.spec.extraArgs", "must not hold temporary_ttl together with no_lru_maintainer", neverStarted},
