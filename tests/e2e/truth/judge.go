@@ -1,7 +1,8 @@
-// Package truth finds the moments at which the status of a Memcached says more than its workload holds.
+// Package truth finds the moments at which the status of a Memcached says more than its workload holds, and those at which
+// it says Failed of what was about to succeed.
 //
-// It sees what any client sees: the watch events of Memcacheds and Deployments. One etcd orders them all, so the workload
-// as of a status is the newest event of the Deployment before it.
+// It sees what any client sees: the watch events of Memcacheds, of their children and of what may refuse these. One etcd
+// orders them all, so the workload as of a status is the newest event of the Deployment before it.
 package truth
 
 import (
@@ -28,7 +29,8 @@ import (
 // somebody changed.
 const grace = time.Second
 
-// Event is a watch event of a Memcached or of a Deployment.
+// Event is a watch event of a Memcached, of an object of its name that may be its child, of one of its pods, or of an
+// admission policy.
 type Event struct {
 	Seen    time.Time
 	Deleted bool
@@ -39,12 +41,13 @@ type Event struct {
 type Verdict struct {
 	Memcacheds, Deployments int // events
 	Claims                  int // events of a Memcached that said Ready of its current spec
+	Failures                int // times that one began to say Failed
 	Lies                    []string
 }
 
 func (v Verdict) String() string {
-	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of Deployments watched, %d times Ready, lies: %d",
-		v.Memcacheds, v.Deployments, v.Claims, len(v.Lies))}, v.Lies...), "\n  ")
+	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of Deployments watched, %d times Ready, %d times Failed, lies: %d",
+		v.Memcacheds, v.Deployments, v.Claims, v.Failures, len(v.Lies))}, v.Lies...), "\n  ")
 }
 
 // history is what is known of one Memcached at a point of the sequence of events.
@@ -57,6 +60,15 @@ type history struct {
 	lostAt     time.Time          // when it had them no more
 	falseSince time.Time          // when the workload stopped being what mc claims; zero while it is
 	reason     string
+
+	object       *unstructured.Unstructured            // the last event of the Memcached
+	byOthers     bool                                  // the status was written by another manager than the operator, last
+	everByOthers bool                                  // or at any time
+	children     map[string]*unstructured.Unstructured // by kind
+	strangeUntil time.Time                             // when one of these that belonged to somebody else was last there
+	ready        map[string]bool                       // servers by the names of their pods
+	progressed   time.Time                             // when a server became ready, or the Deployment controller saw progress
+	failure      *failure                              // nil unless the status says Failed
 }
 
 // Judge looks at all events in the order in which they happened; until then is when the last one could have been seen.
@@ -67,18 +79,35 @@ func Judge(events []Event, until time.Time) (Verdict, error) {
 	slices.SortStableFunc(events, func(a, b Event) int { return compare(a.Object, b.Object) })
 	for _, e := range events {
 		key := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}
+		if e.Object.GetKind() == "Pod" {
+			key.Name = e.Object.GetLabels()[labelInstance]
+		}
+		if key.Namespace == "" { // a policy, which may concern every object
+			for _, h := range known {
+				if h.failure != nil {
+					h.failure.outside = true
+				}
+			}
+			continue
+		}
 		h := known[key]
 		if h == nil {
-			h = &history{}
+			h = &history{children: map[string]*unstructured.Unstructured{}, ready: map[string]bool{}}
 			known[key] = h
 		}
 		var err error
-		if e.Object.GetKind() == "Deployment" {
-			v.Deployments++
-			err = v.deployment(h, e)
-		} else {
+		switch e.Object.GetKind() {
+		case "Memcached":
 			v.Memcacheds++
 			err = v.memcached(h, e)
+		case "Pod":
+			h.server(e)
+		case "Deployment":
+			v.Deployments++
+			err = v.deployment(h, e)
+			fallthrough
+		default:
+			h.child(e)
 		}
 		if err != nil {
 			return v, fmt.Errorf("%s %s: %w", e.Object.GetKind(), key, err)
@@ -94,11 +123,13 @@ func (v *Verdict) deployment(h *history, e Event) error {
 	if e.Deleted {
 		h.deployment, h.whole = nil, nil
 	} else {
+		was := h.deployment
 		h.deployment = &appsv1.Deployment{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, h.deployment); err != nil {
 			return err
 		}
 		h.remember(e.Seen)
+		h.workload(was, h.deployment, e.Seen)
 	}
 	if h.mc != nil {
 		v.doubt(h, Contradiction(h.mc, h.deployment), e.Seen)
@@ -124,21 +155,29 @@ func (v *Verdict) memcached(h *history, e Event) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, mc); err != nil {
 		return err
 	}
-	claims, err := claimsReady(e.Object, mc)
+	read, err := status.Compute(e.Object)
 	if err != nil {
 		return err
 	}
 	if h.uid != mc.UID {
 		h.uid, h.installed = mc.UID, mc.Status.ObservedGeneration >= 0
+		h.object, h.byOthers, h.everByOthers, h.failure = nil, false, false, nil
 	}
+	before := h.object
+	h.author(e.Object)
+	claims, failed := claimsReady(read, mc) && !h.byOthers, read.Status == status.FailedStatus && !h.byOthers
 	h.installed = h.installed || claims
 	is := func(c string) bool { return meta.IsStatusConditionTrue(mc.Status.Conditions, c) }
-	switch {
+	switch reason := inherited(mc, h.everByOthers); {
+	case h.byOthers:
+	case reason != "" && (before == nil || !sameStatus(before, e.Object)):
+		v.lie(mc, "has the status of another Memcached of its name: "+reason)
 	case is(v1alpha1.ConditionReconciling) && is(v1alpha1.ConditionStalled):
 		v.lie(mc, "is Reconciling and Stalled at once")
 	case is(v1alpha1.ConditionDegraded) && !is(v1alpha1.ConditionStalled) && !h.installed && mc.DeletionTimestamp == nil:
 		v.lie(mc, "is Degraded while it is being installed")
 	}
+	v.failed(h, mc, failed, e.Seen)
 	if !claims || e.Deleted {
 		v.late(h, e.Seen)
 		h.mc, h.falseSince = nil, time.Time{}
@@ -185,14 +224,10 @@ func (v *Verdict) lie(mc *v1alpha1.Memcached, what string) {
 
 // claimsReady tells whether a client that waits for the Memcached would go on: one that compares generations itself, one
 // that trusts that of the condition, as kubectl wait does, or one that uses kstatus, as Flux does.
-func claimsReady(u *unstructured.Unstructured, mc *v1alpha1.Memcached) (bool, error) {
-	result, err := status.Compute(u)
-	if err != nil {
-		return false, err
-	}
+func claimsReady(read *status.Result, mc *v1alpha1.Memcached) bool {
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
-	return result.Status == status.CurrentStatus || ready != nil && ready.Status == metav1.ConditionTrue &&
-		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation), nil
+	return read.Status == status.CurrentStatus || ready != nil && ready.Status == metav1.ConditionTrue &&
+		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation)
 }
 
 // Contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if nothing does.

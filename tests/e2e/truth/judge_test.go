@@ -41,7 +41,7 @@ func at(t *testing.T, ms int, manifest string, edits ...string) Event {
 const (
 	deployment = `
 kind: Deployment
-metadata: {namespace: ns, name: c, uid: d, resourceVersion: "10", generation: 1, ownerReferences: [{uid: m, controller: true}]}
+metadata: {namespace: ns, name: c, uid: d, resourceVersion: "10", generation: 1, ownerReferences: [{kind: Memcached, name: c, uid: m, controller: true}]}
 spec: {replicas: 2, template: {spec: {containers: [{image: "memcached:1", args: [-p, "11211", -m, "64", -c, "1024", -t, "4", -I, 1024k, --verbose]}]}}}
 status: {observedGeneration: 1, replicas: 2, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 2}`
 	memcached = `
@@ -54,8 +54,28 @@ status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", obser
 	notReady = `status: "True"=>status: "False"`
 	v30      = `"20"=>"30"`
 	v40      = `"20"=>"40"`
+	stalled  = `status: "True", observedGeneration: 1}]=>status: "False"}, {type: Stalled, status: "True", reason: ProgressDeadlineExceeded}]`
+	conflict = `ProgressDeadlineExceeded=>Conflict`
+	refused  = `ProgressDeadlineExceeded=>Invalid`
 	degraded = `, observedGeneration: 1}]=>}, {type: Degraded, status: "True"}]`
 	lost     = `readyReplicas: 2=>readyReplicas: 1`
+
+	service = `
+kind: Service
+metadata: {namespace: ns, name: c, uid: s, resourceVersion: "10", labels: {app: foreign}}`
+	controlled = `labels: {app: foreign}=>ownerReferences: [{kind: Memcached, name: c, uid: m, controller: true}]`
+	orphan     = `app: foreign=>app.kubernetes.io/managed-by: memcached-operator, app.kubernetes.io/instance: c`
+	pod        = `
+kind: Pod
+metadata: {namespace: ns, name: c-1, uid: p, resourceVersion: "21", labels: {app.kubernetes.io/instance: c}}
+status: {conditions: [{type: Ready, status: "True"}]}`
+	policy = `
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: strict, uid: v, resourceVersion: "21"}`
+
+	// Fields that another manager wrote, of an object and of its status.
+	byOthers       = `name: c=>name: c, managedFields: [{manager: kubectl, operation: Update, time: 2026-01-01T00:00:00Z}]`
+	statusByOthers = `name: c=>name: c, managedFields: [{manager: velero, operation: Update, subresource: status, time: 2026-01-01T00:00:00Z}]`
 )
 
 func TestJudge(t *testing.T) {
@@ -112,6 +132,105 @@ func TestJudge(t *testing.T) {
 		"degraded after it was ready": {[]Event{at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, notReady, degraded)}, ""},
 		"reconciling and stalled": {[]Event{at(t, 1, memcached, notReady,
 			`, observedGeneration: 1}]=>}, {type: Reconciling, status: "True"}, {type: Stalled, status: "True"}]`)}, "at once"},
+		"stalled for good": {[]Event{at(t, 0, memcached, stalled)}, ""},
+		"stalled no more because a server became ready": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, pod), at(t, 2, memcached, v30, notReady)}, ""},
+		"stalled no more although a server is only there": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, pod, "True=>False"), at(t, 2, memcached, v30, notReady)}, "stopped to be Stalled with reason Progress"},
+		"stalled no more although the server was ready long ago": {[]Event{
+			at(t, 0, pod, `"21"=>"19"`), at(t, 1100, memcached, stalled), at(t, 1101, pod), at(t, 1102, memcached, v30, notReady)}, "stopped to be Stalled"},
+		"stalled no more because a server became ready just before": {[]Event{
+			at(t, 0, pod, `"21"=>"19"`), at(t, 900, memcached, stalled), at(t, 901, memcached, v30, notReady)}, ""},
+		"stalled no more because the workload has more servers": {[]Event{
+			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled), at(t, 1101, deployment, `"10"=>"21"`), at(t, 1102, memcached, v30, notReady)}, ""},
+		"stalled no more because a server became available": {[]Event{
+			at(t, 0, deployment, "availableReplicas: 2=>availableReplicas: 1"), at(t, 1100, memcached, stalled),
+			at(t, 1101, deployment, `"10"=>"21"`), at(t, 1102, memcached, v30, notReady)}, ""},
+		"stalled no more because a server is ready again": {[]Event{
+			at(t, 0, pod, `"21"=>"18"`), at(t, 1, pod, `"21"=>"19"`, "DELETED"), at(t, 1100, memcached, stalled),
+			at(t, 1101, pod), at(t, 1102, memcached, v30, notReady)}, ""},
+		"stalled no more in a second generation that stalled": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, stalled, second, "observedGeneration: 1=>observedGeneration: 2"),
+			at(t, 2, memcached, v40, second, "observedGeneration: 1=>observedGeneration: 2", notReady)}, "stopped to be Stalled"},
+		"stalled no more because the workload progressed": {[]Event{
+			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled),
+			at(t, 1101, deployment, `"10"=>"21"`, lost, `availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "True", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
+			at(t, 1102, memcached, v30, notReady)}, ""},
+		"stalled no more because the workload stalled": {[]Event{
+			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled),
+			at(t, 1101, deployment, `"10"=>"21"`, lost, `availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "False", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
+			at(t, 1102, memcached, v30, notReady)}, "stopped to be Stalled"},
+		"stalled no more because of another spec": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, "generation: 1}=>generation: 2}", notReady)}, ""},
+		"stalled no more because of an annotation": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, "name: c=>name: c, annotations: {cache.example.com/restartedAt: now}")}, ""},
+		"stalled no more because it is deleted": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, "name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z")}, ""},
+		"stalled until it is gone": {[]Event{at(t, 0, memcached, stalled), at(t, 1, memcached, stalled, v30, "DELETED")}, ""},
+		"stalled no more in a successor": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, "uid: m=>uid: other")}, ""},
+		"stalled for one reason, then another, then none": {[]Event{
+			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 2, service, `"10"=>"21"`, "DELETED"),
+			at(t, 3, memcached, stalled, refused, v30), at(t, 4, memcached, v40, notReady)}, "reason Invalid"},
+		"refused no more because a server is ready": {[]Event{
+			at(t, 0, memcached, stalled, refused), at(t, 1, pod), at(t, 2, memcached, v30, notReady)}, "reason Invalid"},
+		"refused no more because the policy is gone": {[]Event{
+			at(t, 0, memcached, stalled, refused), at(t, 1, policy, "DELETED"), at(t, 2, memcached, v30, notReady)}, ""},
+		"refused no more because somebody changed the workload": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, byOthers), at(t, 3, memcached, v30, notReady)}, ""},
+		"refused no more because the operator changed the workload": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, byOthers, "kubectl=>memcached-operator"),
+			at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
+		"refused no more because the status of the workload changed": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, statusByOthers), at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
+		"refused no more because the workload was replaced before": {[]Event{
+			at(t, 0, deployment), at(t, 1, deployment, `"10"=>"11"`, "DELETED"), at(t, 2, memcached, stalled, refused),
+			at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
+		"refused no more because the workload is gone": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, "DELETED"), at(t, 3, memcached, v30, notReady)}, ""},
+		"conflict":                       {[]Event{at(t, 0, service), at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with nothing":          {[]Event{at(t, 0, memcached, stalled, conflict)}, "reason Conflict, although nobody else"},
+		"conflict with its own child":    {[]Event{at(t, 0, service, controlled), at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict with an orphan":        {[]Event{at(t, 0, service, orphan), at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict with a predecessor's":  {[]Event{at(t, 0, service, controlled, "uid: m=>uid: l"), at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict with another's":        {[]Event{at(t, 0, service, controlled, "kind: Memcached=>kind: Other"), at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with what just went":   {[]Event{at(t, 0, service), at(t, 1, service, `"10"=>"11"`, "DELETED"), at(t, 900, memcached, stalled, conflict)}, ""},
+		"conflict with what went before": {[]Event{at(t, 0, service), at(t, 1, service, `"10"=>"11"`, "DELETED"), at(t, 1100, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict over": {[]Event{at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 2, service, `"10"=>"21"`, "DELETED"),
+			at(t, 60000, memcached, v30, notReady)}, ""},
+		"conflict over, and nothing went": {[]Event{
+			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 60000, memcached, v30, notReady)}, "reason Conflict"},
+		"conflict over, and a server became ready": {[]Event{
+			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 2, pod), at(t, 3, memcached, v30, notReady)}, "reason Conflict"},
+		"conflict with the child of a Memcached of another name": {[]Event{
+			at(t, 0, service, controlled, "Memcached, name: c=>Memcached, name: d"), at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with an orphan of another operator": {[]Event{
+			at(t, 0, service, orphan, "managed-by: memcached-operator=>managed-by: other"), at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with an orphan of another Memcached": {[]Event{
+			at(t, 0, service, orphan, "instance: c=>instance: d"), at(t, 1, memcached, stalled, conflict)}, ""},
+		"stalled until somebody else writes": {[]Event{
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, statusByOthers)}, ""},
+		"all conditions by somebody else": {[]Event{at(t, 0, memcached, notReady, statusByOthers,
+			`, observedGeneration: 1}]=>}, {type: Reconciling, status: "True"}, {type: Stalled, status: "True"}]`)}, ""},
+		"stalled by somebody else": {[]Event{
+			at(t, 0, memcached, stalled, conflict, statusByOthers), at(t, 1, memcached, v30, notReady, statusByOthers)}, ""},
+		"ready by somebody else":             {[]Event{at(t, 0, memcached, statusByOthers)}, ""},
+		"ready by the operator after others": {[]Event{at(t, 0, memcached, notReady, statusByOthers), at(t, 1, memcached, v30, statusByOthers)}, "no Deployment"},
+		"a generation of a predecessor":      {[]Event{at(t, 0, memcached, notReady, "observedGeneration: 1, =>observedGeneration: 2, ")}, "has the status of another"},
+		"the end of a predecessor":           {[]Event{at(t, 0, memcached, notReady, "observedGeneration: 1, =>observedGeneration: 1, phase: Deleting, ")}, "has the status of another"},
+		"its own end": {[]Event{at(t, 0, memcached, notReady, "observedGeneration: 1, =>observedGeneration: 1, phase: Deleting, ",
+			"name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z")}, ""},
+		"a condition of a predecessor": {[]Event{at(t, 0, memcached, notReady, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:01Z",
+			"type: Ready=>type: Ready, lastTransitionTime: 2026-01-01T00:00:00Z")}, "Ready is of 00:00:00, before its creation"},
+		"a condition of its first second": {[]Event{at(t, 0, memcached, notReady, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
+			"type: Ready=>type: Ready, lastTransitionTime: 2026-01-01T00:00:00Z")}, ""},
+		"a condition of the CRD's defaults": {[]Event{at(t, 0, memcached, notReady, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
+			"type: Ready=>type: Ready, lastTransitionTime: 1970-01-01T00:00:00Z")}, ""},
+		"a condition of a backup": {[]Event{
+			at(t, 0, memcached, notReady, statusByOthers, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
+				"type: Ready=>type: Ready, lastTransitionTime: 2025-01-01T00:00:00Z"),
+			at(t, 1, memcached, v30, notReady, statusByOthers, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
+				"type: Ready=>type: Ready, message: restored, lastTransitionTime: 2025-01-01T00:00:00Z")}, ""},
 		"deleted": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, "DELETED"), at(t, 3, deployment, `"10"=>"41"`, "DELETED")}, ""},
 	} {

@@ -22,12 +22,30 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-var sampled = []schema.GroupVersionResource{
-	v1alpha1.GroupVersion.WithResource("memcacheds"),
-	{Group: "apps", Version: "v1", Resource: "deployments"},
+// sampled is what is watched. A new kind of child belongs here: a conflict with an object that is not watched looks like a lie.
+var sampled = []struct {
+	schema.GroupVersionResource
+	selector string
+	optional bool // not every version of Kubernetes has it
+}{
+	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("memcacheds")},
+	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}},
+	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "services"}},
+	{GroupVersionResource: schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}},
+	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, selector: labelManagedBy + "=" + operator},
+	{GroupVersionResource: admission("validatingadmissionpolicies")},
+	{GroupVersionResource: admission("validatingadmissionpolicybindings")},
+	{GroupVersionResource: admission("mutatingadmissionpolicies"), optional: true},
+	{GroupVersionResource: admission("mutatingadmissionpolicybindings"), optional: true},
+	{GroupVersionResource: admission("validatingwebhookconfigurations")},
+	{GroupVersionResource: admission("mutatingwebhookconfigurations")},
 }
 
-// Sampler records every event of Memcacheds and Deployments of a cluster.
+func admission(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}
+}
+
+// Sampler records every event of a cluster that Judge needs.
 type Sampler struct {
 	client dynamic.Interface
 	stop   context.CancelFunc
@@ -46,11 +64,14 @@ func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 	}
 	s := &Sampler{client: client, newest: map[types.UID]uint64{}}
 	ctx, s.stop = context.WithCancel(ctx)
-	for _, gvr := range sampled {
-		list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{})
+	for _, kind := range sampled {
+		list, err := client.Resource(kind.GroupVersionResource).List(ctx, metav1.ListOptions{LabelSelector: kind.selector})
+		if kind.optional && apierrors.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
 			s.stop()
-			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
+			return nil, fmt.Errorf("list %s: %w", kind.Resource, err)
 		}
 		for i := range list.Items {
 			s.record(watch.Event{Type: watch.Added, Object: &list.Items[i]})
@@ -58,12 +79,13 @@ func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 		// It goes on from where it was when a connection ends.
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return client.Resource(gvr).Watch(ctx, o)
+				o.LabelSelector = kind.selector
+				return client.Resource(kind.GroupVersionResource).Watch(ctx, o)
 			},
 		})
 		if err != nil {
 			s.stop()
-			return nil, fmt.Errorf("watch %s: %w", gvr.Resource, err)
+			return nil, fmt.Errorf("watch %s: %w", kind.Resource, err)
 		}
 		go func() {
 			for e := range w.ResultChan() {
@@ -89,16 +111,19 @@ func (s *Sampler) record(e watch.Event) {
 // Stop waits until all that has happened so far was seen, and judges it.
 func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 	defer s.stop()
-	for _, gvr := range sampled {
-		list, err := s.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+	for _, kind := range sampled {
+		list, err := s.client.Resource(kind.GroupVersionResource).List(ctx, metav1.ListOptions{LabelSelector: kind.selector})
+		if kind.optional && apierrors.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
-			return Verdict{}, fmt.Errorf("list %s: %w", gvr.Resource, err)
+			return Verdict{}, fmt.Errorf("list %s: %w", kind.Resource, err)
 		}
 		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 			return s.saw(list.Items), nil
 		})
 		if err != nil {
-			return Verdict{}, fmt.Errorf("the watch of %s lags: %w", gvr.Resource, err)
+			return Verdict{}, fmt.Errorf("the watch of %s lags: %w", kind.Resource, err)
 		}
 	}
 	s.mu.Lock()
