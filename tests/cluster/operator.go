@@ -36,6 +36,8 @@ type Operator struct {
 	Image string
 	// Args are added to those of config/default.
 	Args []string
+	// DefaultImage is that of Memcacheds that name none; empty for that of config/default.
+	DefaultImage string
 
 	c *Cluster
 }
@@ -181,12 +183,17 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 			if err := yaml.Unmarshal([]byte(manifest), &deployment); err != nil {
 				return nil, err
 			}
+			container := &deployment.Spec.Template.Spec.Containers[0]
+			for i := range container.Env {
+				if e := &container.Env[i]; e.Name == "RELATED_IMAGE_MEMCACHED" {
+					e.Value = cmp.Or(o.DefaultImage, e.Value)
+				}
+			}
 			if o.c.Kind == "kwok" {
 				continue
 			}
 			count := int32(replicas)
 			deployment.Spec.Replicas = &count
-			container := &deployment.Spec.Template.Spec.Containers[0]
 			container.Image, container.Args = cmp.Or(o.Image, container.Image), append(container.Args, o.Args...)
 			text, err := yaml.Marshal(deployment)
 			if err != nil {

@@ -40,12 +40,7 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 			w.awaitReady("cache", "paused")
 			w.merge("paused", `{"paused":true}`)
 			w.awaitReady("paused")
-			// The disruption controller writes last.
-			w.eventually("come to rest", func() error {
-				before = w.versions()
-				time.Sleep(2 * time.Second)
-				return differ(before, w.versions())
-			})
+			before = w.atRest()
 		})).
 		Assess("while nothing changes", step(func(w world) { w.rest(before) })).
 		Assess("after a restart", step(func(w world) {
@@ -56,6 +51,17 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 				w.Errorf("%d writes since the start", writes)
 			}
 		})).Feature())
+}
+
+// atRest waits until nothing is written for a while, the last being what the disruption controller writes, and returns the versions.
+func (w world) atRest() (before map[string]string) {
+	w.Helper()
+	w.eventually("come to rest", func() error {
+		before = w.versions()
+		time.Sleep(2 * time.Second)
+		return differ(before, w.versions())
+	})
+	return before
 }
 
 // rest fails if the operator writes anything, or even asks the API server for anything, while nothing changes.

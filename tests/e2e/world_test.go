@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -120,6 +121,11 @@ func kstatus(mc *v1alpha1.Memcached) (status.Status, error) {
 		return "", err
 	}
 	return result.Status, nil
+}
+
+// condition is that of the type, empty if there is none.
+func condition(mc *v1alpha1.Memcached, conditionType string) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(mc.Status.Conditions, conditionType), metav1.Condition{})
 }
 
 // ready returns nil if the Memcached is ready and all behind it is what it says.

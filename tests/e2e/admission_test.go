@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+
+	"github.com/example/memcached-operator/tests/cluster"
+)
+
+const (
+	limitHistory = `[JSONPatch{op: "add", path: "/spec/revisionHistoryLimit", value: 5}]`
+	countWrites  = `[JSONPatch{op: "add", path: "/metadata/annotations/writes",
+		value: string(int(object.metadata.?annotations["writes"].orValue("0")) + 1)}]`
+)
+
+// A policy that has the last word on a field of ours.
+func TestPolicyRewrites(t *testing.T) {
+	for name, patches := range map[string][]string{
+		"rewrites a field":                       {limitHistory},
+		"rewrites a field and counts the writes": {limitHistory, countWrites},
+	} {
+		testEnv.Test(t, features.New("a policy that "+name).
+			Setup(step(func(w world) {
+				w.create("cache", 2)
+				w.create("other", 1)
+				w.awaitReady("cache", "other")
+				w.policy("true", patches...)
+				w.merge("cache", `{"memory":"128Mi"}`)
+				w.merge("other", `{"memory":"128Mi"}`)
+			})).
+			Assess("keeps nothing from being ready", step(func(w world) { w.awaitReady("cache", "other") })).
+			Assess("is not fought over", step(func(w world) {
+				d, err := load[appsv1.Deployment](w, "cache")
+				w.must(err)
+				if got := *d.Spec.RevisionHistoryLimit; got != 5 {
+					w.Fatalf("revisionHistoryLimit is %d: the policy does nothing", got)
+				}
+				w.rest(w.atRest())
+			})).
+			Assess("nor after a restart", step(func(w world) {
+				before := w.versions()
+				w.must(operator.Stop(w.ctx))
+				w.must(operator.Start(w.ctx, 1))
+				w.rest(before)
+			})).Feature())
+	}
+}
+
+// The API server records who owns which field before admission, so that record says nothing of such a change.
+func TestPolicyChangesWritesOfOthers(t *testing.T) {
+	testEnv.Test(t, features.New("a policy that changes a field in writes of others").
+		Setup(step(func(w world) {
+			w.create("cache", 2)
+			w.awaitReady("cache")
+			w.policy(fmt.Sprintf(`request.userInfo.username != "system:serviceaccount:%s:%s"`, cluster.OperatorNamespace, cluster.OperatorDeployment),
+				limitHistory)
+		})).
+		Assess("is mended", step(func(w world) {
+			before, err := load[appsv1.Deployment](w, "cache")
+			w.must(err)
+			_, err = w.kubectl("annotate", "deployment/cache", "example.com/note=theirs")
+			w.must(err)
+			mended := func() error {
+				d, err := load[appsv1.Deployment](w, "cache")
+				if err != nil {
+					return err
+				}
+				if limit, n := *d.Spec.RevisionHistoryLimit, d.Generation-before.Generation; limit != 1 || n != 2 {
+					return fmt.Errorf("revisionHistoryLimit is %d after %d changes, want 1 after 2", limit, n)
+				}
+				return nil
+			}
+			w.eventually("mend it", mended)
+			w.awaitReady("cache")
+			w.always("stay mended", 2*time.Second, mended)
+		})).Feature())
+}
+
+// policy has the API server change the Deployments of the namespace, until the end of the test.
+func (w world) policy(condition string, patches ...string) {
+	w.Helper()
+	var mutations []admissionregistrationv1.Mutation
+	for _, expression := range patches {
+		mutations = append(mutations, admissionregistrationv1.Mutation{
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression}})
+	}
+	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ns},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			FailurePolicy:      ptr.To(admissionregistrationv1.Fail),
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			MatchConditions:    []admissionregistrationv1.MatchCondition{{Name: "who", Expression: condition}},
+			Mutations:          mutations,
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.ns}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+				}}},
+			},
+		},
+	}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: w.ns},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: w.ns},
+	}
+	for _, object := range []client.Object{policy, binding} {
+		err := w.Create(w.ctx, object)
+		if meta.IsNoMatchError(err) {
+			w.Skip("the cluster has no mutating admission policies")
+		}
+		w.must(err)
+		w.Cleanup(func() { w.must(w.Delete(w.ctx, object)) })
+	}
+	w.eventually("have the policy in force", func() error {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "cache"}}
+		err := w.Patch(w.ctx, d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"example.com/note":"a try"}}}`)), client.DryRunAll)
+		if err == nil && *d.Spec.RevisionHistoryLimit != 5 {
+			err = fmt.Errorf("revisionHistoryLimit stays %d", *d.Spec.RevisionHistoryLimit)
+		}
+		return err
+	})
+}
