@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -18,12 +19,7 @@ func TestNamespaceDeleted(t *testing.T) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-many-"}}
 		w.must(w.Create(w.ctx, ns))
 		w.ns = ns.Name
-		var names []string
-		for i := range 20 {
-			names = append(names, fmt.Sprintf("cache-%d", i))
-			w.create(names[i], 1)
-		}
-		w.awaitReady(names...)
+		names := w.createMany(20)
 		events, gone := w.watch(&v1alpha1.MemcachedList{}), 0
 		w.must(w.Delete(w.ctx, ns))
 		lost := map[string]string{}
@@ -57,4 +53,43 @@ func TestNamespaceDeleted(t *testing.T) {
 			w.Errorf("%d errors in the log, such as %s", len(failures), failures[0])
 		}
 	})).Feature())
+}
+
+// Many workers find each event of a dying child alone, where few find several at once.
+func TestManyDeleted(t *testing.T) {
+	const count, most = 60, 10
+	testEnv.Test(t, features.New("many deleted, and many workers").
+		Setup(step(func(w world) {
+			operator.Args = []string{"--max-concurrent-reconciles=16"}
+			w.must(operator.Stop(w.ctx))
+			w.must(operator.Start(w.ctx, 1))
+			w.createMany(count)
+		})).
+		Assess("take few reconciles each", step(func(w world) {
+			const reconciles = `controller_runtime_reconcile_total\{.*\}`
+			before := w.metric(reconciles)
+			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
+			w.eventually("delete them with their children", w.noChildren)
+			n := w.metric(reconciles) - before
+			w.Logf("%.1f reconciles each", float64(n)/count)
+			if n >= most*count {
+				w.Errorf("%d reconciles for the deletion of %d objects, want less than %d each", n, count, most)
+			}
+		})).
+		Teardown(step(func(w world) {
+			operator.Args = nil
+			w.must(operator.Stop(w.ctx))
+			w.must(operator.Start(w.ctx, 1))
+		})).Feature())
+}
+
+// createMany makes so many Memcacheds of one server, and waits until they are ready.
+func (w world) createMany(count int) (names []string) {
+	w.Helper()
+	for i := range count {
+		names = append(names, fmt.Sprintf("cache-%d", i))
+		w.create(names[i], 1)
+	}
+	w.awaitReady(names...)
+	return names
 }
