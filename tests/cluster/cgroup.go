@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // Every program of a node cluster, and through the kubelet's cgroupRoot every container, runs below one cgroup. It is
@@ -78,7 +80,7 @@ func cgroupPIDs() (pids []int) {
 
 // killCgroup kills what runs below the cgroup, again until nothing is left, and removes it.
 func killCgroup(ctx context.Context) error {
-	err := poll(ctx, func(context.Context) error {
+	err := harness.Poll(ctx, func(context.Context) error {
 		pids := cgroupPIDs()
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -100,7 +102,7 @@ func killCgroup(ctx context.Context) error {
 			return nil
 		})
 		for i := len(dirs) - 1; i >= 0; i-- { // the innermost first
-			err := poll(ctx, func(context.Context) error { return syscall.Rmdir(dirs[i]) }) // busy for a moment after a kill
+			err := harness.Poll(ctx, func(context.Context) error { return syscall.Rmdir(dirs[i]) }) // busy for a moment after a kill
 			if err != nil {
 				return fmt.Errorf("remove cgroup %s: %w", dirs[i], err)
 			}

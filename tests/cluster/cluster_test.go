@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestCanonical(t *testing.T) {
@@ -124,15 +122,5 @@ func TestKillSparesStrangers(t *testing.T) {
 	}
 	if line, err := os.ReadFile("/proc/" + strconv.Itoa(own) + "/cmdline"); err == nil && len(line) > 0 {
 		t.Errorf("process %d still runs", own)
-	}
-}
-
-func TestPollSaysTheLastErrorAndTheCause(t *testing.T) {
-	last, cause := errors.New("last"), errors.New("cause")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, cause)
-	defer cancel()
-	err := poll(ctx, func(context.Context) error { return last })
-	if !errors.Is(err, last) || !errors.Is(err, cause) {
-		t.Errorf("poll says %v, want both errors", err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // pauseImage is the image of the pod sandbox, from the local registry like every other.
@@ -99,7 +101,7 @@ func (n *node) loadArchive(ctx context.Context, archive, ref string) error {
 			return err
 		}
 	}
-	return poll(ctx, func(ctx context.Context) error { // the registry may have been started just now
+	return harness.Poll(ctx, func(ctx context.Context) error { // the registry may have been started just now
 		_, err := n.crane(ctx, "push", archive, n.local(ref))
 		return err
 	})

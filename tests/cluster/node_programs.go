@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 //go:embed node
@@ -51,7 +53,7 @@ func (n *node) startContainerd(ctx context.Context, o *nodeOptions) error {
 	if err := n.start("containerd", path, filepath.Join(n.bin, "containerd"), "--config", config); err != nil {
 		return err
 	}
-	return n.tail(poll(ctx, func(ctx context.Context) error {
+	return n.tail(harness.Poll(ctx, func(ctx context.Context) error {
 		_, err := n.ctr(ctx, "version")
 		return err
 	}), "containerd")
@@ -86,7 +88,7 @@ func (n *node) startNode(ctx context.Context, o *nodeOptions) error {
 	if _, err := n.kubectl(ctx, "apply", "-f", dns); err != nil {
 		return err
 	}
-	return n.tail(poll(ctx, n.checkNode), "kubelet")
+	return n.tail(harness.Poll(ctx, n.checkNode), "kubelet")
 }
 
 // kubectl runs the pinned kubectl as the cluster's administrator.

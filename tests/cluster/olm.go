@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // The versions that tools pins, by which upstream names the images.
@@ -80,7 +82,7 @@ func (n *node) redirectDigests(ctx context.Context, repository, tag string) erro
 	// The policy holds a moment after it was created.
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
 	defer cancel()
-	return poll(ctx, func(ctx context.Context) error {
+	return harness.Poll(ctx, func(ctx context.Context) error {
 		image, err := n.kubectl(ctx, "run", "digests", "--image", repository+"@sha256:"+strings.Repeat("0", 64),
 			"--dry-run=server", "--output", "jsonpath={.spec.containers[0].image}")
 		if err == nil && image != repository+":"+tag {
@@ -149,7 +151,7 @@ func (k *kind) registry(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	err = poll(ctx, func(ctx context.Context) error { _, err := get(ctx, "http://"+address+"/v2/"); return err })
+	err = harness.Poll(ctx, func(ctx context.Context) error { _, err := get(ctx, "http://"+address+"/v2/"); return err })
 	if err != nil {
 		return "", k.tail(err, "registry")
 	}

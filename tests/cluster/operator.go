@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // What config/default calls the operator.
@@ -84,7 +86,7 @@ func (o *Operator) Stop(ctx context.Context) error {
 	if _, err := o.c.kubectl(ctx, "scale", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment, "--replicas=0"); err != nil {
 		return err
 	}
-	return poll(ctx, func(ctx context.Context) error {
+	return harness.Poll(ctx, func(ctx context.Context) error {
 		out, err := o.c.kubectl(ctx, "get", "pods", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager", "--output", "name")
 		if out != "" {
 			err = errors.Join(err, fmt.Errorf("still there: %s", out))

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // process is a replica of the operator on a kwok cluster.
@@ -81,7 +83,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		if err := os.Rename(o.c.path("pids", p.name+".pid"), p.pidFile); err != nil {
 			return err
 		}
-		err := poll(ctx, func(ctx context.Context) error {
+		err := harness.Poll(ctx, func(ctx context.Context) error {
 			if _, ok := o.c.alive(p.pidFile); !ok {
 				return nil // it ended: there is nothing to wait for
 			}

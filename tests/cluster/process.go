@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // start runs a program that outlives this one: in a session of its own, its output in logs/<name>.log, its id in
@@ -118,7 +120,7 @@ func (c *Cluster) signal(ctx context.Context, pidFile string, s syscall.Signal) 
 	if pid, ok := c.alive(pidFile); ok {
 		_ = syscall.Kill(pid, s)
 	}
-	err := poll(ctx, func(context.Context) error {
+	err := harness.Poll(ctx, func(context.Context) error {
 		if pid, ok := c.alive(pidFile); ok {
 			return fmt.Errorf("process %d of %s does not end", pid, pidFile)
 		}
@@ -149,30 +151,9 @@ func (c *Cluster) tail(err error, component string) error {
 	return err
 }
 
-// poll tries every 100 ms until it works; when time is up it returns the last error.
-func poll(ctx context.Context, try func(context.Context) error) error {
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 // run runs a command to its end and returns its output; the error says what it printed.
 func run(ctx context.Context, env []string, command string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, command, args...)
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(command), strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return string(out), nil
+	return harness.Command{Env: env}.Run(ctx, command, args...)
 }
 
 // progress runs a command that may take minutes, and shows meanwhile that it is alive.

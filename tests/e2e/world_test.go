@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -24,10 +23,8 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/tests/e2e/truth"
+	"github.com/example/memcached-operator/tests/harness"
 )
-
-// timeout is for what takes seconds; nothing is waited for without one.
-const timeout = 90 * time.Second
 
 // world is what a step sees: the cluster, and a namespace of its own. Whatever fails ends the step.
 type world struct {
@@ -39,23 +36,13 @@ type world struct {
 
 func (w world) must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	harness.Must(w, err)
 }
 
 // eventually tries until it works.
 func (w world) eventually(what string, try func() error) {
 	w.Helper()
-	for deadline := time.Now().Add(timeout); ; time.Sleep(50 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: %v", what, err)
-		}
-	}
+	harness.Eventually(w, what, harness.Patience, try)
 }
 
 // always fails if it does not work at any time of a while.
@@ -69,11 +56,7 @@ func (w world) always(what string, while time.Duration, try func() error) {
 }
 
 func (w world) kubectl(args ...string) (string, error) {
-	out, err := exec.CommandContext(w.ctx, "kubectl", append([]string{"--namespace", w.ns}, args...)...).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return string(out), err
+	return harness.Command{}.Run(w.ctx, "kubectl", append([]string{"--namespace", w.ns}, args...)...)
 }
 
 // create makes a Memcached of that size.
@@ -186,7 +169,7 @@ func (w world) watch(list client.ObjectList) <-chan watch.Event {
 // await reads events until one passes, and returns its object.
 func await[T client.Object](w world, events <-chan watch.Event, what string, pass func(watch.EventType, T) bool) T {
 	w.Helper()
-	deadline := time.After(timeout)
+	deadline := time.After(harness.Patience)
 	for {
 		select {
 		case e := <-events:

@@ -1,7 +1,6 @@
 package olm
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -11,19 +10,15 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // command runs a program in the repository's folder and returns its output. It ends it when the time is up.
 func command(within time.Duration, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = root, &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stdout.String()+stderr.String()))
-	}
-	return stdout.String(), nil
+	return harness.Command{Dir: root}.Run(ctx, name, args...)
 }
 
 func kubectl(args ...string) (string, error) { return command(5*time.Minute, "kubectl", args...) }
@@ -43,9 +38,7 @@ type test struct{ *testing.T }
 
 func (t test) must(err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 }
 
 func (t test) kubectl(args ...string) string {
@@ -64,15 +57,7 @@ func (t test) field(path string, args ...string) string {
 // eventually tries until it works.
 func (t test) eventually(what string, within time.Duration, try func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(within); ; time.Sleep(250 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, within, err)
-		}
-	}
+	harness.Eventually(t, what, within, try)
 }
 
 // becomes waits until a field of an object, or of a list, has a value.

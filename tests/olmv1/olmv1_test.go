@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 const (
@@ -60,7 +62,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.logf("a version with a CRD that allows less is refused")
 
 	crdBefore := w.get(crd).GetUID()
-	w.run("kubectl", "delete", extension, "--wait", "--timeout", patience.String())
+	w.run("kubectl", "delete", extension, "--wait", "--timeout", harness.Patience.String())
 	w.goneExcept(crd)
 	stop()
 	w.same("the removal of the ClusterExtension", caches)
@@ -78,11 +80,11 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	}
 	w.logf("another installation takes the caches over")
 
-	w.run("kubectl", "delete", "memcacheds", "--all", "--all-namespaces", "--wait", "--timeout", patience.String())
-	w.run("kubectl", "delete", extension, crd, "--wait", "--timeout", patience.String())
+	w.run("kubectl", "delete", "memcacheds", "--all", "--all-namespaces", "--wait", "--timeout", harness.Patience.String())
+	w.run("kubectl", "delete", extension, crd, "--wait", "--timeout", harness.Patience.String())
 	w.goneExcept()
 	stop()
-	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout", patience.String())
+	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout", harness.Patience.String())
 	w.logf("all is removed")
 }
 
@@ -125,8 +127,8 @@ func (w *world) installed(r release) {
 		}
 		return err
 	})
-	w.run("kubectl", "wait", "--for", "condition=Established", "--timeout", patience.String(), crd)
-	w.run("kubectl", "rollout", "status", "--namespace", namespace, "--timeout", patience.String(), deployment)
+	w.run("kubectl", "wait", "--for", "condition=Established", "--timeout", harness.Patience.String(), crd)
+	w.run("kubectl", "rollout", "status", "--namespace", namespace, "--timeout", harness.Patience.String(), deployment)
 }
 
 // adopt lets OLM v1 take a CRD that it did not create, or that was kept when it removed the rest, as docs/olm.md says.
@@ -156,7 +158,7 @@ func (w *world) image(deployment *unstructured.Unstructured, r release) {
 // cachesReady waits until there are that many Memcacheds, and all are ready.
 func (w *world) cachesReady(count int) {
 	w.Helper()
-	w.run("kubectl", "wait", "memcacheds", "--all", "--for", "condition=Ready", "--timeout", patience.String())
+	w.run("kubectl", "wait", "memcacheds", "--all", "--for", "condition=Ready", "--timeout", harness.Patience.String())
 	if got := len(strings.Fields(w.run("kubectl", "get", "memcacheds", "--output", "name"))); got != count {
 		w.Errorf("there are %d Memcacheds, want %d", got, count)
 	}
@@ -168,7 +170,7 @@ func (w *world) comeAndGo(others []string) {
 	w.write("one-more.yaml", "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: one-more}}")
 	w.run("kubectl", "apply", "--filename", w.path("one-more.yaml"))
 	w.cachesReady(3)
-	w.run("kubectl", "delete", "--filename", w.path("one-more.yaml"), "--wait", "--timeout", patience.String())
+	w.run("kubectl", "delete", "--filename", w.path("one-more.yaml"), "--wait", "--timeout", harness.Patience.String())
 	w.eventually("the end of its servers", func() error {
 		if now := w.caches(); len(now) != len(others) {
 			return errors.New("there are " + strings.Join(now, ", "))

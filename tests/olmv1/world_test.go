@@ -1,7 +1,6 @@
 package olmv1
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,10 +19,8 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
 )
-
-// patience bounds every wait. On an idle machine none takes a tenth of it.
-const patience = 2 * time.Minute
 
 // world is the cluster and what runs beside it. Whatever fails ends the test.
 type world struct {
@@ -50,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	if out, err := w.try("kubectl", "get", "crd", "memcacheds.cache.example.com"); err == nil {
 		t.Fatalf("%sthe cluster has the operator already: make olmv1-e2e starts a new one", out)
 	}
-	w.registry = freeAddress(t)
+	w.registry = w.freeAddress()
 	w.start("registry", nil, "crane", "registry", "serve", "--address", w.registry)
 	w.startOLM()
 	w.logf("catalogd and operator-controller run")
@@ -76,8 +73,8 @@ func (w *world) startOLM() {
 	env := []string{"HOME=" + w.path("home"), "XDG_CONFIG_HOME=" + w.path("home/.config"), "XDG_RUNTIME_DIR=" + w.path("home"),
 		"TMPDIR=" + w.path("tmp")}
 
-	content, catalogd, controller := freeAddress(w.T), freeAddress(w.T), freeAddress(w.T)
-	_, webhooks, _ := net.SplitHostPort(freeAddress(w.T))
+	content, catalogd, controller := w.freeAddress(), w.freeAddress(), w.freeAddress()
+	_, webhooks, _ := net.SplitHostPort(w.freeAddress())
 	w.start("catalogd", env, "catalogd", "--system-namespace=olmv1-system", "--cache-dir="+w.path("catalogd"),
 		"--catalogs-server-addr="+content, "--external-address="+content, "--webhook-server-port="+webhooks, "--metrics-bind-address=127.0.0.1:0",
 		"--health-probe-bind-address="+catalogd, "--tls-cert="+w.path("certificates/tls.crt"), "--tls-key="+w.path("tls.key"))
@@ -103,7 +100,7 @@ func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func(
 		config.AuthInfos[user] = &api.AuthInfo{Token: w.run("kubectl", "create", "token", name, "--namespace", namespace)}
 	}
 	w.must(clientcmd.WriteToFile(*config, w.path("operator.kubeconfig")))
-	probes := freeAddress(w.T)
+	probes := w.freeAddress()
 	stop = w.start("operator", []string{"WATCH_NAMESPACE=" + watched}, "manager", "--kubeconfig="+w.path("operator.kubeconfig"),
 		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0", "--health-probe-bind-address="+probes)
 	w.ready(probes)
@@ -151,15 +148,7 @@ func (w *world) ready(address string) {
 // eventually tries until it works.
 func (w *world) eventually(what string, try func() error) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: %v", what, err)
-		}
-	}
+	harness.Eventually(w, what, harness.Patience, try)
 }
 
 // run runs a command in the repository's root and returns what it prints.
@@ -171,20 +160,13 @@ func (w *world) run(command string, args ...string) string {
 }
 
 func (w *world) try(command string, args ...string) (string, error) {
-	cmd := exec.Command(command, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = w.root, &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", command, strings.Join(args, " "), err, stderr.String()+stdout.String())
-	}
-	return strings.TrimSpace(stdout.String()), nil
+	out, err := harness.Command{Dir: w.root}.Run(context.Background(), command, args...)
+	return strings.TrimSpace(out), err
 }
 
 func (w *world) must(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	harness.Must(w, err)
 }
 
 func (w *world) write(name, text string) {
@@ -199,12 +181,9 @@ func (w *world) logf(format string, args ...any) {
 	fmt.Printf("%6.1f s  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
+func (w *world) freeAddress() string {
+	w.Helper()
+	address, err := harness.FreeAddress()
+	w.must(err)
+	return address
 }
