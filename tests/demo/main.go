@@ -192,8 +192,8 @@ func (d *demo) checkGrowth(ctx context.Context, before int) error {
 		return err
 	}
 	after := len(servers.list)
-	fmt.Printf("From %d to %d servers %d of the %d keys survived. With consistent hashing only the share of the new servers\n"+
-		"moves; a client that takes the remainder of a hash loses far more.\n", before, after, kept, d.keys)
+	fmt.Printf("From %d to %d servers %d of the %d keys survived. With consistent hashing only the share of\n"+
+		"the new servers moves; a client that takes the remainder of a hash loses far more.\n", before, after, kept, d.keys)
 	if expected := d.keys * min(before, after) / max(before, after); kept < expected*5/6 {
 		return fmt.Errorf("%d keys survived, about %d should have", kept, expected)
 	}
