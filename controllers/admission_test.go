@@ -67,7 +67,13 @@ const container = `template: Object.spec.template{spec: Object.spec.template.spe
 func TestPolicyRewrites(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, container)
-	f.ready()
+	f.mustReconcile()
+	f.roll(3)
+	f.mustReconcile()
+	f.wantRequests("apply Deployment", "patch status") // to remember what the policy made
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.mustReconcile()
 	f.wantRequests()
 	template := get[appsv1.Deployment](f).Spec.Template
@@ -157,4 +163,9 @@ func TestPolicyAnswersConflict(t *testing.T) {
 	}
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantEvent("Warning ProgressingWithRetry apply Service cache")
+	for range 2 {
+		if _, err := f.reconcile(); err == nil {
+			t.Error("the third time is taken for chance again")
+		}
+	}
 }

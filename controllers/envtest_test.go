@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +187,8 @@ func (f *fixture) live() client.Client {
 	return interceptor.NewClient(f.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			opts ...client.GetOption) error {
-			f.requests = append(f.requests, "get "+obj.GetObjectKind().GroupVersionKind().Kind)
+			kind := obj.GetObjectKind().GroupVersionKind().Kind // of metadata alone
+			f.requests = append(f.requests, "get "+cmp.Or(kind, reflect.TypeOf(obj).Elem().Name()))
 			return c.Get(ctx, key, obj, opts...)
 		},
 	})

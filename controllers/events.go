@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,10 +16,13 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
+// maxNote bounds the text of an event, in bytes. The API server refuses one of more than 1024.
+const maxNote = 1000
+
 // recordTransitions records an event for each condition that became true, or true for another reason, one event a
 // reason; and for the beginning and the end of a pause.
 func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.MemcachedStatus) {
-	if before.Phase != after.Phase {
+	if before.Phase != after.Phase && p.mc.DeletionTimestamp.IsZero() {
 		switch v1alpha1.PhasePaused {
 		case after.Phase:
 			p.record(nil, corev1.EventTypeNormal, v1alpha1.ReasonPaused, "Reconcile",
@@ -52,8 +56,9 @@ func (p *pass) record(related runtime.Object, eventType, reason, action, note st
 	if p.obs.NamespaceTerminating {
 		return
 	}
-	p.Recorder.Eventf(p.mc, related, eventType, reason, action, "%.1000s",
-		fmt.Sprintf(note, args...)) // the API server takes no longer note
+	text := fmt.Sprintf(note, args...)
+	text = strings.ToValidUTF8(text[:min(len(text), maxNote)], "")
+	p.Recorder.Eventf(p.mc, related, eventType, reason, action, "%s", text)
 }
 
 // namespaceTerminating asks whether the namespace is being deleted. Its servers then go before their Memcached does,

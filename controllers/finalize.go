@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -26,11 +27,17 @@ func (p *pass) finalize(ctx context.Context) error {
 	if !controllerutil.ContainsFinalizer(p.mc, v1alpha1.Finalizer) {
 		return nil
 	}
+	if len(p.obs.Pods) > 0 {
+		if err := p.lookUpWorkload(ctx); err != nil {
+			return err
+		}
+	}
 	left := p.mc.DeletionTimestamp.Add(finalizeTimeout).Sub(p.now)
-	if p.waitsForServers() && left > 0 {
+	waits := p.waitsForServers()
+	if waits && left > 0 {
 		return p.removeServers(ctx, left)
 	}
-	if p.waitsForServers() {
+	if waits {
 		p.record(nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
 			"Servers still exist %s after the deletion; letting the object go without them", finalizeTimeout)
 	}
@@ -45,13 +52,11 @@ func (p *pass) removeServers(ctx context.Context, left time.Duration) error {
 		p.tryStatus(ctx)
 	}
 	if p.workload != nil && p.workload.DeletionTimestamp.IsZero() {
-		switch err := p.set.Delete(ctx, p.workload, metav1.DeletePropagationForeground); {
-		case children.IsRace(err):
-			p.again = raceRetry
-			return nil
-		default:
-			p.err, p.obs.Problem = err, problem(err)
+		err := p.changedMeanwhile(p.set.Delete(ctx, p.workload, metav1.DeletePropagationForeground))
+		if errors.Is(err, errChanged) {
+			return err
 		}
+		p.err, p.obs.Problem = err, problem(err)
 	}
 	p.tryStatus(ctx)
 	if p.err != nil {

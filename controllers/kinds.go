@@ -25,11 +25,14 @@ import (
 // childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
 // new kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
-	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.ExtractDeployment),
+	workloadKind,
 	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.ExtractService),
 	children.NewKind(&policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{},
 		policyv1ac.ExtractPodDisruptionBudget),
 }
+
+// workloadKind is the kind of child that runs the servers.
+var workloadKind = children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.ExtractDeployment)
 
 const (
 	kindDeployment = "Deployment"

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -98,12 +99,29 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
 		Watches(&corev1.Pod{}, toOwner, builder.WithPredicates(podChanged))
 	for _, kind := range childKinds {
-		b = b.Watches(kind.Object, toOwner)
+		b = b.Watches(kind.Object, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrency,
 		RateLimiter:             retries(),
 	}).Complete(r)
+}
+
+// childChanged tells whether an update of a child can matter: many workers would reconcile once for each that does not.
+// Of a child that is being deleted only the end counts, or that it is ours no more; of another than the workload the
+// status never does.
+func childChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {
+		return true
+	}
+	if !before.GetDeletionTimestamp().IsZero() {
+		return false
+	}
+	_, workload := after.(*appsv1.Deployment)
+	return workload || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
+		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
+		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
 }
 
 // retries paces what failed.
@@ -149,7 +167,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		written:         mc.Status,
 		resourceVersion: mc.ResourceVersion,
 	}
-	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errMoved) {
+	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errChanged) {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: p.again}, nil

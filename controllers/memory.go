@@ -13,15 +13,12 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// memories holds what is remembered of each Memcached between reconciles. It saves requests and waiting, and is never
-// needed for a correct result: after a restart it is empty.
+// memories holds what is remembered of each Memcached between reconciles. It saves requests, and paces what is told and
+// tried again. After a restart it is empty: whatever is decided of children and their templates does not need it.
 type memories struct{ m sync.Map }
 
 func (m *memories) of(key types.NamespacedName) *memory {
-	v, ok := m.m.Load(key)
-	if !ok {
-		v, _ = m.m.LoadOrStore(key, &memory{Memory: children.NewMemory()})
-	}
+	v, _ := m.m.LoadOrStore(key, &memory{Memory: children.NewMemory()})
 	return v.(*memory)
 }
 
@@ -33,9 +30,11 @@ type memory struct {
 	*children.Memory
 	// status is the last one that we wrote, or are about to write.
 	status atomic.Pointer[v1alpha1.MemcachedStatus]
-	// untouched is until when the workload's controller may take to look at a change that touches no server. Until then no
-	// status says that servers roll out.
-	untouched time.Time
+	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
+	// then no status says that servers roll out.
+	untouchedUntil time.Time
+	// races counts the writes of the Memcached in a row that met a change of somebody else.
+	races int
 }
 
 // ours tells whether a status is the last one that we wrote. Any other one is a reason to reconcile.

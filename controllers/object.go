@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -26,6 +27,7 @@ func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Nam
 
 // wrote remembers the answer to a write of the Memcached.
 func (p *pass) wrote(obj client.Object) {
+	p.mem.races = 0
 	p.resourceVersion = obj.GetResourceVersion()
 	p.mem.Wrote(p.key(), p.resourceVersion, p.now)
 }
@@ -42,7 +44,7 @@ func (p *pass) addFinalizer(ctx context.Context) error {
 	err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership,
 		client.FieldOwner(names.Operator))
 	if err != nil {
-		return p.moved(fmt.Errorf("add the finalizer to Memcached %s: %w", p.mc.Name, err))
+		return p.changedMeanwhile(fmt.Errorf("add the finalizer to Memcached %s: %w", p.mc.Name, err))
 	}
 	p.wrote(u)
 	return nil
@@ -57,7 +59,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	controllerutil.RemoveFinalizer(mc, v1alpha1.Finalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := p.Client.Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
-		return p.moved(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
+		return p.changedMeanwhile(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
 	}
 	p.wrote(mc)
 	return nil
@@ -71,7 +73,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 // successor of the same name.
 func (p *pass) writeStatus(ctx context.Context) error {
 	s := p.computeStatus(ctx)
-	if p.awaitsController(s) {
+	if p.awaitsController() {
 		return nil
 	}
 	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
@@ -84,7 +86,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	p.mem.status.Store(s.DeepCopy()) // before the watch can show it
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := p.Client.Status().Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
-		return p.moved(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))
+		return p.changedMeanwhile(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))
 	}
 	p.wrote(mc)
 	p.recordTransitions(ctx, &p.written, &s)
@@ -92,13 +94,17 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// computeStatus asks about the namespace before it says that servers were lost or are being removed.
+// computeStatus asks about the namespace where the status would say that servers are lost or being removed, and goes on
+// to ask while it is being deleted.
 func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
 	s := status.Compute(p.mc, p.obs, p.now)
-	is := func(s *v1alpha1.MemcachedStatus) bool {
-		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionDegraded)
-	}
-	if is(&s) && !is(&p.written) && !p.obs.NamespaceTerminating && p.namespaceTerminating(ctx) {
+	before := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
+	after := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDegraded)
+	ready := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionReady)
+	worse := after.Status == metav1.ConditionTrue && (before == nil || before.Reason != after.Reason)
+	ending := ready != nil && ready.Reason == v1alpha1.ReasonDeleting && p.mc.DeletionTimestamp.IsZero()
+	vanished := p.obs.Workload == nil && status.WasReady(p.mc)
+	if !p.obs.NamespaceTerminating && (worse || ending || vanished) && p.namespaceTerminating(ctx) {
 		p.obs.NamespaceTerminating = true
 		s = status.Compute(p.mc, p.obs, p.now)
 	}
@@ -108,15 +114,15 @@ func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
 // awaitsController tells whether all that keeps mc from being ready is that the workload's controller has not looked at
 // a change that touches no server. It looks within milliseconds; until then the status of before stands, which speaks
 // of the older generation.
-func (p *pass) awaitsController(s v1alpha1.MemcachedStatus) bool {
-	if !p.now.Before(p.mem.untouched) || p.obs.Workload == nil || p.obs.Workload.Observed {
+func (p *pass) awaitsController() bool {
+	if !p.now.Before(p.mem.untouchedUntil) || p.obs.Workload == nil || p.obs.Workload.Observed {
 		return false
 	}
 	w := *p.obs.Workload
 	w.Observed = true
 	obs := p.obs
 	obs.Workload = &w
-	if s = status.Compute(p.mc, obs, p.now); !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
+	if s := status.Compute(p.mc, obs, p.now); !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
 		return false
 	}
 	p.again = time.Second
@@ -136,14 +142,16 @@ func problem(err error) *status.Problem {
 	return &status.Problem{Reason: v1alpha1.ReasonProgressingWithRetry, Message: message}
 }
 
-// moved tells a write that met another Memcached than the cache shows, or none, from one that failed.
-func (p *pass) moved(err error) error {
+// changedMeanwhile tells a write that met another Memcached, or another state of it, than the cache shows from one that
+// failed. The cache will show what is there. An admission plugin that answers in the same way does so again and again.
+func (p *pass) changedMeanwhile(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return errMoved
-	case children.IsRace(err):
+		return errChanged
+	case children.IsRace(err) && p.mem.races < maxRaces:
+		p.mem.races++
 		p.again = raceRetry
-		return errMoved
+		return errChanged
 	}
 	return err
 }

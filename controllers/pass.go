@@ -1,8 +1,10 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,11 +21,14 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// errMoved says that the Memcached or a child of it is not what the cache shows any more.
-var errMoved = errors.New("changed since it was read")
+// errChanged says that the Memcached or a child of it is not what the cache shows any more.
+var errChanged = errors.New("changed since it was read")
 
 // controllerTime is how long the workload's controller may take to look at a change that touches no server.
 const controllerTime = 2 * time.Second
+
+// maxRaces is how often in a row a write of the Memcached may meet a change of somebody else before that is an error.
+const maxRaces = 3
 
 // pass is one reconcile of one Memcached.
 type pass struct {
@@ -36,7 +41,6 @@ type pass struct {
 
 	observed children.Observed
 	workload *appsv1.Deployment // ours, or about to be adopted; nil for none
-	inputs   desired.Inputs
 	obs      status.Observed
 
 	written         v1alpha1.MemcachedStatus // the status that the API server has
@@ -101,6 +105,16 @@ func (p *pass) observe(ctx context.Context) (err error) {
 
 func (p *pass) workloadKey() children.Key { return children.Key{Kind: kindDeployment, Name: p.mc.Name} }
 
+func (p *pass) lookUpWorkload(ctx context.Context) error {
+	if err := p.set.LookUp(ctx, p.owner, workloadKind, p.mc.Name, p.observed); err != nil {
+		return err
+	}
+	if d, ok := p.observed[p.workloadKey()].(*appsv1.Deployment); ok {
+		p.see(d)
+	}
+	return nil
+}
+
 // see takes a workload for the current one, unless it is not ours.
 func (p *pass) see(d *appsv1.Deployment) {
 	if relation := p.owner.Relation(d); relation == children.Ours || relation == children.Orphaned {
@@ -108,10 +122,11 @@ func (p *pass) see(d *appsv1.Deployment) {
 	}
 }
 
-// ownWorkload is what we own of the workload, nil where there is none.
-func (p *pass) ownWorkload() (*appsv1ac.DeploymentApplyConfiguration, error) {
-	if p.workload == nil {
-		return nil, nil
+// ownWorkload is what we own of the workload, nil where there is none. One that lost its labels, which the cache does
+// not show, is the workload all the same: its template must be known before another is made.
+func (p *pass) ownWorkload(ctx context.Context) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	if err := p.lookUpWorkload(ctx); err != nil || p.workload == nil {
+		return nil, err
 	}
 	own, err := p.set.Own(p.workload)
 	if err != nil {
@@ -122,27 +137,31 @@ func (p *pass) ownWorkload() (*appsv1ac.DeploymentApplyConfiguration, error) {
 
 // compare returns the children that are not as desired, and notes what that means for the servers.
 func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
-	own, err := p.ownWorkload()
+	own, err := p.ownWorkload(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.inputs = desired.Resolve(p.mc, own, p.Options)
+	inputs := desired.Resolve(p.mc, own, p.Options)
 	// Where a new generation announces a change, an apply that turns out to change nothing does no harm.
 	ask := p.mc.Spec.Paused || p.written.ObservedGeneration == p.mc.Generation
-	changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, p.inputs), p.observed, p.mem.Memory, ask)
+	changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, inputs), p.observed, p.mem.Memory, ask)
 	if err != nil {
 		return nil, err
 	}
-	for i := range changes {
-		want, ok := changes[i].Desired.(*appsv1ac.DeploymentApplyConfiguration)
-		if !ok {
-			continue
+	isWorkload := func(c children.Change) bool { return c.Key == p.workloadKey() }
+	if own != nil && !desired.Kept(own) && !p.mc.Spec.Paused && !slices.ContainsFunc(changes, isWorkload) {
+		// An admission plugin changed the template, and has the last word. What runs is what stays, whatever a later builder
+		// would make of it.
+		changes, err = p.set.Compare(ctx, p.owner, desired.Children(p.mc, inputs.Keep(own)), p.observed, p.mem.Memory, false)
+		if err != nil {
+			return nil, err
 		}
-		p.obs.Changing = own == nil || !desired.SameTemplate(own, want) || !desired.SameSize(own, want)
-		p.obs.Resizing = own != nil && desired.OnlyResized(own, want)
 	}
-	if p.mc.Spec.Paused {
-		p.obs.Changing, p.obs.Resizing = false, false
+	if i := slices.IndexFunc(changes, isWorkload); i >= 0 && !p.mc.Spec.Paused {
+		want := cmp.Or(changes[i].Answer, changes[i].Desired).(*appsv1ac.DeploymentApplyConfiguration)
+		template := own != nil && desired.SameTemplate(own, want)
+		size := own != nil && desired.SameSize(own, want)
+		p.obs.Changing, p.obs.Resizing = !template || !size, template && !size
 	}
 	return changes, nil
 }
@@ -157,23 +176,11 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 	}
 	before := p.workload
 	r := p.set.Apply(ctx, p.owner, changes, p.mem.Memory, alive, p.now)
-	p.took(ctx, r)
+	p.noteWritten(ctx, r)
 	p.obs.Changing = p.obs.Changing && (r.Err != nil || p.workload != before) // else the API server made the same of it
-	if own, err := p.ownWorkload(); err != nil {
-		return err
-	} else if p.obs.Changing && r.Err == nil && !desired.Kept(own) {
-		// An admission plugin changed the template. What runs is what stays, whatever a later builder would make of it.
-		changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, p.inputs.Keep(own)), p.observed, p.mem.Memory,
-			false)
-		if err != nil {
-			return err
-		}
-		r = p.set.Apply(ctx, p.owner, changes, p.mem.Memory, true, p.now)
-		p.took(ctx, r)
-	}
 	if errors.Is(r.Err, children.ErrOwnerGone) || r.Raced {
 		p.again = raceRetry // the cache will show what is there now
-		return errMoved
+		return errChanged
 	}
 	if r.NamespaceTerminating {
 		p.obs.NamespaceTerminating = true
@@ -182,8 +189,8 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 	return nil
 }
 
-// took takes what was written for what is observed: it is newer than the cache.
-func (p *pass) took(ctx context.Context, r children.Result) {
+// noteWritten takes what was written for what is observed: it is newer than the cache.
+func (p *pass) noteWritten(ctx context.Context, r children.Result) {
 	var differences []string
 	for _, w := range r.Written {
 		differences = append(differences, w.String()+": "+w.Difference())
@@ -203,7 +210,7 @@ func (p *pass) took(ctx context.Context, r children.Result) {
 	}
 	log.FromContext(ctx).Info("wrote children", "differences", differences, "generation", p.mc.Generation)
 	if !p.obs.Changing && meta.IsStatusConditionTrue(p.mc.Status.Conditions, v1alpha1.ConditionReady) {
-		p.mem.untouched = p.now.Add(controllerTime)
+		p.mem.untouchedUntil = p.now.Add(controllerTime)
 	}
 }
 
@@ -217,7 +224,7 @@ func (p *pass) lookAgain() error {
 	case p.obs.Waiting != "":
 		p.again = leftRetry
 	case p.again == 0:
-		if end := status.Deadline(p.mc, &p.written, p.obs.Workload); !end.IsZero() {
+		if end := status.Deadline(p.mc, p.written.Conditions, p.obs.Workload); !end.IsZero() {
 			p.again = max(end.Sub(p.now), time.Second)
 		}
 	}

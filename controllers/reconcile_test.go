@@ -27,9 +27,8 @@ import (
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
-	f.wantRequests("apply Memcached", "get Service", "apply Service", "get PodDisruptionBudget",
-		"apply PodDisruptionBudget",
-		"get Deployment", "apply Deployment", "patch status")
+	f.wantRequests("apply Memcached", "get Deployment", "get Service", "get PodDisruptionBudget",
+		"apply Service", "apply PodDisruptionBudget", "apply Deployment", "patch status")
 	f.roll(3)
 	f.mustReconcile()
 	f.wantRequests("patch status")
@@ -79,6 +78,8 @@ func TestDrift(t *testing.T) {
 			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
 		"label": {kindDeployment, &appsv1.Deployment{},
 			`{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
+		"cache label of the workload": {kindDeployment, &appsv1.Deployment{},
+			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"cache label": {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"port": {"Service", &corev1.Service{},
 			`{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
@@ -114,6 +115,28 @@ func TestDrift(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOutOfSight: a workload that lost the label by which the cache holds it keeps its template, though the builder
+// makes another by now, and a deletion finds it.
+func TestOutOfSight(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	template := get[appsv1.Deployment](f).Spec.Template
+	lose := func() {
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"Helm"}}}`)), client.FieldOwner("somebody")))
+	}
+	lose()
+	f.now = f.now.Add(children.StaleFor)
+	f.r.Options.OpenShift, f.r.Options.DefaultImage = true, "memcached:2"
+	f.mustReconcile()
+	f.wantTemplate(template)
+	lose()
+	f.now = f.now.Add(children.StaleFor)
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.mustReconcile()
+	f.gone()
 }
 
 // TestForeignFields: what others set on our children stays, and starts no fight.
@@ -382,7 +405,7 @@ func TestGone(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
 	f.mustReconcile()
-	f.wantRequests("get Memcached")
+	f.wantRequests("get Deployment", "get Memcached")
 }
 
 // TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and the status
@@ -396,7 +419,7 @@ func TestNamespaceGoes(t *testing.T) {
 	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 2, 2
 	f.must(f.api.Status().Update(f.ctx, d))
 	f.mustReconcile()
-	f.wantRequests("get Memcached", "get Service", "apply Service", "patch status")
+	f.wantRequests("get Service", "get Memcached", "apply Service", "patch status")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 	for len(f.events.Events) > 0 {

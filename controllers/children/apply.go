@@ -41,6 +41,7 @@ type Written struct {
 func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Memory, alive bool, now time.Time) Result {
 	var r Result
 	var errs []error
+	raced := false
 	for _, c := range changes {
 		if !alive && (c.Live == nil || owner.Relation(c.Live) == Orphaned) {
 			if err := s.proveAlive(ctx, owner); err != nil {
@@ -53,15 +54,20 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 		case err == nil:
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			r.NamespaceTerminating = true
-		case IsRace(err) && mem.races == 0:
-			r.Raced = true // once is chance; an admission plugin that answers so does it again
+		case IsRace(err):
+			raced = true
+			if mem.races == 0 {
+				r.Raced = true // an admission plugin that answers so does it again
+				continue
+			}
+			errs = append(errs, err)
 		default:
 			errs = append(errs, err)
 		}
 	}
-	mem.races = 0
-	if r.Raced {
-		mem.races = 1
+	mem.races++
+	if !raced {
+		mem.races = 0
 	}
 	r.Err = errors.Join(errs...)
 	return r
@@ -75,28 +81,20 @@ func (s *Set) change(ctx context.Context, owner Owner, c Change, mem *Memory, no
 		r.Written = append(r.Written, Written{Change: c})
 		return nil
 	}
-	live, err := s.lookUp(ctx, owner, c)
-	if err != nil {
-		return err
-	}
 	adopt := false
-	if live != nil {
-		switch owner.Relation(live) {
-		case Foreign:
+	if c.Live != nil {
+		relation := owner.Relation(c.Live)
+		switch {
+		case relation == Foreign:
 			return conflict(c.Key, owner)
-		case Left:
-			r.Waiting = fmt.Sprintf("waiting for the end of %s of a deleted %s of the same name", c.Key, owner.GVK.Kind)
+		case relation == OfPredecessor, c.Live.GetDeletionTimestamp() != nil:
+			r.Waiting = fmt.Sprintf("waiting for the end of %s", c.Key)
 			return nil
-		case Orphaned:
-			adopt = true
-		case Ours:
 		}
-		if live.GetDeletionTimestamp() != nil {
-			return nil // its end is an event, which brings us back to create the child anew
-		}
+		adopt = relation == Orphaned
 	}
 	delete(mem.compared, c.Key)
-	answer, err := s.apply(ctx, c.kind, c.Desired, live)
+	answer, err := s.apply(ctx, c.kind, c.Desired, c.Live)
 	if err != nil {
 		if IsRace(err) {
 			return fmt.Errorf("apply %s: %w", c.Key, err)
@@ -109,27 +107,10 @@ func (s *Set) change(ctx context.Context, owner Owner, c Change, mem *Memory, no
 		return err
 	}
 	mem.compared[c.Key] = comparison{digest(c.Desired), digest(own), true}
-	if live == nil || live.GetResourceVersion() != answer.GetResourceVersion() {
+	if c.Live == nil || c.Live.GetResourceVersion() != answer.GetResourceVersion() {
 		r.Written = append(r.Written, Written{c, answer, adopt})
 	}
 	return nil
-}
-
-// lookUp returns the live object of the name of a child, nil where there is none. The cache holds only objects with our
-// labels, so what it does not show is looked up.
-func (s *Set) lookUp(ctx context.Context, owner Owner, c Change) (client.Object, error) {
-	if c.Live != nil {
-		return c.Live, nil
-	}
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(c.kind.GroupVersionKind)
-	switch err := s.Live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: c.Name}, live); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("look up %s: %w", c.Key, err)
-	}
-	return live, nil
 }
 
 // Delete deletes a child that is still as it was observed. The resource version is a precondition too: if the garbage

@@ -25,6 +25,8 @@ type Change struct {
 	Own runtime.ApplyConfiguration
 	// Desired is nil where the child must be deleted.
 	Desired runtime.ApplyConfiguration
+	// Answer is what the operator would own after an apply, where the API server was asked; nil where it was not.
+	Answer runtime.ApplyConfiguration
 
 	kind Kind
 }
@@ -56,6 +58,9 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 			return nil, err
 		}
 		c := Change{Key: Key{kind.Kind, name}, Desired: config, kind: kind}
+		if err := s.LookUp(ctx, owner, kind, name, observed); err != nil {
+			return nil, err
+		}
 		c.Live = observed[c.Key]
 		wanted[c.Key] = true
 		if c.Live != nil {
@@ -91,8 +96,10 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	if err != nil {
 		return false // the apply itself will tell
 	}
-	own, err := s.Own(answer)
-	now.settled = err == nil && digest(own) == now.own
+	if c.Answer, err = s.Own(answer); err != nil {
+		return false
+	}
+	now.settled = digest(c.Answer) == now.own
 	mem.compared[c.Key] = now
 	return now.settled
 }

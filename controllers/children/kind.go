@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,7 +67,8 @@ type Set struct {
 	// Kinds are the kinds of children, in no order.
 	Kinds []Kind
 
-	owned map[client.Object]runtime.ApplyConfiguration
+	owned  map[client.Object]runtime.ApplyConfiguration
+	absent map[Key]bool // of what was looked up
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
@@ -109,6 +111,28 @@ func (s *Set) KeepOwnFields(in any) (any, error) {
 		obj.SetManagedFields(own)
 	}
 	return in, nil
+}
+
+// LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
+// with our labels; an object that lost them, or somebody else's, has the name all the same.
+func (s *Set) LookUp(ctx context.Context, owner Owner, kind Kind, name string, observed Observed) error {
+	key := Key{kind.Kind, name}
+	if observed[key] != nil || s.absent[key] {
+		return nil
+	}
+	live := kind.Object.DeepCopyObject().(client.Object)
+	switch err := s.Live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, live); {
+	case err == nil:
+		observed[key] = live
+	case apierrors.IsNotFound(err):
+		if s.absent == nil {
+			s.absent = map[Key]bool{}
+		}
+		s.absent[key] = true
+	default:
+		return fmt.Errorf("look up %s: %w", key, err)
+	}
+	return nil
 }
 
 // Observed are the children of one owner as the cache shows them. They are shared with the cache and must not be

@@ -31,9 +31,9 @@ const (
 	Ours
 	// Orphaned objects have all labels of the owner's children and no controller: they are to be adopted.
 	Orphaned
-	// Left objects are controlled by a deleted owner of the same kind and name: the garbage collector is about to delete
-	// them.
-	Left
+	// OfPredecessor are those controlled by a deleted owner of the same kind and name: the garbage collector is about to
+	// delete them.
+	OfPredecessor
 )
 
 // Relation tells how obj relates to the owner.
@@ -44,7 +44,7 @@ func (o Owner) Relation(obj metav1.Object) Relation {
 		case controller.UID == o.GetUID():
 			return Ours
 		case group == o.GVK.GroupKind() && controller.Name == o.GetName():
-			return Left
+			return OfPredecessor
 		}
 		return Foreign
 	}

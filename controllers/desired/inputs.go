@@ -49,11 +49,11 @@ type Inputs struct {
 // Where they differ, or where somebody changed the template, the builder makes it anew.
 func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration, o Options) Inputs {
 	running := templateOf(own)
-	source := sourceOf(own, running)
+	made := sourceOf(own, running)
 	asked := mc.Annotations[v1alpha1.RestartedAtAnnotation]
-	in := Inputs{RestartedAt: cmp.Or(asked, source.RestartedAt)}
-	restart := running != nil && in.RestartedAt != source.RestartedAt
-	in.Image = cmp.Or(source.Image, mc.Status.Image, o.DefaultImage)
+	in := Inputs{RestartedAt: cmp.Or(asked, made.RestartedAt)}
+	restart := running != nil && in.RestartedAt != made.RestartedAt
+	in.Image = cmp.Or(made.Image, mc.Status.Image, o.DefaultImage)
 	if restart {
 		in.Image = o.DefaultImage
 	}
@@ -65,14 +65,14 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	}
 	switch {
 	case running == nil:
-	case source.Inputs == "":
+	case made.Inputs == "":
 		// Of before v0.0.4, which remembered no inputs. Those of the current generation are known without.
 		before := podTemplateV003(mc, in)
 		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) ||
 			equality.Semantic.DeepEqual(before, running) {
 			in.template = before
 		}
-	case source.Inputs == in.digest && source.Template == digest(running):
+	case made.Inputs == in.digest && made.Template == digest(running):
 		in.template = running
 	}
 	return in
@@ -88,11 +88,6 @@ func (in Inputs) Keep(own *appsv1ac.DeploymentApplyConfiguration) Inputs {
 func Kept(own *appsv1ac.DeploymentApplyConfiguration) bool {
 	running := templateOf(own)
 	return running == nil || sourceOf(own, running).Template == digest(running)
-}
-
-// OnlyResized tells whether two workloads differ in the number of servers and not in their template.
-func OnlyResized(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
-	return SameTemplate(own, want) && !SameSize(own, want)
 }
 
 // SameTemplate tells whether two workloads have the same pod template.
@@ -134,8 +129,7 @@ func sourceOf(own *appsv1ac.DeploymentApplyConfiguration,
 	if running == nil {
 		return s
 	}
-	if own.ObjectMetaApplyConfiguration != nil &&
-		json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateSourceAnnotation]), &s) == nil && s.Inputs != "" {
+	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateSourceAnnotation]), &s) == nil && s.Inputs != "" {
 		return s
 	}
 	s = source{}
@@ -162,16 +156,26 @@ func templateOf(own *appsv1ac.DeploymentApplyConfiguration) *corev1ac.PodTemplat
 // digestOfInputs identifies what a pod template is made from. A field that comes later must be left out here where it
 // has its default, or the next upgrade of the operator restarts every server: TestInputs holds the digests of today.
 func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
+	pod := names.Pod(mc)
+	pod.Resources, pod.SecurityContext, pod.Affinity = filled(pod.Resources), filled(pod.SecurityContext), filled(pod.Affinity)
 	return digest(struct {
 		Image, RestartedAt  string
 		ContainerPort       int32
 		Memory, MaxItemSize string
 		MaxConnections      int32
 		Threads             int32
-		ExtraArgs           []string         `json:",omitempty"`
-		Pod                 v1alpha1.PodSpec `json:",omitzero"`
+		ExtraArgs           []string `json:",omitempty"`
+		Pod                 v1alpha1.PodSpec
 	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
-		mc.Spec.Threads, mc.Spec.ExtraArgs, names.Pod(mc)})
+		mc.Spec.Threads, mc.Spec.ExtraArgs, pod})
+}
+
+// filled is nil for a value that says nothing: charts render empty maps.
+func filled[T any](v *T) *T {
+	if v != nil && equality.Semantic.DeepEqual(*v, *new(T)) {
+		return nil
+	}
+	return v
 }
 
 // digest identifies a value by its JSON form.

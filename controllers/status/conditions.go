@@ -28,9 +28,9 @@ func Normalize(s *v1alpha1.MemcachedStatus) {
 }
 
 // setCondition adds a condition, keeping the transition time of the previous status where nothing changed. Reconciling
-// starts anew with each generation, because its transition time starts the clock of the progress deadline.
-func setCondition(conditions *[]metav1.Condition, mc *v1alpha1.Memcached, conditionType string, is claim,
-	now time.Time) {
+// starts anew with each generation and each server that becomes ready, because its transition time starts the clock of
+// the progress deadline.
+func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is claim, now time.Time) {
 	c := metav1.Condition{
 		Type:               conditionType,
 		Status:             metav1.ConditionFalse,
@@ -43,9 +43,10 @@ func setCondition(conditions *[]metav1.Condition, mc *v1alpha1.Memcached, condit
 		c.Status = metav1.ConditionTrue
 	}
 	old := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
-	if old != nil && old.Status == c.Status &&
-		(conditionType != v1alpha1.ConditionReconciling || old.ObservedGeneration == c.ObservedGeneration) {
+	progressed := conditionType == v1alpha1.ConditionReconciling && old != nil &&
+		(old.ObservedGeneration != c.ObservedGeneration || s.ReadyReplicas > mc.Status.ReadyReplicas)
+	if old != nil && old.Status == c.Status && !progressed {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
-	*conditions = append(*conditions, c)
+	s.Conditions = append(s.Conditions, c)
 }

@@ -11,8 +11,10 @@ import (
 
 // The status of a Memcached is also what the operator remembers of it, across restarts and leaders:
 //
-//   - Reconciling's transition time is when the clock of the progress deadline started; each generation starts it anew.
-//   - Stalled with ProgressDeadlineExceeded stays until the workload progressed after Stalled's transition time.
+//   - Reconciling's transition time is when the clock of the progress deadline started; each generation, and each server
+//     that becomes ready, starts it anew.
+//   - Stalled with ProgressDeadlineExceeded stays until a server becomes ready, or the workload progressed
+//     after Stalled's transition time.
 //   - Degraded's reason says that something went wrong after all servers had been ready (ServersLost and others),
 //     until they are ready again; and, where Degraded is False, whether they ever were (Installing, else AsExpected).
 //   - Reconciling's reason Resizing says that the number of servers is all that changes.
@@ -42,9 +44,10 @@ func (h history) reason(conditionType string) string {
 
 func (h history) wasReady() bool { return h.reason(v1alpha1.ConditionReady) != "" }
 
-// hadLoss tells whether something went wrong after all servers had been ready, and they have not been since.
-func (h history) hadLoss() bool {
-	switch h.reason(v1alpha1.ConditionDegraded) {
+// hadLoss tells whether something went wrong after all servers had been ready, in whatever generation, and they have
+// not been since.
+func hadLoss(mc *v1alpha1.Memcached) bool {
+	switch (history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) {
 	case v1alpha1.ReasonServersLost, v1alpha1.ReasonProgressingWithRetry, v1alpha1.ReasonResizing:
 		return true
 	}
@@ -59,25 +62,25 @@ func installed(mc *v1alpha1.Memcached) bool {
 	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)
 	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
 		degraded != nil && degraded.Status == metav1.ConditionFalse && degraded.Reason == v1alpha1.ReasonAsExpected ||
-		history{mc.Status.Conditions}.hadLoss()
+		hadLoss(mc)
 }
 
-// deadlineExceeded tells whether nothing progressed for spec.rollout.progressDeadlineSeconds.
-func (h history) deadlineExceeded(mc *v1alpha1.Memcached, w *Workload, now time.Time) bool {
+// deadlineExceeded tells whether nothing progressed for spec.rollout.progressDeadlineSeconds. A server that became
+// ready is progress; the Deployment controller writes of progress during rollouts alone.
+func (h history) deadlineExceeded(mc *v1alpha1.Memcached, w *Workload, ready int32, now time.Time) bool {
+	if ready > mc.Status.ReadyReplicas {
+		return false
+	}
 	stalled := meta.FindStatusCondition(h.conditions, v1alpha1.ConditionStalled)
 	if stalled != nil && stalled.Reason == v1alpha1.ReasonProgressDeadlineExceeded {
 		return w == nil || !w.Progressed.After(stalled.LastTransitionTime.Time)
 	}
-	end := deadline(mc, h.conditions, w)
+	end := Deadline(mc, h.conditions, w)
 	return !end.IsZero() && !now.Before(end)
 }
 
-// Deadline is when mc, with a status s, is to be looked at again because nothing progressed; zero where no clock runs.
-func Deadline(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus, w *Workload) time.Time {
-	return deadline(mc, s.Conditions, w)
-}
-
-func deadline(mc *v1alpha1.Memcached, conditions []metav1.Condition, w *Workload) time.Time {
+// Deadline is when nothing will have progressed for too long, by the conditions of mc; zero where no clock runs.
+func Deadline(mc *v1alpha1.Memcached, conditions []metav1.Condition, w *Workload) time.Time {
 	reconciling := meta.FindStatusCondition(conditions, v1alpha1.ConditionReconciling)
 	if reconciling == nil {
 		return time.Time{}

@@ -57,8 +57,8 @@ func podCause(p *corev1.Pod) string {
 		return c.Reason + ": " + c.Message
 	}
 	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
-	if condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil &&
-		condition(p, corev1.PodReady, corev1.ConditionFalse) != nil {
+	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
+		condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil {
 		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
 	}
 	for i := range p.Status.ContainerStatuses {
@@ -119,8 +119,11 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 		switch c.Type {
 		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
 			kept := corev1.PodCondition{Type: c.Type, Status: c.Status}
+			if c.Status == corev1.ConditionFalse {
+				kept.Reason = c.Reason
+			}
 			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				kept.Reason, kept.Message = c.Reason, c.Message
+				kept.Message = c.Message
 			}
 			out.Status.Conditions = append(out.Status.Conditions, kept)
 		}

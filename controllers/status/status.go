@@ -5,7 +5,6 @@ package status
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 	if o.Workload != nil {
 		s.Image = cmp.Or(o.Workload.Image, s.Image)
 	}
-	set := func(conditionType string, c claim) { setCondition(&s.Conditions, mc, conditionType, c, now) }
+	set := func(conditionType string, c claim) { setCondition(&s, mc, conditionType, c, now) }
 	set(v1alpha1.ConditionAvailable, available(mc, ready))
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
@@ -100,15 +99,15 @@ func notDegraded(mc *v1alpha1.Memcached) claim {
 	if installed(mc) {
 		return claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"}
 	}
-	return claim{false, v1alpha1.ReasonInstalling, "Nothing is degraded; the servers have not all been ready yet"}
+	return claim{false, v1alpha1.ReasonInstalling, "Nothing is degraded"}
 }
 
 // living sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
 func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existing, ready int32, now time.Time) {
 	size := names.Size(mc)
-	progress := count(mc, o.Workload, existing, ready)
+	progress := count(mc, o, existing, ready)
 	if o.Problem == nil && o.Waiting == "" && !o.Changing && !o.HeldBack &&
-		o.Workload.complete(mc, strconv.FormatInt(mc.Generation, 10)) && existing == size && ready == size {
+		o.Workload.complete(mc) && existing == size && ready == size {
 		set(v1alpha1.ConditionReady, claim{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
@@ -122,7 +121,7 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 	}
 	stalled := o.Problem != nil && o.Problem.Stalled
 	progressing := o.Changing && o.Problem == nil
-	if !stalled && !progressing && !mc.Spec.Paused && before.deadlineExceeded(mc, o.Workload, now) {
+	if !stalled && !progressing && !mc.Spec.Paused && before.deadlineExceeded(mc, o.Workload, ready, now) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
@@ -136,7 +135,7 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 		set(v1alpha1.ConditionReconciling, why)
 	}
 	switch {
-	case o.HeldBack && lost:
+	case lost && (o.HeldBack || why.reason == v1alpha1.ReasonProgressDeadlineExceeded):
 		set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonServersLost, progress})
 	case stalled || lost:
 		set(v1alpha1.ConditionDegraded, why)
@@ -145,8 +144,8 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 	}
 }
 
-// lostServers tells whether something went wrong after all servers had been ready. A rollout that we announced is no
-// loss, neither is one that somebody else started on the workload.
+// lostServers tells whether something went wrong after all servers had been ready. That servers are replaced, by us or
+// by somebody who changed the workload, is no loss.
 func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
 	w := o.Workload
 	if mc.Spec.Paused {
@@ -155,9 +154,12 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 		if w != nil {
 			want = w.Wanted
 		}
-		return ready < want && !w.mixed() && (ready < mc.Status.ReadyReplicas || history{mc.Status.Conditions}.hadLoss())
+		return ready < want && !w.mixed() && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
-	if before.hadLoss() {
+	if o.Changing && !o.Resizing && o.Problem == nil {
+		return false // whatever was lost before, servers are being replaced now
+	}
+	if hadLoss(mc) {
 		return true
 	}
 	if before.wasReady() && (o.Problem != nil || !o.Changing && !w.rolling()) {
@@ -190,10 +192,13 @@ func diagnose(o Observed, before history, progress string) claim {
 }
 
 // count says how many servers are ready, and what else a rollout waits for.
-func count(mc *v1alpha1.Memcached, w *Workload, existing, ready int32) string {
-	size := names.Size(mc)
+func count(mc *v1alpha1.Memcached, o Observed, existing, ready int32) string {
+	size, w := names.Size(mc), o.Workload
 	text := fmt.Sprintf("%d of %d servers ready", min(ready, size), size)
-	if w.mixed() {
+	switch {
+	case o.Changing && !o.Resizing && ready > 0:
+		text = fmt.Sprintf("0 of %d servers updated, %d ready", size, min(ready, size))
+	case w.mixed():
 		text = fmt.Sprintf("%d of %d servers updated, %d ready", min(w.Updated, size), size, min(ready, size))
 	}
 	if w != nil && ready >= size && w.Ready >= size && w.Available < size && mc.Spec.Rollout.MinReadySeconds > 0 {

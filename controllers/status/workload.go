@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -64,7 +65,8 @@ func FromDeployment(d *appsv1.Deployment) *Workload {
 // complete tells whether, by the workload, every server of the current generation of mc is updated and available. The
 // generation on the workload proves that what the cache shows was made from this one, even where the cache lags behind
 // what another operator process wrote.
-func (w *Workload) complete(mc *v1alpha1.Memcached, generation string) bool {
+func (w *Workload) complete(mc *v1alpha1.Memcached) bool {
+	generation := strconv.FormatInt(mc.Generation, 10)
 	want := names.Size(mc)
 	return w != nil && !w.Terminating && w.Observed && (mc.Spec.Paused || w.Generation == generation) &&
 		w.Wanted == want && w.Updated == want && w.Replicas == want && w.Ready == want && w.Available == want
