@@ -199,8 +199,8 @@ type DisruptionBudgetSpec struct {
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
 }
 
-// Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and never
-// together.
+// Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and
+// never together.
 // https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 const (
 	// ConditionReady is True when every server of the current generation is updated and available.

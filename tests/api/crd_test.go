@@ -28,7 +28,8 @@ func readCRD(t *testing.T) (*apiextensionsv1.CustomResourceDefinition, []byte) {
 	return crd, content
 }
 
-// GitOps tools apply a CRD again and again, some on the client, some on the server. It must come back as it went, or they see a
+// GitOps tools apply a CRD again and again, some on the client, some on the server. It must come back as it went, or
+// they see a
 // difference for ever.
 func TestApplyCRD(t *testing.T) {
 	crd, content := readCRD(t)
@@ -110,7 +111,8 @@ func TestDescriptions(t *testing.T) {
 func TestExplain(t *testing.T) {
 	crd, _ := readCRD(t)
 	var out string
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool,
+		error) {
 		var err error
 		out, err = kubectl(t, "explain", "memcached.spec")
 		return err == nil, nil
@@ -129,7 +131,8 @@ func TestExplain(t *testing.T) {
 }
 
 // properties visits the schema of a CRD: properties, and with [] or {} at the end of their paths, items and values.
-func properties(crd *apiextensionsv1.CustomResourceDefinition, visit func(path string, p *apiextensionsv1.JSONSchemaProps)) {
+func properties(crd *apiextensionsv1.CustomResourceDefinition, visit func(path string,
+	p *apiextensionsv1.JSONSchemaProps)) {
 	var walk func(path string, p *apiextensionsv1.JSONSchemaProps)
 	walk = func(path string, p *apiextensionsv1.JSONSchemaProps) {
 		visit(path, p)

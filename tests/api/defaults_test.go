@@ -31,12 +31,15 @@ const defaultStatus = `
 observedGeneration: -1
 phase: Pending
 conditions:
-- {type: Ready, status: Unknown, reason: Pending, message: Waiting for controller, lastTransitionTime: "1970-01-01T00:00:00Z"}
-- {type: Available, status: Unknown, reason: Pending, message: Waiting for controller, lastTransitionTime: "1970-01-01T00:00:00Z"}
+- {type: Ready, status: Unknown, reason: Pending, message: Waiting for controller,
+	lastTransitionTime: "1970-01-01T00:00:00Z"}
+- {type: Available, status: Unknown, reason: Pending, message: Waiting for controller,
+	lastTransitionTime: "1970-01-01T00:00:00Z"}
 `
 
 func TestDefaultSpec(t *testing.T) {
-	const nulls = `{size: null, image: null, containerPort: null, memory: null, maxConnections: null, threads: null, maxItemSize: null,
+	const nulls = `{size: null, image: null, containerPort: null, memory: null, maxConnections: null, threads: null,
+ maxItemSize: null,
  extraArgs: null, pod: null, rollout: null, disruptionBudget: null, paused: null}`
 	for name, document := range map[string]string{
 		"no spec":       "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\n",
@@ -44,7 +47,8 @@ func TestDefaultSpec(t *testing.T) {
 		"null":          document(`null`),
 		"null fields":   document(nulls),
 		"nested fields": document(`{rollout: {}, disruptionBudget: {}}`),
-		"nested nulls":  document(`{rollout: {maxUnavailable: null, minReadySeconds: null}, disruptionBudget: {maxUnavailable: null}}`),
+		"nested nulls": document(`{rollout: {maxUnavailable: null, minReadySeconds: null},
+ disruptionBudget: {maxUnavailable: null}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := dryRun(t.Context(), document)
@@ -75,7 +79,8 @@ conditions:
 - {type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}
 `)
 	create(t, created)
-	for _, obj := range []*unstructured.Unstructured{created, get(t, created), listed(t, created), watched(t, watcher, created)} {
+	for _, obj := range []*unstructured.Unstructured{created, get(t, created), listed(t, created), watched(t, watcher,
+		created)} {
 		equal(t, obj.Object["status"], defaultStatus)
 		inProgress(t, obj)
 	}
@@ -88,9 +93,11 @@ func TestPartialStatus(t *testing.T) {
 		"replicas":           `{replicas: 3, readyReplicas: 3}`,
 		"phase":              `{phase: Progressing}`,
 		"observedGeneration": `{observedGeneration: 1}`,
-		"available":          `{conditions: [{type: Available, status: "True", reason: ServersAvailable, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}`,
-		"reconciling":        `{observedGeneration: 1, conditions: [{type: Reconciling, status: "True", reason: RollingOut, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}`,
-		"null":               `{observedGeneration: null, conditions: null, phase: null}`,
+		"available": `{conditions: [{type: Available, status: "True", reason: ServersAvailable, message: "",
+ lastTransitionTime: "2026-01-01T00:00:00Z"}]}`,
+		"reconciling": `{observedGeneration: 1, conditions: [{type: Reconciling, status: "True", reason: RollingOut,
+ message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}`,
+		"null": `{observedGeneration: null, conditions: null, phase: null}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := memcached("")
@@ -99,7 +106,8 @@ func TestPartialStatus(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Status().Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", patch)); err != nil {
+			if err := c.Status().Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json",
+				patch)); err != nil {
 				t.Fatal(err)
 			}
 			inProgress(t, get(t, obj))
@@ -114,7 +122,8 @@ func TestPartialStatus(t *testing.T) {
 			apply := memcached(obj.GetName())
 			apply.Object["status"] = unmarshal(t, status)
 			delete(apply.Object, "spec")
-			if err := c.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner("test"), client.ForceOwnership); err != nil {
+			if err := c.Status().Apply(t.Context(), client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner("test"),
+				client.ForceOwnership); err != nil {
 				t.Fatal(err)
 			}
 			inProgress(t, get(t, obj))
@@ -139,7 +148,8 @@ func TestCurrent(t *testing.T) {
 	if res := compute(t, obj); res.Status != kstatus.CurrentStatus {
 		t.Errorf("want Current, got %s: %s", res.Status, res.Message)
 	}
-	if nodes, found, err := unstructured.NestedStringSlice(obj.Object, "status", "nodes"); !found || len(nodes) != 0 || err != nil {
+	if nodes, found, err := unstructured.NestedStringSlice(obj.Object, "status",
+		"nodes"); !found || len(nodes) != 0 || err != nil {
 		t.Errorf("want an empty list of nodes to stay, got %v", obj.Object["status"])
 	}
 	if err := unstructured.SetNestedField(obj.Object, int64(2), "spec", "size"); err != nil {

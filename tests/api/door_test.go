@@ -14,7 +14,8 @@ import (
 	"github.com/example/memcached-operator/tests/specs"
 )
 
-// TestChildren has the API server check the children, and a pod, of each spec that it accepts: what it would refuse then has to
+// TestChildren has the API server check the children, and a pod, of each spec that it accepts: what it would refuse
+// then has to
 // be refused at the door.
 func TestChildren(t *testing.T) {
 	accepted := 0
@@ -33,7 +34,8 @@ func TestChildren(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, child := range children(mc) {
-			if err := c.Apply(t.Context(), child, client.DryRunAll, client.FieldOwner("memcached-operator"), client.ForceOwnership); err != nil {
+			if err := c.Apply(t.Context(), child, client.DryRunAll, client.FieldOwner("memcached-operator"),
+				client.ForceOwnership); err != nil {
 				t.Errorf("spec %d: %.2000s: %v", i, spec, err)
 			} else if d, ok := child.(*appsv1ac.DeploymentApplyConfiguration); ok {
 				pod := &corev1.Pod{}

@@ -1,4 +1,5 @@
-// Package api tests the API of Memcached against a real API server: what it refuses, what it defaults, and how it reads.
+// Package api tests the API of Memcached against a real API server: what it refuses, what it defaults, and how it
+// reads.
 package api
 
 import (
@@ -83,7 +84,8 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	rc := rest.CopyConfig(config)
-	rc.APIPath, rc.GroupVersion, rc.NegotiatedSerializer = "/apis", &v1alpha1.GroupVersion, scheme.Codecs.WithoutConversion()
+	rc.APIPath, rc.GroupVersion, rc.NegotiatedSerializer = "/apis", &v1alpha1.GroupVersion,
+		scheme.Codecs.WithoutConversion()
 	if raw, err = rest.RESTClientFor(rc); err != nil {
 		return 1, err
 	}

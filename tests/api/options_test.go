@@ -48,7 +48,8 @@ func TestOptions(t *testing.T) {
 		listed[match[1]] = true
 	}
 	if len(listed) < 40 || !maps.Equal(listed, allowed) {
-		t.Errorf("the page lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)), slices.Sorted(maps.Keys(allowed)))
+		t.Errorf("the page lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)),
+			slices.Sorted(maps.Keys(allowed)))
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 func TestScale(t *testing.T) {
 	obj := memcached("")
 	create(t, obj)
-	obj.Object["status"] = map[string]any{"replicas": int64(1), "nodes": []any{"a"}, "selector": "app.kubernetes.io/instance=x"}
+	obj.Object["status"] = map[string]any{"replicas": int64(1), "nodes": []any{"a"},
+		"selector": "app.kubernetes.io/instance=x"}
 	if err := c.Status().Update(t.Context(), obj); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,8 @@ func TestScale(t *testing.T) {
 	}
 	for _, size := range []int32{-1, 1001} {
 		scale.Spec.Replicas = size
-		if err := c.SubResource("scale").Update(t.Context(), typed, client.WithSubResourceBody(scale)); !apierrors.IsInvalid(err) {
+		if err := c.SubResource("scale").Update(t.Context(), typed,
+			client.WithSubResourceBody(scale)); !apierrors.IsInvalid(err) {
 			t.Errorf("want size %d refused, got %v", size, err)
 		}
 	}
@@ -99,7 +101,8 @@ pod:
 	finalizer.SetName(obj.GetName())
 	finalizer.SetUID(obj.GetUID())
 	finalizer.SetFinalizers([]string{v1alpha1.Finalizer})
-	if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(finalizer), client.FieldOwner("memcached-operator")); err != nil {
+	if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(finalizer),
+		client.FieldOwner("memcached-operator")); err != nil {
 		t.Fatal(err)
 	}
 	same("the finalizer")

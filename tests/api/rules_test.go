@@ -45,12 +45,16 @@ func whole(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpConcat && re.Sub[0].Op == syntax.OpBeginText && re.Sub[len(re.Sub)-1].Op == syntax.OpEndText
 }
 
-// TestOldestKubernetes compiles each rule with what Kubernetes 1.30 knows: with a later function, its API server would refuse the
-// CRD. It estimates the costs a little higher than the version that the tests run with: 63 for 61, so the sum keeps its distance.
+// TestOldestKubernetes compiles each rule with what Kubernetes 1.30 knows: with a later function, its API server would
+// refuse the
+// CRD. It estimates the costs a little higher than the version that the tests run with: 63 for 61, so the sum keeps its
+// distance.
 func TestOldestKubernetes(t *testing.T) {
 	crd, _ := readCRD(t)
 	schema := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, schema, nil); err != nil {
+	served := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(served, schema, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	known := environment.MustBaseEnvSet(version.MajorMinor(1, 30))
@@ -91,7 +95,8 @@ func TestOldestKubernetes(t *testing.T) {
 			total += cost
 			t.Logf("%9d %s: %s", cost, path, s.XValidations[i].Message)
 			if cost > validation.StaticEstimatedCostLimit {
-				t.Errorf("%s: %s: a cost of %d is above the limit of %d", path, s.XValidations[i].Rule, cost, validation.StaticEstimatedCostLimit)
+				t.Errorf("%s: %s: a cost of %d is above the limit of %d", path, s.XValidations[i].Rule, cost,
+					validation.StaticEstimatedCostLimit)
 			}
 		}
 	}

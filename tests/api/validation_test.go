@@ -41,14 +41,14 @@ const (
 	pagesRule      = "hugepages must be named by the size of a page, such as hugepages-2Mi, and be a multiple of that size"
 	idRule         = "must be from 0 to 2147483647"
 	userRule       = "must be from 1 to 2147483647: memcached refuses to run as root"
-	profileRule    = "type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile is named"
+	profileRule    = "type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile"
 	sysctlRule     = "names must be like net.core.somaxconn, each once"
 	sizeRule       = "must have at most 255 KiB in all"
 	weightRule     = "weight must be from 1 to 100"
 	nodeTermRule   = "matchExpressions must have values with In and NotIn, one value with Gt and Lt"
 	selectorRule   = "matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
 	topologyRule   = "topologyKey must name a label of nodes"
-	nameRule       = "metadata.name must start with a letter, hold only lower case letters, digits and '-', and have at most 52 characters"
+	nameRule       = "metadata.name must start with a letter, hold only lower case letters, digits and '-', and"
 
 	digest = specs.Digest
 )
@@ -264,7 +264,8 @@ var refused = []struct{ spec, field, message string }{
 	// Pods.
 	{`{pod: {labels: {app.kubernetes.io/name: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/"},
 	{`{pod: {labels: {app.kubernetes.io/instance: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/"},
-	{`{pod: {labels: {pod-template-hash: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/ or the key pod-template-hash"},
+	{`{pod: {labels: {pod-template-hash: x}}}`, "spec.pod.labels",
+		"must not use the prefix app.kubernetes.io/ or the key pod-template-hash"},
 	{`{pod: {labels: {team: 1}}}`, "spec.pod.labels.team", "must be of type string"},
 	{`{pod: {labels: {team: data platform}}}`, "spec.pod.labels", labelValueRule},
 	{`{pod: {labels: {team: a/b}}}`, "spec.pod.labels", labelValueRule},
@@ -281,7 +282,8 @@ var refused = []struct{ spec, field, message string }{
 	{`{pod: {labels: {"team\n": x}}}`, "spec.pod.labels", labelKeyRule},
 	{`{pod: {labels: {` + strings.Repeat("a", 64) + `: x}}}`, "spec.pod.labels", labelKeyRule},
 	{`{pod: {labels: {` + numbered("l", 16) + `}}}`, "spec.pod.labels", "must have at most 15 items"},
-	{`{pod: {annotations: {cache.example.com/restartedAt: x}}}`, "spec.pod.annotations", "must not use the prefix cache.example.com/"},
+	{`{pod: {annotations: {cache.example.com/restartedAt: x}}}`, "spec.pod.annotations",
+		"must not use the prefix cache.example.com/"},
 	{`{pod: {annotations: {my key: x}}}`, "spec.pod.annotations", labelKeyRule},
 	{`{pod: {annotations: {` + numbered("a", 33) + `}}}`, "spec.pod.annotations", "must have at most 32 items"},
 	{`{pod: {nodeSelector: {disk type: ssd}}}`, "spec.pod.nodeSelector", labelKeyRule},
@@ -290,62 +292,100 @@ var refused = []struct{ spec, field, message string }{
 	{`{pod: {priorityClassName: High Priority}}`, "spec.pod.priorityClassName", "must be the name of a PriorityClass"},
 	{`{pod: {imagePullSecrets: [{}]}}`, "spec.pod.imagePullSecrets[0]", "must have a name"},
 	{`{pod: {imagePullSecrets: [{name: a}, {name: a}]}}`, "spec.pod.imagePullSecrets[1]", "Duplicate value"},
-	{`{pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}}}`, "spec.pod.affinity.nodeAffinity", "nodeSelectorTerms must not be empty"},
+	{`{pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: []}}}}}`,
+		"spec.pod.affinity.nodeAffinity", "nodeSelectorTerms must not be empty"},
 	{nodeTerm(`matchExpressions: [{key: zone, operator: In}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
-	{nodeTerm(`matchExpressions: [{key: zone, operator: Exists, values: [a]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
-	{nodeTerm(`matchExpressions: [{key: cores, operator: Gt, values: ["1", "2"]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
-	{nodeTerm(`matchExpressions: [{key: zone, operator: Equals, values: [a]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{nodeTerm(`matchExpressions: [{key: zone, operator: Exists, values: [a]}]`), "spec.pod.affinity.nodeAffinity",
+		nodeTermRule},
+	{nodeTerm(`matchExpressions: [{key: cores, operator: Gt, values: ["1", "2"]}]`), "spec.pod.affinity.nodeAffinity",
+		nodeTermRule},
+	{nodeTerm(`matchExpressions: [{key: zone, operator: Equals, values: [a]}]`), "spec.pod.affinity.nodeAffinity",
+		nodeTermRule},
 	{nodeTerm(`matchFields: [{key: metadata.name, operator: Exists}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
-	{nodeTerm(`matchFields: [{key: metadata.uid, operator: In, values: [a]}]`), "spec.pod.affinity.nodeAffinity", nodeTermRule},
-	{`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0, preference: {}}]}}}}`, "spec.pod.affinity.nodeAffinity", weightRule},
-	{`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: zone, operator: NotIn, values: []}]}}]}}}}`, "spec.pod.affinity.nodeAffinity", nodeTermRule},
-	{`{pod: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: ""}]}}}}`, "spec.pod.affinity.podAffinity", topologyRule},
-	{`{pod: {affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 101, podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.pod.affinity.podAffinity", weightRule},
-	{`{pod: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: Gt, values: ["1"]}]}}]}}}}`, "spec.pod.affinity.podAffinity", selectorRule},
-	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: ""}}]}}}}`, "spec.pod.affinity.podAntiAffinity", topologyRule},
-	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: -1, podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.pod.affinity.podAntiAffinity", weightRule},
-	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm: {topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: In}]}}}]}}}}`, "spec.pod.affinity.podAntiAffinity", selectorRule},
-	{spread(`maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule`), "spec.pod.topologySpreadConstraints[0].maxSkew", "must be at least 1"},
-	{spread(`maxSkew: 1, topologyKey: "", whenUnsatisfiable: DoNotSchedule`), "spec.pod.topologySpreadConstraints[0].topologyKey", "must name the label of nodes"},
-	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never`), "spec.pod.topologySpreadConstraints[0].whenUnsatisfiable", "must be DoNotSchedule or ScheduleAnyway"},
-	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, minDomains: 2`), "spec.pod.topologySpreadConstraints[0].minDomains", "must be at least 1, and be left out unless"},
-	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 0`), "spec.pod.topologySpreadConstraints[0].minDomains", "must be at least 1, and be left out unless"},
-	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: Obey`), "spec.pod.topologySpreadConstraints[0].nodeAffinityPolicy", "must be Honor or Ignore"},
-	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Obey`), "spec.pod.topologySpreadConstraints[0].nodeTaintsPolicy", "must be Honor or Ignore"},
-	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchExpressions: [{key: a, operator: NotIn}]}`), "spec.pod.topologySpreadConstraints[0].labelSelector", selectorRule},
+	{nodeTerm(`matchFields: [{key: metadata.uid, operator: In, values: [a]}]`), "spec.pod.affinity.nodeAffinity",
+		nodeTermRule},
+	{`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0,
+ preference: {}}]}}}}`, "spec.pod.affinity.nodeAffinity", weightRule},
+	{`{pod: {affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1,
+ preference: {matchExpressions: [{key: zone, operator: NotIn,
+ values: []}]}}]}}}}`, "spec.pod.affinity.nodeAffinity", nodeTermRule},
+	{`{pod: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: ""}]}}}}`,
+		"spec.pod.affinity.podAffinity", topologyRule},
+	{`{pod: {affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 101,
+ podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.pod.affinity.podAffinity", weightRule},
+	{`{pod: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone,
+ labelSelector: {matchExpressions: [{key: a, operator: Gt, values: ["1"]}]}}]}}}}`,
+		"spec.pod.affinity.podAffinity", selectorRule},
+	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1,
+ podAffinityTerm: {topologyKey: ""}}]}}}}`, "spec.pod.affinity.podAntiAffinity", topologyRule},
+	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: -1,
+ podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.pod.affinity.podAntiAffinity", weightRule},
+	{`{pod: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1,
+ podAffinityTerm: {topologyKey: zone, labelSelector: {matchExpressions: [{key: a,
+ operator: In}]}}}]}}}}`, "spec.pod.affinity.podAntiAffinity", selectorRule},
+	{spread(`maxSkew: 0, topologyKey: zone, whenUnsatisfiable: DoNotSchedule`),
+		"spec.pod.topologySpreadConstraints[0].maxSkew", "must be at least 1"},
+	{spread(`maxSkew: 1, topologyKey: "", whenUnsatisfiable: DoNotSchedule`),
+		"spec.pod.topologySpreadConstraints[0].topologyKey", "must name the label of nodes"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: Never`),
+		"spec.pod.topologySpreadConstraints[0].whenUnsatisfiable", "must be DoNotSchedule or ScheduleAnyway"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, minDomains: 2`),
+		"spec.pod.topologySpreadConstraints[0].minDomains", "must be at least 1, and be left out unless"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 0`),
+		"spec.pod.topologySpreadConstraints[0].minDomains", "must be at least 1, and be left out unless"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: Obey`),
+		"spec.pod.topologySpreadConstraints[0].nodeAffinityPolicy", "must be Honor or Ignore"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Obey`),
+		"spec.pod.topologySpreadConstraints[0].nodeTaintsPolicy", "must be Honor or Ignore"},
+	{spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchExpressions: [{key: a,
+ operator: NotIn}]}`), "spec.pod.topologySpreadConstraints[0].labelSelector", selectorRule},
 	{toleration(`key: a b, operator: Exists`), "spec.pod.tolerations", "key must be like the key of a label"},
 	{toleration(`key: a, operator: In`), "spec.pod.tolerations", "operator must be Exists, Equal, Lt or Gt"},
 	{toleration(`effect: NoSchedule`), "spec.pod.tolerations", "operator must be Exists where there is no key"},
 	{toleration(`key: "", operator: Equal`), "spec.pod.tolerations", "operator must be Exists where there is no key"},
-	{toleration(`key: a, operator: Exists, value: b`), "spec.pod.tolerations", "value must be like the value of a label, and empty where operator is Exists"},
+	{toleration(`key: a, operator: Exists, value: b`), "spec.pod.tolerations",
+		"value must be like the value of a label, and empty where operator is Exists"},
 	{toleration(`key: a, value: b c`), "spec.pod.tolerations", "value must be like the value of a label"},
-	{toleration(`key: a, effect: Never`), "spec.pod.tolerations", "effect must be NoSchedule, PreferNoSchedule, NoExecute, or empty"},
-	{toleration(`key: a, tolerationSeconds: 60`), "spec.pod.tolerations", "effect must be NoExecute where tolerationSeconds is set"},
-	{toleration(`key: a, effect: NoSchedule, tolerationSeconds: 60`), "spec.pod.tolerations", "effect must be NoExecute where tolerationSeconds is set"},
+	{toleration(`key: a, effect: Never`), "spec.pod.tolerations",
+		"effect must be NoSchedule, PreferNoSchedule, NoExecute, or empty"},
+	{toleration(`key: a, tolerationSeconds: 60`), "spec.pod.tolerations",
+		"effect must be NoExecute where tolerationSeconds is set"},
+	{toleration(`key: a, effect: NoSchedule, tolerationSeconds: 60`), "spec.pod.tolerations",
+		"effect must be NoExecute where tolerationSeconds is set"},
 	{security(`runAsUser: 0`), "spec.pod.securityContext.runAsUser", userRule},
 	{security(`runAsUser: 2147483648`), "spec.pod.securityContext.runAsUser", userRule},
 	{security(`runAsGroup: -1`), "spec.pod.securityContext.runAsGroup", idRule},
 	{security(`fsGroup: 2147483648`), "spec.pod.securityContext.fsGroup", idRule},
 	{security(`supplementalGroups: [1, -1]`), "spec.pod.securityContext.supplementalGroups", idRule},
 	{security(`supplementalGroups: [2147483648]`), "spec.pod.securityContext.supplementalGroups", idRule},
-	{security(`fsGroupChangePolicy: Never`), "spec.pod.securityContext.fsGroupChangePolicy", "must be Always or OnRootMismatch"},
-	{security(`supplementalGroupsPolicy: Never`), "spec.pod.securityContext.supplementalGroupsPolicy", "must be Merge or Strict"},
-	{security(`seLinuxChangePolicy: Never`), "spec.pod.securityContext.seLinuxChangePolicy", "must be MountOption or Recursive"},
+	{security(`fsGroupChangePolicy: Never`), "spec.pod.securityContext.fsGroupChangePolicy",
+		"must be Always or OnRootMismatch"},
+	{security(`supplementalGroupsPolicy: Never`), "spec.pod.securityContext.supplementalGroupsPolicy",
+		"must be Merge or Strict"},
+	{security(`seLinuxChangePolicy: Never`), "spec.pod.securityContext.seLinuxChangePolicy",
+		"must be MountOption or Recursive"},
 	{security(`seccompProfile: {type: Default}`), "spec.pod.securityContext.seccompProfile", profileRule},
 	{security(`seccompProfile: {type: Localhost}`), "spec.pod.securityContext.seccompProfile", profileRule},
-	{security(`seccompProfile: {type: RuntimeDefault, localhostProfile: a}`), "spec.pod.securityContext.seccompProfile", profileRule},
+	{security(`seccompProfile: {type: RuntimeDefault, localhostProfile: a}`), "spec.pod.securityContext.seccompProfile",
+		profileRule},
 	{security(`appArmorProfile: {type: Default}`), "spec.pod.securityContext.appArmorProfile", profileRule},
-	{security(`appArmorProfile: {type: Localhost, localhostProfile: ""}`), "spec.pod.securityContext.appArmorProfile", profileRule},
-	{security(`appArmorProfile: {type: Unconfined, localhostProfile: a}`), "spec.pod.securityContext.appArmorProfile", profileRule},
+	{security(`appArmorProfile: {type: Localhost, localhostProfile: ""}`), "spec.pod.securityContext.appArmorProfile",
+		profileRule},
+	{security(`appArmorProfile: {type: Unconfined, localhostProfile: a}`), "spec.pod.securityContext.appArmorProfile",
+		profileRule},
 	{security(`sysctls: [{name: net core, value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
 	{security(`sysctls: [{name: "", value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
-	{security(`sysctls: [{name: net.core.somaxconn, value: "1"}, {name: net.core.somaxconn, value: "2"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
-	{security(`windowsOptions: {hostProcess: true}`), "spec.pod.securityContext.windowsOptions", "must not ask for hostProcess"},
+	{security(`sysctls: [{name: net.core.somaxconn, value: "1"}, {name: net.core.somaxconn, value: "2"}]`),
+		"spec.pod.securityContext.sysctls", sysctlRule},
+	{security(`windowsOptions: {hostProcess: true}`), "spec.pod.securityContext.windowsOptions",
+		"must not ask for hostProcess"},
 	{`{pod: {annotations: {a: ` + strings.Repeat("x", 261120) + `}}}`, "spec.pod.annotations", sizeRule},
 	{`{pod: {resources: {requests: {example.com/gpu: 1}}}}`, "spec.pod.resources.requests", limitRule},
 	{`{pod: {resources: {requests: {hugepages-2Mi: 2Mi}}}}`, "spec.pod.resources.requests", limitRule},
-	{`{pod: {resources: {limits: {example.com/gpu: 2}, requests: {example.com/gpu: 1}}}}`, "spec.pod.resources.requests", limitRule},
-	{`{pod: {resources: {limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}}}`, "spec.pod.resources.requests", limitRule},
+	{`{pod: {resources: {limits: {example.com/gpu: 2}, requests: {example.com/gpu: 1}}}}`, "spec.pod.resources.requests",
+		limitRule},
+	{`{pod: {resources: {limits: {hugepages-2Mi: 4Mi}, requests: {hugepages-2Mi: 2Mi}}}}`, "spec.pod.resources.requests",
+		limitRule},
 	{limits(`example.com/gpu: 500m`), "spec.pod.resources.limits", wholeRule},
 	{limits(`example.com/gpu: "1.5"`), "spec.pod.resources.limits", wholeRule},
 	{limits(`hugepages-2Mi: 3Mi`), "spec.pod.resources.limits", pagesRule},
@@ -370,18 +410,23 @@ var refused = []struct{ spec, field, message string }{
 	{limits(`cpu: "-1"`), "spec.pod.resources.limits", quantityRule},
 	{limits(`mem: 1Gi`), "spec.pod.resources.limits", resourceRule},
 	{limits(numbered("example.com/", 7)), "spec.pod.resources.limits", "must have at most 6 items"},
-	{`{pod: {resources: {requests: {` + numbered("example.com/", 7) + `}}}}`, "spec.pod.resources.requests", "must have at most 6 items"},
+	{`{pod: {resources: {requests: {` + numbered("example.com/", 7) + `}}}}`, "spec.pod.resources.requests",
+		"must have at most 6 items"},
 	{`{pod: {resources: {requests: {memory: -1Mi}}}}`, "spec.pod.resources.requests", quantityRule},
 	{`{pod: {resources: {requests: {mem: 1Gi}}}}`, "spec.pod.resources.requests", resourceRule},
-	{`{pod: {resources: {limits: {cpu: 100m}, requests: {cpu: "0.2"}}}}`, "spec.pod.resources.requests", "cpu and memory must not exceed their limits"},
-	{`{pod: {resources: {limits: {memory: 1Gi}, requests: {memory: 1073741825}}}}`, "spec.pod.resources.requests", "cpu and memory must not exceed their limits"},
-	// The schema of a quantity lets these through. The operator could not read any Memcached with the first two in one of them,
+	{`{pod: {resources: {limits: {cpu: 100m}, requests: {cpu: "0.2"}}}}`, "spec.pod.resources.requests",
+		"cpu and memory must not exceed their limits"},
+	{`{pod: {resources: {limits: {memory: 1Gi}, requests: {memory: 1073741825}}}}`, "spec.pod.resources.requests",
+		"cpu and memory must not exceed their limits"},
+	// The schema of a quantity lets these through. The operator could not read any Memcached with the first two in one of
+	// them,
 	// and the others keep it, and the API server, busy for minutes.
 	{limits(`cpu: 1e1.5`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: 1E.5`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: 1e2000000000`), "spec.pod.resources.limits", quantityRule},
 	{limits(`memory: 1e2000000000`), "spec.pod.resources.limits", quantityRule},
-	{`{pod: {resources: {limits: {memory: 1e2000000000}, requests: {memory: 1e2000000000}}}}`, "spec.pod.resources.", quantityRule},
+	{`{pod: {resources: {limits: {memory: 1e2000000000}, requests: {memory: 1e2000000000}}}}`, "spec.pod.resources.",
+		quantityRule},
 	{limits(`cpu: "` + strings.Repeat("9", 100000) + `"`), "spec.pod.resources.limits", quantityRule},
 
 	// Rollouts and disruptions.
@@ -389,14 +434,22 @@ var refused = []struct{ spec, field, message string }{
 	{`{rollout: {maxUnavailable: 1001}}`, "spec.rollout.maxUnavailable", "should be less than or equal to 1000"},
 	{`{rollout: {maxUnavailable: "25%"}}`, "spec.rollout.maxUnavailable", "must be of type integer"},
 	{`{rollout: {minReadySeconds: -1}}`, "spec.rollout.minReadySeconds", "should be greater than or equal to 0"},
-	{`{rollout: {minReadySeconds: 86401, progressDeadlineSeconds: 172800}}`, "spec.rollout.minReadySeconds", "should be less than or equal to 86400"},
-	{`{rollout: {progressDeadlineSeconds: 0}}`, "spec.rollout.progressDeadlineSeconds", "should be greater than or equal to 1"},
-	{`{rollout: {progressDeadlineSeconds: 172801}}`, "spec.rollout.progressDeadlineSeconds", "should be less than or equal to 172800"},
-	{`{rollout: {minReadySeconds: 600}}`, "spec.rollout.progressDeadlineSeconds", "must be greater than spec.rollout.minReadySeconds"},
-	{`{rollout: {minReadySeconds: 10, progressDeadlineSeconds: 10}}`, "spec.rollout.progressDeadlineSeconds", "must be greater than spec.rollout.minReadySeconds"},
-	{`{rollout: {progressDeadlineSeconds: 5, minReadySeconds: 9}}`, "spec.rollout.progressDeadlineSeconds", "must be greater than spec.rollout.minReadySeconds"},
-	{`{disruptionBudget: {maxUnavailable: -1}}`, "spec.disruptionBudget.maxUnavailable", "should be greater than or equal to 0"},
-	{`{disruptionBudget: {maxUnavailable: 1001}}`, "spec.disruptionBudget.maxUnavailable", "should be less than or equal to 1000"},
+	{`{rollout: {minReadySeconds: 86401, progressDeadlineSeconds: 172800}}`, "spec.rollout.minReadySeconds",
+		"should be less than or equal to 86400"},
+	{`{rollout: {progressDeadlineSeconds: 0}}`, "spec.rollout.progressDeadlineSeconds",
+		"should be greater than or equal to 1"},
+	{`{rollout: {progressDeadlineSeconds: 172801}}`, "spec.rollout.progressDeadlineSeconds",
+		"should be less than or equal to 172800"},
+	{`{rollout: {minReadySeconds: 600}}`, "spec.rollout.progressDeadlineSeconds",
+		"must be greater than spec.rollout.minReadySeconds"},
+	{`{rollout: {minReadySeconds: 10, progressDeadlineSeconds: 10}}`, "spec.rollout.progressDeadlineSeconds",
+		"must be greater than spec.rollout.minReadySeconds"},
+	{`{rollout: {progressDeadlineSeconds: 5, minReadySeconds: 9}}`, "spec.rollout.progressDeadlineSeconds",
+		"must be greater than spec.rollout.minReadySeconds"},
+	{`{disruptionBudget: {maxUnavailable: -1}}`, "spec.disruptionBudget.maxUnavailable",
+		"should be greater than or equal to 0"},
+	{`{disruptionBudget: {maxUnavailable: 1001}}`, "spec.disruptionBudget.maxUnavailable",
+		"should be less than or equal to 1000"},
 	{`{disruptionBudget: {maxUnavailable: 50%}}`, "spec.disruptionBudget.maxUnavailable", "must be of type integer"},
 	{`{disruptionBudget: {minAvailable: 1}}`, "", `unknown field "spec.disruptionBudget.minAvailable"`},
 }
@@ -417,7 +470,8 @@ func TestRefusedNames(t *testing.T) {
 	}
 }
 
-// refuse wants the API server to refuse a document with a message about a field, and with none about another, which would
+// refuse wants the API server to refuse a document with a message about a field, and with none about another, which
+// would
 // mislead the user.
 func refuse(t *testing.T, document, field, message string) {
 	t.Helper()
@@ -455,7 +509,8 @@ func ours(status metav1.Status) []metav1.StatusCause {
 	for _, cause := range status.Details.Causes {
 		switch {
 		case strings.Contains(cause.Message, "some validation rules were not checked"):
-		case strings.Contains(cause.Message, "Checked value must be of type"), strings.Contains(cause.Message, "must validate at least one schema"):
+		case strings.Contains(cause.Message, "Checked value must be of type"), strings.Contains(cause.Message,
+			"must validate at least one schema"):
 		case cause.Field == ".spec.size", cause.Field == "metadata.name":
 		default:
 			causes = append(causes, cause)
@@ -496,7 +551,8 @@ func TestAccepted(t *testing.T) {
 
 func TestAcceptedNames(t *testing.T) {
 	for _, metadata := range []string{"name: a", "name: " + strings.Repeat("a", 52), "name: a-1-b", "generateName: a-"} {
-		if _, err := dryRun(t.Context(), "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {"+metadata+"}\n"); err != nil {
+		document := "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {" + metadata + "}\n"
+		if _, err := dryRun(t.Context(), document); err != nil {
 			t.Errorf("%s: %v", metadata, err)
 		}
 	}

@@ -23,13 +23,17 @@ const (
 	neverMade    = "no API server took the Deployment"
 )
 
-// exceptions name, by the release that is compared with, each rule that was added since. Kubernetes does not hold a rule against
+// exceptions name, by the release that is compared with, each rule that was added since. Kubernetes does not hold a
+// rule against
 // an object that exists as long as the field that has the rule stays as it is, with all that is in it.
 var exceptions = map[string][]exception{
 	"0.0.2": {
-		{"^.spec", "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5", "memcached 1.6.45 has no file left to accept a connection, so the server was never ready; older ones, which take 4 for each thread, answered a few"},
+		{"^.spec", "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5",
+			"memcached 1.6.45 has no file left to accept a connection, so the server was never ready; " +
+				"1.6.18, which takes 4 for each thread, answered a few clients"},
 		{"^.spec", "must be at least 1Mi with no_chunked_items or no_modern", neverStarted},
-		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern", "a full server was killed with all that it held, because it did not answer its probe"},
+		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern",
+			"a full server was killed with all that it held, because it did not answer its probe"},
 		{"^.spec.extraArgs", "must not hold temporary_ttl together with no_lru_maintainer", neverStarted},
 		{"^.spec.extraArgs", "must not hold hot_lru_pct and warm_lru_pct with a sum above 80", neverStarted},
 		{"^.spec.extraArgs[*]", "must not be so close to 1 that memcached takes it for 1", neverStarted},
@@ -39,7 +43,8 @@ var exceptions = map[string][]exception{
 		{"^.spec.pod", "value must be like the value of a label", neverMade},
 		{"^.spec.pod", "effect must be NoSchedule, PreferNoSchedule, NoExecute", neverMade},
 		{"^.spec.pod", "effect must be NoExecute where tolerationSeconds is set", neverMade},
-		{"^.spec.pod.annotations", "must have at most 255 KiB in all", "above 256 KiB " + neverMade + ", and the operator's own share them"},
+		{"^.spec.pod.annotations", "must have at most 255 KiB in all",
+			"above 256 KiB " + neverMade + ", and the operator's own share them"},
 		{"^.spec.pod.resources", "hugepages and extended resources must have a limit", neverMade},
 		{"^.spec.pod.resources", "extended resources must be whole numbers", neverMade},
 		{"^.spec.pod.resources", "hugepages must be named by the size of a page", neverMade + ", or no node has such pages"},
@@ -65,7 +70,8 @@ var exceptions = map[string][]exception{
 	},
 }
 
-// TestCompare holds the CRD against that of the last release: nothing that was accepted may be refused, unless an exception
+// TestCompare holds the CRD against that of the last release: nothing that was accepted may be refused, unless an
+// exception
 // names it with its reason, and no default may change.
 func TestCompare(t *testing.T) {
 	version := output(t, "tools/catalog", "last")
@@ -88,7 +94,8 @@ func TestCompare(t *testing.T) {
 	// The comparison itself.
 	for name, tighten := range map[string]func(spec *apiextensionsv1.JSONSchemaProps){
 		"an unnamed rule": func(spec *apiextensionsv1.JSONSchemaProps) {
-			spec.XValidations = append(spec.XValidations, apiextensionsv1.ValidationRule{Rule: "self.size < 3", Message: "must be small"})
+			spec.XValidations = append(spec.XValidations, apiextensionsv1.ValidationRule{Rule: "self.size < 3",
+				Message: "must be small"})
 		},
 		"a changed rule": func(spec *apiextensionsv1.JSONSchemaProps) {
 			memory := spec.Properties["memory"]
@@ -117,9 +124,11 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// compare returns what a CRD refuses or changes that the last one accepted. crdify judges all but the rules in CEL: of these it
+// compare returns what a CRD refuses or changes that the last one accepted. crdify judges all but the rules in CEL: of
+// these it
 // only says that they differ, so they are taken out of what it compares, and each that is new must have an exception.
-func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition, exceptions []exception) (problems []string) {
+func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
+	exceptions []exception) (problems []string) {
 	t.Helper()
 	before := map[string][]string{}
 	for field, rules := range withoutRules(last) {
@@ -132,7 +141,8 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition, 
 			if !slices.Contains(before[field], rule.Rule) && !slices.ContainsFunc(exceptions, func(e exception) bool {
 				return e.field == field && strings.HasPrefix(rule.Message, e.message) && e.reason != ""
 			}) {
-				problems = append(problems, fmt.Sprintf("%s: a new rule that no exception names: %s: %s", field, rule.Message, rule.Rule))
+				problems = append(problems, fmt.Sprintf("%s: a new rule that no exception names: %s: %s", field, rule.Message,
+					rule.Rule))
 			}
 		}
 	}
@@ -147,7 +157,8 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition, 
 		}
 		return filepath.Join(dir, name)
 	}
-	cmd := exec.Command(root+"/bin/crdify", "--config", root+"/tools/crdify/config.yaml", "file://"+write("last.yaml", last), "file://"+write("now.yaml", now))
+	cmd := exec.Command(root+"/bin/crdify", "--config", root+"/tools/crdify/config.yaml", "file://"+write("last.yaml",
+		last), "file://"+write("now.yaml", now))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		problems = append(problems, fmt.Sprintf("%v: %s", err, out))
 	}

@@ -27,7 +27,8 @@ import (
 // memcacheds are started in one container at the same time.
 const memcacheds = 60
 
-// TestEveryAcceptedSpecStarts has a real memcached start, and answer, with the arguments of each spec that the API server accepts.
+// TestEveryAcceptedSpecStarts has a real memcached start, and answer, with the arguments of each spec that the API
+// server accepts.
 func TestEveryAcceptedSpecStarts(t *testing.T) {
 	if under.Kind != "node" {
 		t.Skip("this needs real pods that can be reached")
@@ -44,7 +45,8 @@ func TestEveryAcceptedSpecStarts(t *testing.T) {
 	})).Feature())
 }
 
-// arguments are those of memcached for all accepted specs, each once and without the port. Large pages are left out: whether
+// arguments are those of memcached for all accepted specs, each once and without the port. Large pages are left out:
+// whether
 // there are any is up to the node.
 func (w world) arguments() (all [][]string) {
 	w.Helper()
@@ -73,15 +75,18 @@ func (w world) arguments() (all [][]string) {
 	return all
 }
 
-// start starts a memcached for each list of arguments, each on a port of its own, and asks it for its version. With more
-// connections than the container may have files open, memcached refuses to start: the API server cannot know how many that are.
+// start starts a memcached for each list of arguments, each on a port of its own, and asks it for its version. With
+// more
+// connections than the container may have files open, memcached refuses to start: the API server cannot know how many
+// that are.
 // With the least that are accepted it starts, and has one for a client where it does not listen on IPv6 too.
 func (w world) start(lists [][]string) {
 	w.Helper()
 	const firstPort = 20000
-	script := "echo limit $(ulimit -Hn)\n"
+	var script strings.Builder
+	script.WriteString("echo limit $(ulimit -Hn)\n")
 	for i, args := range lists {
-		script += fmt.Sprintf("(memcached -p %d '%s' 2>&1; echo ended %[1]d $?) &\n", firstPort+i, strings.Join(args, "' '"))
+		fmt.Fprintf(&script, "(memcached -p %d '%s' 2>&1; echo ended %[1]d $?) &\n", firstPort+i, strings.Join(args, "' '"))
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "start-"},
@@ -89,8 +94,10 @@ func (w world) start(lists [][]string) {
 			TerminationGracePeriodSeconds: ptr.To(int64(0)),
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(11211)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-			Containers: []corev1.Container{{Name: "memcached", Image: "docker.io/library/memcached:1.6", Command: []string{"sh", "-c", script + "wait"},
-				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
+			Containers: []corev1.Container{{Name: "memcached", Image: "docker.io/library/memcached:1.6", Command: []string{"sh",
+				"-c", script.String() + "wait"},
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
 		},
 	}
 	w.must(w.Create(w.ctx, pod))
@@ -127,7 +134,8 @@ func (w world) start(lists [][]string) {
 			if err == nil {
 				return nil
 			}
-			if log, logErr := w.kubectl("logs", pod.Name); logErr != nil || strings.Contains(log, fmt.Sprintf("ended %d ", port)) {
+			if log, logErr := w.kubectl("logs", pod.Name); logErr != nil || strings.Contains(log, fmt.Sprintf("ended %d ",
+				port)) {
 				w.Fatalf("memcached %q on port %d: %v, %v\n%s", args, port, err, logErr, log)
 			}
 			return err

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Generate returns n specs, the same each time, with fields set by chance to values that are right alone; some are not right
+// Generate returns n specs, the same each time, with fields set by chance to values that are right alone; some are not
+// right
 // together, or not right at all, which the API server has to find.
 func Generate(n int) []string {
 	g := generator{rand.New(rand.NewPCG(1, 2))}
@@ -29,16 +30,17 @@ type object = map[string]any
 
 func (g generator) spec() object {
 	return g.some(object{
-		"size":             g.one(0, 1, 2, 3, 1000),
-		"image":            g.one("memcached", "docker.io/library/memcached:1.6.45", "localhost:5000/a/memcached@"+Digest),
-		"containerPort":    g.one(1024, 11211, 65535),
-		"memory":           g.one("16Mi", "64Mi", "100Mi", "1Gi", "4096Gi"),
-		"maxItemSize":      g.one("512Ki", "1Mi", "1536Ki", "8Mi", "1024Mi"),
-		"maxConnections":   g.one(20, 29, 32, 36, 48, 49, 100, 169, 328, 329, 1024, 100000),
-		"threads":          g.one(1, 2, 4, 7, 8, 16, 32, 64),
-		"extraArgs":        g.extraArgs(),
-		"pod":              g.pod(),
-		"rollout":          g.some(object{"maxUnavailable": g.one(1, 1000), "minReadySeconds": g.one(0, 10, 599), "progressDeadlineSeconds": g.one(1, 600, 172800)}),
+		"size":           g.one(0, 1, 2, 3, 1000),
+		"image":          g.one("memcached", "docker.io/library/memcached:1.6.45", "localhost:5000/a/memcached@"+Digest),
+		"containerPort":  g.one(1024, 11211, 65535),
+		"memory":         g.one("16Mi", "64Mi", "100Mi", "1Gi", "4096Gi"),
+		"maxItemSize":    g.one("512Ki", "1Mi", "1536Ki", "8Mi", "1024Mi"),
+		"maxConnections": g.one(20, 29, 32, 36, 48, 49, 100, 169, 328, 329, 1024, 100000),
+		"threads":        g.one(1, 2, 4, 7, 8, 16, 32, 64),
+		"extraArgs":      g.extraArgs(),
+		"pod":            g.pod(),
+		"rollout": g.some(object{"maxUnavailable": g.one(1, 1000), "minReadySeconds": g.one(0, 10, 599),
+			"progressDeadlineSeconds": g.one(1, 600, 172800)}),
 		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000)}),
 		"paused":           g.one(true, false),
 	})
@@ -47,9 +49,12 @@ func (g generator) spec() object {
 func (g generator) extraArgs() []string {
 	var all []string
 	for range g.IntN(4) {
-		all = append(all, g.one("--verbose", "--disable-evictions", "--disable-cas", "--disable-flush-all", "--disable-dumping", "--disable-watch",
-			"--slab-growth-factor=1.0000000001", "--slab-growth-factor=1.08", "--slab-growth-factor=99999", "--slab-min-size=1", "--slab-min-size=1024",
-			"--slab-min-size=999999999", "--max-reqs-per-event=1", "--max-reqs-per-event=999999999", "--listen-backlog=1", "--listen-backlog=999999999",
+		all = append(all, g.one("--verbose", "--disable-evictions", "--disable-cas", "--disable-flush-all",
+			"--disable-dumping", "--disable-watch",
+			"--slab-growth-factor=1.0000000001", "--slab-growth-factor=1.08", "--slab-growth-factor=99999", "--slab-min-size=1",
+			"--slab-min-size=1024",
+			"--slab-min-size=999999999", "--max-reqs-per-event=1", "--max-reqs-per-event=999999999", "--listen-backlog=1",
+			"--listen-backlog=999999999",
 			"--extended="+g.keys(), "--extended="+g.keys(), "--extended="+g.keys()).(string))
 	}
 	return all
@@ -59,30 +64,41 @@ func (g generator) extraArgs() []string {
 func (g generator) keys() string {
 	keys := make([]string, 1+g.IntN(4))
 	for i := range keys {
-		keys[i] = g.one("maxconns_fast", "no_maxconns_fast", "no_hashexpand", "modern", "no_modern", "slab_reassign", "no_slab_reassign",
-			"no_slab_automove", "lru_crawler", "no_lru_crawler", "lru_maintainer", "no_lru_maintainer", "track_sizes", "no_chunked_items",
-			"hash_algorithm=jenkins", "hash_algorithm=murmur3", "hash_algorithm=xxh3", "tail_repair_time=10", "tail_repair_time=999999999",
-			"slab_automove=0", "slab_automove=2", "slab_automove_ratio=0.01", "slab_automove_ratio=1", "slab_automove_window=3", "slab_automove_window=1800",
-			"lru_crawler_sleep=0", "lru_crawler_sleep=1000000", "hot_lru_pct=1", "hot_lru_pct=40", "hot_lru_pct=79", "warm_lru_pct=1", "warm_lru_pct=60",
-			"warm_lru_pct=79", "hot_max_factor=0.01", "warm_max_factor=100", "lru_crawler_tocrawl=0", "lru_crawler_tocrawl=999999999", "temporary_ttl=0",
-			"temporary_ttl=999999999", "idle_timeout=0", "idle_timeout=999999999", "resp_obj_mem_limit=999999999", "read_buf_mem_limit=0",
-			"read_buf_mem_limit=1", "read_buf_mem_limit=999999999", "watcher_logbuf_size=0", "watcher_logbuf_size=99999").(string)
+		keys[i] = g.one("maxconns_fast", "no_maxconns_fast", "no_hashexpand", "modern", "no_modern", "slab_reassign",
+			"no_slab_reassign",
+			"no_slab_automove", "lru_crawler", "no_lru_crawler", "lru_maintainer", "no_lru_maintainer", "track_sizes",
+			"no_chunked_items",
+			"hash_algorithm=jenkins", "hash_algorithm=murmur3", "hash_algorithm=xxh3", "tail_repair_time=10",
+			"tail_repair_time=999999999",
+			"slab_automove=0", "slab_automove=2", "slab_automove_ratio=0.01", "slab_automove_ratio=1", "slab_automove_window=3",
+			"slab_automove_window=1800",
+			"lru_crawler_sleep=0", "lru_crawler_sleep=1000000", "hot_lru_pct=1", "hot_lru_pct=40", "hot_lru_pct=79",
+			"warm_lru_pct=1", "warm_lru_pct=60",
+			"warm_lru_pct=79", "hot_max_factor=0.01", "warm_max_factor=100", "lru_crawler_tocrawl=0",
+			"lru_crawler_tocrawl=999999999", "temporary_ttl=0",
+			"temporary_ttl=999999999", "idle_timeout=0", "idle_timeout=999999999", "resp_obj_mem_limit=999999999",
+			"read_buf_mem_limit=0",
+			"read_buf_mem_limit=1", "read_buf_mem_limit=999999999", "watcher_logbuf_size=0",
+			"watcher_logbuf_size=99999").(string)
 	}
 	return strings.Join(keys, ",")
 }
 
 func (g generator) pod() object {
 	labels := func() any {
-		return g.one(object{}, object{"team": "shop"}, object{"example.com/team": "", "A": "a_b.c"}, object{"topology.kubernetes.io/zone": "a"})
+		return g.one(object{}, object{"team": "shop"}, object{"example.com/team": "", "A": "a_b.c"},
+			object{"topology.kubernetes.io/zone": "a"})
 	}
 	return g.some(object{
-		"labels":                    labels(),
-		"annotations":               g.one(object{}, object{"example.com/Note": "a\nb"}, object{"a": strings.Repeat("x", 200000), "b": strings.Repeat("x", 61117)}),
-		"nodeSelector":              labels(),
-		"resources":                 g.some(object{"limits": g.resources(), "requests": g.resources()}),
-		"securityContext":           g.securityContext(),
-		"tolerations":               []any{g.toleration(), g.toleration()},
-		"affinity":                  g.some(object{"nodeAffinity": g.nodeAffinity(), "podAffinity": g.podAffinity(), "podAntiAffinity": g.podAffinity()}),
+		"labels": labels(),
+		"annotations": g.one(object{}, object{"example.com/Note": "a\nb"}, object{"a": strings.Repeat("x",
+			200000), "b": strings.Repeat("x", 61117)}),
+		"nodeSelector":    labels(),
+		"resources":       g.some(object{"limits": g.resources(), "requests": g.resources()}),
+		"securityContext": g.securityContext(),
+		"tolerations":     []any{g.toleration(), g.toleration()},
+		"affinity": g.some(object{"nodeAffinity": g.nodeAffinity(), "podAffinity": g.podAffinity(),
+			"podAntiAffinity": g.podAffinity()}),
 		"topologySpreadConstraints": []any{g.spread("a"), g.spread("topology.kubernetes.io/zone")},
 		"priorityClassName":         g.one("", "system-cluster-critical"),
 		"imagePullSecrets":          g.one([]any{}, []any{object{"name": "a"}, object{"name": "b"}}),
@@ -105,17 +121,22 @@ func (g generator) securityContext() object {
 		return g.some(object{"type": g.one("RuntimeDefault", "Unconfined", "Localhost"), "localhostProfile": "a/b"})
 	}
 	return g.some(object{
-		"runAsUser": g.one(0, 1, 1000, 2147483647, 2147483648), "runAsGroup": g.one(-1, 0, 1000), "runAsNonRoot": g.one(true, false), "fsGroup": g.one(0, 2147483648),
+		"runAsUser": g.one(0, 1, 1000, 2147483647, 2147483648), "runAsGroup": g.one(-1, 0, 1000), "runAsNonRoot": g.one(true,
+			false), "fsGroup": g.one(0, 2147483648),
 		"supplementalGroups": g.one([]any{}, []any{0, 1}, []any{-1}), "supplementalGroupsPolicy": g.one("Merge", "Strict"),
-		"fsGroupChangePolicy": g.one("Always", "OnRootMismatch", "Never"), "seLinuxOptions": object{"level": "s0:c1,c2"}, "seLinuxChangePolicy": "Recursive",
-		"seccompProfile": profile(), "appArmorProfile": profile(), "windowsOptions": g.one(object{}, object{"hostProcess": true}),
-		"sysctls": g.one([]any{}, []any{object{"name": "net.core.somaxconn", "value": "1"}}, []any{object{"name": "Net", "value": "1"}}),
+		"fsGroupChangePolicy": g.one("Always", "OnRootMismatch", "Never"), "seLinuxOptions": object{"level": "s0:c1,c2"},
+		"seLinuxChangePolicy": "Recursive",
+		"seccompProfile":      profile(), "appArmorProfile": profile(), "windowsOptions": g.one(object{},
+			object{"hostProcess": true}),
+		"sysctls": g.one([]any{}, []any{object{"name": "net.core.somaxconn", "value": "1"}}, []any{object{"name": "Net",
+			"value": "1"}}),
 	})
 }
 
 func (g generator) toleration() object {
 	return g.some(object{
-		"key": g.one("", "a", "example.com/a", "a b"), "operator": g.one("", "Exists", "Equal", "In"), "value": g.one("", "b", "-", "a b"),
+		"key": g.one("", "a", "example.com/a", "a b"), "operator": g.one("", "Exists", "Equal", "In"), "value": g.one("",
+			"b", "-", "a b"),
 		"effect": g.one("", "NoSchedule", "PreferNoSchedule", "NoExecute", "Never"), "tolerationSeconds": g.one(-1, 0, 60),
 	})
 }
@@ -130,12 +151,15 @@ func (g generator) nodeAffinity() object {
 	term := func() object {
 		return g.some(object{
 			"matchExpressions": []any{g.requirement("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Is")},
-			"matchFields":      []any{object{"key": g.one("metadata.name", "spec.name"), "operator": "In", "values": []any{"a"}}},
+			"matchFields": []any{object{"key": g.one("metadata.name", "spec.name"), "operator": "In",
+				"values": []any{"a"}}},
 		})
 	}
 	return g.some(object{
-		"requiredDuringSchedulingIgnoredDuringExecution":  object{"nodeSelectorTerms": g.one([]any{}, []any{term()}, []any{term(), term()})},
-		"preferredDuringSchedulingIgnoredDuringExecution": []any{object{"weight": g.one(0, 1, 100, 101), "preference": term()}},
+		"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": g.one([]any{}, []any{term()},
+			[]any{term(), term()})},
+		"preferredDuringSchedulingIgnoredDuringExecution": []any{object{"weight": g.one(0, 1, 100, 101),
+			"preference": term()}},
 	})
 }
 
@@ -146,17 +170,20 @@ func (g generator) podAffinity() object {
 		return t
 	}
 	return g.some(object{
-		"requiredDuringSchedulingIgnoredDuringExecution":  []any{term()},
-		"preferredDuringSchedulingIgnoredDuringExecution": []any{object{"weight": g.one(0, 1, 100, 101), "podAffinityTerm": term()}},
+		"requiredDuringSchedulingIgnoredDuringExecution": []any{term()},
+		"preferredDuringSchedulingIgnoredDuringExecution": []any{object{"weight": g.one(0, 1, 100, 101),
+			"podAffinityTerm": term()}},
 	})
 }
 
 func (g generator) selector() object {
-	return g.some(object{"matchLabels": object{"a": "b"}, "matchExpressions": []any{g.requirement("In", "NotIn", "Exists", "DoesNotExist", "Gt")}})
+	return g.some(object{"matchLabels": object{"a": "b"}, "matchExpressions": []any{g.requirement("In", "NotIn", "Exists",
+		"DoesNotExist", "Gt")}})
 }
 
 func (g generator) spread(key string) object {
-	s := g.some(object{"minDomains": g.one(0, 1, 2), "nodeAffinityPolicy": g.one("Honor", "Ignore"), "nodeTaintsPolicy": g.one("Honor", "Obey"), "labelSelector": g.selector()})
+	s := g.some(object{"minDomains": g.one(0, 1, 2), "nodeAffinityPolicy": g.one("Honor", "Ignore"),
+		"nodeTaintsPolicy": g.one("Honor", "Obey"), "labelSelector": g.selector()})
 	s["maxSkew"], s["topologyKey"], s["whenUnsatisfiable"] = g.one(0, 1, 2), key, g.one("DoNotSchedule", "ScheduleAnyway")
 	return s
 }
