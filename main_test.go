@@ -16,13 +16,13 @@ func TestFlags(t *testing.T) {
 		args []string
 		want string // namespaces, or part of the error
 	}{
-		"none":                 {"", nil, ""},
-		"namespaces of OLM":    {"b,a", nil, "a b"},
-		"flag wins":            {"a", []string{"--watch-namespaces=c, c,d"}, "c d"},
-		"flag clears":          {"a", []string{"--watch-namespaces="}, ""},
-		"not a namespace":      {"", []string{"--watch-namespaces=a,B_"}, `"B_" is not a namespace`},
-		"bad environment":      {"*", nil, `WATCH_NAMESPACE): "*" is not a namespace`},
-		"no reconciles":        {"", []string{"--max-concurrent-reconciles=0"},
+		"none":              {"", nil, ""},
+		"namespaces of OLM": {"b,a", nil, "a b"},
+		"flag wins":         {"a", []string{"--watch-namespaces=c, c,d"}, "c d"},
+		"flag clears":       {"a", []string{"--watch-namespaces="}, ""},
+		"not a namespace":   {"", []string{"--watch-namespaces=a,B_"}, `"B_" is not a namespace`},
+		"bad environment":   {"*", nil, `WATCH_NAMESPACE): "*" is not a namespace`},
+		"no reconciles": {"", []string{"--max-concurrent-reconciles=0"},
 			"--max-concurrent-reconciles is 0, must be at least 1"},
 		"not a number":         {"", []string{"--max-concurrent-reconciles=x"}, "max-concurrent-reconciles"},
 		"unknown flag":         {"", []string{"--enable-webhooks"}, "enable-webhooks"},

@@ -10,7 +10,7 @@ const (
 	// changes. Any value does; a timestamp is customary.
 	RestartedAtAnnotation = "cache.example.com/restartedAt"
 
-	// GenerationAnnotation on a child is the generation of the Memcached that the child was made from. A status
+	// GenerationAnnotation on a workload is the generation of the Memcached that the workload was made from. A status
 	// is computed only from a workload that carries the current one, so that no older state can pass for the new.
 	GenerationAnnotation = "cache.example.com/generation"
 
@@ -205,7 +205,7 @@ type DisruptionBudgetSpec struct {
 const (
 	// ConditionReady is True when every server of the current generation is updated and available.
 	ConditionReady = "Ready"
-	// ConditionAvailable is True when at least one server is available.
+	// ConditionAvailable is True when at least one server accepts connections.
 	ConditionAvailable = "Available"
 	// ConditionDegraded is True when servers were lost, an error cannot be overcome, or the object is being deleted.
 	ConditionDegraded = "Degraded"
@@ -235,9 +235,9 @@ const (
 	ReasonInvalid = "Invalid"
 	// ReasonProgressDeadlineExceeded says that nothing progressed for spec.rollout.progressDeadlineSeconds.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
-	// ReasonAvailable says that at least one server is available.
+	// ReasonAvailable says that at least one server accepts connections.
 	ReasonAvailable = "ServersAvailable"
-	// ReasonUnavailable says that no server is available.
+	// ReasonUnavailable says that no server accepts connections.
 	ReasonUnavailable = "NoServersAvailable"
 	// ReasonScaledToZero says that no server is wanted.
 	ReasonScaledToZero = "ScaledToZero"

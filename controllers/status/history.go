@@ -11,8 +11,8 @@ import (
 
 // The status of a Memcached is also what the operator remembers of it, across restarts and leaders:
 //
-//   - Reconciling's transition time is when the clock of the progress deadline started; each generation, and each server
-//     that becomes ready, starts it anew.
+//   - Reconciling's transition time is when the clock of the progress deadline started; each generation, and each
+//     server that becomes ready, starts it anew.
 //   - Stalled with ProgressDeadlineExceeded stays until a server becomes ready, or the workload progressed
 //     after Stalled's transition time.
 //   - Degraded's reason says that something went wrong after all servers had been ready (ServersLost and others),

@@ -66,8 +66,8 @@ func TestValidators(t *testing.T) {
 	}
 }
 
-// TestImages: whatever mirrors the operator for a disconnected cluster reads relatedImages, and what it does not find there is
-// missing on that cluster.
+// TestImages: whatever mirrors the operator for a disconnected cluster reads relatedImages, and what it does not find
+// there is missing on that cluster.
 func TestImages(t *testing.T) {
 	csv := load(t).CSV
 	container := csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
@@ -158,11 +158,13 @@ func TestListing(t *testing.T) {
 	if want := "memcached-operator.v" + csv.Spec.Version.String(); csv.Name != want {
 		t.Errorf("the CSV is called %s, not %s", csv.Name, want)
 	}
-	if len(csv.Spec.Description) < 500 || len(csv.Spec.Maintainers) == 0 || len(csv.Spec.Links) == 0 || len(csv.Spec.Keywords) == 0 ||
+	if len(csv.Spec.Description) < 500 || len(csv.Spec.Maintainers) == 0 || len(csv.Spec.Links) == 0 ||
+		len(csv.Spec.Keywords) == 0 ||
 		csv.Spec.Provider.Name == "" || csv.Spec.MinKubeVersion == "" {
 		t.Error("description, maintainers, links, keywords, provider or minKubeVersion is missing")
 	}
-	for _, name := range []string{"capabilities", "categories", "createdAt", "description", "repository", "support", "operatorframework.io/suggested-namespace",
+	for _, name := range []string{"capabilities", "categories", "createdAt", "description", "repository", "support",
+		"operatorframework.io/suggested-namespace",
 		"features.operators.openshift.io/disconnected"} {
 		if csv.Annotations[name] == "" {
 			t.Errorf("there is no annotation %s", name)

@@ -17,7 +17,8 @@ import (
 
 const bundleDir = root + "/bundle"
 
-// TestOLMv1 holds against the bundle what OLM v1 refuses, does not do, or does to caches. `make olmv1-e2e` runs OLM v1 itself.
+// TestOLMv1 holds against the bundle what OLM v1 refuses, does not do, or does to caches. `make olmv1-e2e` runs OLM v1
+// itself.
 func TestOLMv1(t *testing.T) {
 	bundle := load(t)
 	for _, object := range bundle.Objects {
@@ -25,14 +26,16 @@ func TestOLMv1(t *testing.T) {
 		case "ClusterServiceVersion", "Service", "ClusterRole": // what every version of OLM takes, and no cluster lacks
 		case "CustomResourceDefinition":
 			if object.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
-				t.Errorf("CRD %s lacks helm.sh/resource-policy: keep, so who removes the ClusterExtension removes every Memcached", object.GetName())
+				t.Errorf("CRD %s lacks helm.sh/resource-policy: keep, so who removes the ClusterExtension removes every Memcached",
+					object.GetName())
 			}
 		default:
 			t.Errorf("%s %s: not every cluster takes this kind from a bundle", object.GetKind(), object.GetName())
 		}
 	}
 	spec := bundle.CSV.Spec
-	if !slices.Contains(spec.InstallModes, operatorsv1alpha1.InstallMode{Type: operatorsv1alpha1.InstallModeTypeAllNamespaces, Supported: true}) {
+	if !slices.Contains(spec.InstallModes,
+		operatorsv1alpha1.InstallMode{Type: operatorsv1alpha1.InstallModeTypeAllNamespaces, Supported: true}) {
 		t.Error("AllNamespaces is not supported, which is how OLM v1 installs")
 	}
 	if len(spec.WebhookDefinitions) > 0 {
@@ -75,7 +78,8 @@ func TestOLMv1Installer(t *testing.T) {
 	bundle := load(t)
 	granted := rules(bundle.CSV)
 	// What OLM v1 adds for all namespaces.
-	granted = append(granted, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}})
+	granted = append(granted, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"},
+		Verbs: []string{"get", "list", "watch"}})
 	names := []string{"clusterextensions/finalizers memcached-operator"}
 	for _, object := range bundle.Objects {
 		switch object.GetKind() {
@@ -86,7 +90,8 @@ func TestOLMv1Installer(t *testing.T) {
 		}
 	}
 	for _, deployment := range bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
-		names = append(names, "deployments "+deployment.Name, "serviceaccounts "+deployment.Spec.Template.Spec.ServiceAccountName)
+		names = append(names, "deployments "+deployment.Name,
+			"serviceaccounts "+deployment.Spec.Template.Spec.ServiceAccountName)
 	}
 
 	var grants []rbacv1.PolicyRule

@@ -13,8 +13,8 @@ import (
 	"github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
 )
 
-// TestScorecard runs the six tests of scorecard from their own binary, as `operator-sdk scorecard` does in pods. They look for the
-// bundle in /bundle, hence a root of their own; whoever is not root gets one in a user namespace.
+// TestScorecard runs the six tests of scorecard from their own binary, as `operator-sdk scorecard` does in pods. They
+// look for the bundle in /bundle, hence a root of their own; whoever is not root gets one in a user namespace.
 func TestScorecard(t *testing.T) {
 	var config v1alpha3.Configuration
 	decode(t, bundleDir+"/tests/scorecard/config.yaml", &config)

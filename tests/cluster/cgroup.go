@@ -56,7 +56,8 @@ func createCgroup() error {
 
 // inCgroup wraps a command so that it and its children run in the cgroup from their first instruction.
 func inCgroup(command string, args ...string) (string, []string) {
-	script := `for g in ` + strings.Join(cgroupDirs(), " ") + `; do echo $$ >$g/programs/cgroup.procs; done; exec "$0" "$@"`
+	script := `for g in ` + strings.Join(cgroupDirs(), " ") +
+		`; do echo $$ >$g/programs/cgroup.procs; done; exec "$0" "$@"`
 	return "/bin/sh", append([]string{"-c", script, command}, args...)
 }
 
@@ -102,7 +103,8 @@ func killCgroup(ctx context.Context) error {
 			return nil
 		})
 		for i := len(dirs) - 1; i >= 0; i-- { // the innermost first
-			err := harness.Poll(ctx, func(context.Context) error { return syscall.Rmdir(dirs[i]) }) // busy for a moment after a kill
+			// The folder is busy for a moment after a kill.
+			err := harness.Poll(ctx, func(context.Context) error { return syscall.Rmdir(dirs[i]) })
 			if err != nil {
 				return fmt.Errorf("remove cgroup %s: %w", dirs[i], err)
 			}

@@ -31,7 +31,8 @@ func TestCanonical(t *testing.T) {
 func TestImageArchiveIsReproducible(t *testing.T) {
 	dir := t.TempDir()
 	img := &image{name: "a", tags: []string{"1"}, files: map[string]file{
-		"b/c": {text: "x", mode: 0o644}, "b/l": {link: "c"}, "tmp/": {mode: 0o1777}, "a": {from: "cluster_test.go", mode: 0o755},
+		"b/c": {text: "x", mode: 0o644}, "b/l": {link: "c"}, "tmp/": {mode: 0o1777}, "a": {from: "cluster_test.go",
+			mode: 0o755},
 	}}
 	var archives []string
 	for _, name := range []string{"1.tar", "2.tar"} {

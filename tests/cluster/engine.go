@@ -92,9 +92,9 @@ func (e *engine) build(ctx context.Context, args ...string) error {
 	return e.show(ctx, args...)
 }
 
-// buildx is Docker's way to build for several platforms, and to give the files in layers the time of the commit too. Its
-// builder is made for the build: the default one can do neither. Attestations are attached when an image is released,
-// not in its index, where they are platforms that nothing runs on.
+// buildx is Docker's way to build for several platforms, and to give the files in layers the time of the commit too.
+// Its builder is made for the build: the default one can do neither. Attestations are attached when an image is
+// released, not in its index, where they are platforms that nothing runs on.
 func (e *engine) buildx(ctx context.Context, image string, args ...string) (err error) {
 	builder := fmt.Sprintf("memcached-operator-%d", os.Getpid())
 	create := []string{"buildx", "create", "--name", builder}
@@ -128,7 +128,8 @@ func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]s
 	}
 	// Of a tree that was changed the revision says so, and of one without git nothing.
 	revision, _ := e.git(ctx, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
-	values := []string{"VERSION=" + version, "REVISION=" + revision, "CREATED=" + time.Unix(epoch, 0).UTC().Format(time.RFC3339)}
+	values := []string{"VERSION=" + version, "REVISION=" + revision, "CREATED=" +
+		time.Unix(epoch, 0).UTC().Format(time.RFC3339)}
 	for _, name := range []string{"GOPROXY", "GOSUMDB"} {
 		value, err := goenv(ctx, name)
 		if err != nil {

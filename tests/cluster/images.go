@@ -45,7 +45,8 @@ var defaultPath = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 // serveImages starts the registry on loopback and fills it with what tests use: memcached and busybox under their
 // upstream names. The registry forgets when it ends; the archives in .cluster/images are kept.
 func (n *node) serveImages(ctx context.Context, o *nodeOptions) error {
-	err := n.start("registry", nil, filepath.Join(n.bin, "crane"), "registry", "serve", "--address", o.Registry, "--disk", n.path("registry"))
+	err := n.start("registry", nil, filepath.Join(n.bin, "crane"), "registry", "serve", "--address", o.Registry, "--disk",
+		n.path("registry"))
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,8 @@ func (c *Cluster) images(elem ...string) string {
 
 func (n *node) pause(ctx context.Context) (*image, error) {
 	binary := n.images("pause")
-	_, err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", n.root, "-trimpath", "-ldflags=-s -w", "-o", binary, "./tests/cluster/pause")
+	_, err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", n.root, "-trimpath", "-ldflags=-s -w", "-o", binary,
+		"./tests/cluster/pause")
 	return &image{
 		name: strings.Split(pauseImage, ":")[0], tags: []string{"local"}, user: "65535:65535",
 		cmd: []string{"/pause"}, files: map[string]file{"pause": {from: binary, mode: 0o755}},
@@ -164,7 +166,8 @@ func (n *node) busybox(ctx context.Context) (*image, error) {
 			files["bin/"+name] = file{link: "busybox"}
 		}
 	}
-	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"}, env: defaultPath, files: files}, nil
+	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"},
+		env: defaultPath, files: files}, nil
 }
 
 // write makes a docker archive of the image, the same bytes for the same content.
@@ -202,12 +205,14 @@ func (img *image) write(archive string) error {
 	config, err := json.Marshal(map[string]any{
 		"architecture": runtime.GOARCH, "os": "linux",
 		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": img.env, "Labels": img.labels},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x",
+			sha256.Sum256(layer.Bytes()))}},
 	})
 	if err != nil {
 		return err
 	}
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "Layers": []string{"layer.tar"}, "RepoTags": []string{img.name + ":" + img.tags[0]}}})
+	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "Layers": []string{"layer.tar"},
+		"RepoTags": []string{img.name + ":" + img.tags[0]}}})
 	if err != nil {
 		return err
 	}
@@ -217,7 +222,8 @@ func (img *image) write(archive string) error {
 		name    string
 		content []byte
 	}{{"config.json", config}, {"layer.tar", layer.Bytes()}, {"manifest.json", manifest}} {
-		if err := add(w, &tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))}, part.content); err != nil {
+		if err := add(w, &tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))},
+			part.content); err != nil {
 			return err
 		}
 	}

@@ -65,7 +65,8 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 	if err := os.WriteFile(c.path("kwokctl.yaml"), config.Bytes(), 0o644); err != nil {
 		return err
 	}
-	_, err = c.kwokctl(ctx, "create", "cluster", "--config", c.path("kwokctl.yaml"), "--kubeconfig", c.GetKubeconfig(), "--wait", "60s")
+	_, err = c.kwokctl(ctx, "create", "cluster", "--config", c.path("kwokctl.yaml"), "--kubeconfig", c.GetKubeconfig(),
+		"--wait", "60s")
 	if err != nil {
 		for _, pidFile := range c.pidFiles() {
 			if _, ok := c.alive(pidFile); !ok {

@@ -48,9 +48,10 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 		"bin/sh":                  {from: shell, mode: 0o755},
 		"lib":                     {link: "usr/lib"},
 		"lib64":                   {link: "usr/lib64"}, // where programs for amd64 look for their loader
-		"etc/passwd":              {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n", mode: 0o644},
-		"etc/group":               {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
-		"tmp/":                    {mode: 0o1777},
+		"etc/passwd": {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n",
+			mode: 0o644},
+		"etc/group": {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
+		"tmp/":      {mode: 0o1777},
 	}
 	err = fs.WalkDir(os.DirFS(root), "usr", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -133,7 +134,8 @@ func (c *Cluster) PinMemcached(ctx context.Context) error {
 			lines = append(lines, p.sum+"  "+p.path)
 		}
 	}
-	return os.WriteFile(filepath.Join(c.root, "tests/cluster/node/memcached.sha256"), []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+	return os.WriteFile(filepath.Join(c.root, "tests/cluster/node/memcached.sha256"),
+		[]byte(strings.Join(lines, "\n")+"\n"), 0o644)
 }
 
 // pin is a package: its path on a mirror, and its SHA256.
@@ -168,7 +170,8 @@ func (c *Cluster) unpack(ctx context.Context, mirror string, pins []pin, dir str
 	root := filepath.Join(temporary, "root")
 	for _, p := range pins {
 		archive := filepath.Join(temporary, p.name()+".deb")
-		if _, err := run(ctx, debian, "/usr/lib/apt/apt-helper", "download-file", mirror+p.path, archive, "SHA256:"+p.sum); err != nil {
+		if _, err := run(ctx, debian, "/usr/lib/apt/apt-helper", "download-file", mirror+p.path, archive,
+			"SHA256:"+p.sum); err != nil {
 			return err
 		}
 		if _, err := run(ctx, nil, "dpkg-deb", "--extract", archive, root); err != nil {
@@ -185,13 +188,15 @@ func (c *Cluster) newest(ctx context.Context, mirror, arch string) (pins []pin, 
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return nil, err
 	}
-	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg target=Packages] %s %s main\n", mirror, memcachedSuite)
+	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg target=Packages] %s %s main\n",
+		mirror, memcachedSuite)
 	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644); err != nil {
 		return nil, err
 	}
 	options := []string{
 		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
-		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" + dir,
+		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" +
+			dir,
 		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
 	}
 	if _, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...); err != nil {
@@ -229,14 +234,16 @@ func debianMirror(ctx context.Context) (string, error) {
 	}
 	mirror, err = configuredMirror(ctx)
 	if err == nil && mirror == "" {
-		err = errors.New("memcached is taken from Debian, and apt has no mirror of Debian configured: name one in DEBIAN_MIRROR")
+		err = errors.New("memcached is taken from Debian, and apt has no mirror of Debian configured:" +
+			" name one in DEBIAN_MIRROR")
 	}
 	return mirror, err
 }
 
 // configuredMirror is empty where apt has no lists yet, or those of another distribution.
 func configuredMirror(ctx context.Context) (string, error) {
-	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian")
+	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
+		"Origin: Debian", "Label: Debian")
 	mirror, _, _ := strings.Cut(out, "\n")
 	return mirror, err
 }

@@ -63,7 +63,8 @@ subjects: [{kind: ServiceAccount, name: default, namespace: `+OperatorNamespace+
 }
 
 // Forward makes a port of a pod or Service reachable on this machine until stop is called.
-func (c *Cluster) Forward(ctx context.Context, namespace, target string, port int) (address string, stop func(), err error) {
+func (c *Cluster) Forward(ctx context.Context, namespace, target string, port int) (address string, stop func(),
+	err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), "--kubeconfig", c.GetKubeconfig(),
 		"port-forward", "--namespace", namespace, "--address", "127.0.0.1", target, fmt.Sprintf(":%d", port))
 	var problem strings.Builder

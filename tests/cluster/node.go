@@ -62,10 +62,12 @@ func (n *node) check(ctx context.Context) error {
 
 func (n *node) up(ctx context.Context) error {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
-		return errors.New("a real node needs root on Linux: use `CLUSTER=kwok` (simulated nodes), or `CLUSTER=kind` where a Docker engine is")
+		return errors.New("a real node needs root on Linux: use `CLUSTER=kwok` (simulated nodes)," +
+			" or `CLUSTER=kind` where a Docker engine is")
 	}
 	if owner, alive := nodeOwner(); alive {
-		return fmt.Errorf("this machine already runs the one of %s: end that first, with `make -C %[1]s cluster-down CLUSTER=node`", owner)
+		return fmt.Errorf("this machine already runs the one of %s: end that first,"+
+			" with `make -C %[1]s cluster-down CLUSTER=node`", owner)
 	}
 	if err := n.needTools("kubernetes", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
 		return err
@@ -88,7 +90,10 @@ func (n *node) up(ctx context.Context) error {
 	}
 	o := n.options(fmt.Sprintf("127.0.0.1:%d", port))
 
-	if err := n.step("network", func() error { return errors.Join(saveSysctls(), createCgroup(), n.createNetwork(ctx)) }); err != nil {
+	if err := n.step("network", func() error {
+		return errors.Join(saveSysctls(), createCgroup(),
+			n.createNetwork(ctx))
+	}); err != nil {
 		return err
 	}
 	// The control plane takes the longest and needs only the network, so images and containerd start beside it.
@@ -188,7 +193,8 @@ func removeStrays() error {
 			errs = append(errs, err)
 		}
 	}
-	for _, dir := range []string{"/var/log/containers", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni",
+	for _, dir := range []string{"/var/log/containers", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results",
+		"/var/lib/cni",
 		"/var/lib/kubelet/device-plugins", "/var/lib/kubelet"} {
 		_ = os.Remove(dir) // fails unless it is empty
 	}

@@ -75,7 +75,8 @@ func (n *node) startNode(ctx context.Context, o *nodeOptions) error {
 	}
 	err := errors.Join(
 		n.start("kubelet", nil, filepath.Join(n.bin, "kubelet"), "--config", kubelet, "--kubeconfig", n.GetKubeconfig(),
-			"--hostname-override", nodeName, "--node-ip", nodeIP, "--root-dir", nodeRun+"/kubelet", "--cert-dir", n.path("kubelet-pki")),
+			"--hostname-override", nodeName, "--node-ip", nodeIP,
+			"--root-dir", nodeRun+"/kubelet", "--cert-dir", n.path("kubelet-pki")),
 		n.start("kube-proxy", nil, filepath.Join(n.bin, "kube-proxy"), "--kubeconfig", n.GetKubeconfig(),
 			"--hostname-override", nodeName, "--proxy-mode", "nftables", "--cluster-cidr", podCIDR,
 			"--healthz-bind-address", nodeIP+":10256", "--metrics-bind-address", nodeIP+":10249",

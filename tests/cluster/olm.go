@@ -20,8 +20,8 @@ const (
 )
 
 // PublishOLM makes the images of that version of OLM, such as 0.40.0, available to the nodes, and those of opm and of
-// operator-sdk's scorecard: under their upstream names, made of the binaries that tools/olm-…, opm and operator-sdk build.
-// Nodes of a kind cluster pull the real ones.
+// operator-sdk's scorecard: under their upstream names, made of the binaries that tools/olm-…, opm and operator-sdk
+// build. Nodes of a kind cluster pull the real ones.
 func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 	if c.Kind != "node" {
 		return nil
@@ -35,7 +35,8 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	opm := map[string]file{"bin/opm": n.tool("opm"), "bin/grpc_health_probe": n.tool("grpc-health-probe"), "configs/": {mode: 0o755}}
+	opm := map[string]file{"bin/opm": n.tool("opm"), "bin/grpc_health_probe": n.tool("grpc-health-probe"),
+		"configs/": {mode: 0o755}}
 	olm := map[string]file{}
 	for _, name := range []string{"olm", "catalog", "package-server", "copy-content", "cpb"} {
 		olm["bin/"+name] = n.tool(filepath.Join(release, name))
@@ -47,9 +48,12 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 			// For `operator-sdk run bundle`, which knows only the upstream image for an empty catalog without being told.
 			labels: map[string]string{"operators.operatorframework.io.index.configs.v1": "/configs"},
 		},
-		// The community's operators, none of them: OLM resolves nothing while one of the catalogs that it came with does not answer.
-		{name: "quay.io/operatorhubio/catalog", tags: []string{"latest"}, cmd: []string{"/bin/opm", "serve", "/configs"}, files: opm},
-		{name: "quay.io/operator-framework/scorecard-test", tags: []string{scorecardVersion}, files: map[string]file{"bin/scorecard-test": n.tool("scorecard-test")}},
+		// The community's operators, none of them: OLM resolves nothing while one of the catalogs that it came with does not
+		// answer.
+		{name: "quay.io/operatorhubio/catalog", tags: []string{"latest"}, cmd: []string{"/bin/opm", "serve", "/configs"},
+			files: opm},
+		{name: "quay.io/operator-framework/scorecard-test", tags: []string{scorecardVersion},
+			files: map[string]file{"bin/scorecard-test": n.tool("scorecard-test")}},
 		{name: "quay.io/operator-framework/scorecard-untar", tags: []string{scorecardVersion}},
 		{name: "registry.access.redhat.com/ubi9/ubi", tags: []string{"9.8"}}, // gunzips for `operator-sdk run bundle`
 	} {
@@ -92,8 +96,8 @@ func (n *node) redirectDigests(ctx context.Context, repository, tag string) erro
 	})
 }
 
-// Registry returns the address of a registry, in plain HTTP, that this machine can push to, and from which nodes pull all
-// images called example.com/… or by that address.
+// Registry returns the address of a registry, in plain HTTP, that this machine can push to, and from which nodes pull
+// all images called example.com/… or by that address.
 func (c *Cluster) Registry(ctx context.Context) (string, error) {
 	r, ok := c.driver.(interface {
 		registry(context.Context) (string, error)
@@ -118,7 +122,8 @@ func (k *kind) registry(ctx context.Context) (string, error) {
 	if _, running := k.alive(k.path("pids", "registry.pid")); err == nil && running {
 		return string(known), nil
 	}
-	gateways, err := run(ctx, nil, "docker", "network", "inspect", "kind", "--format", "{{range .IPAM.Config}}{{println .Gateway}}{{end}}")
+	gateways, err := run(ctx, nil, "docker", "network", "inspect", "kind", "--format",
+		"{{range .IPAM.Config}}{{println .Gateway}}{{end}}")
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +140,8 @@ func (k *kind) registry(ctx context.Context) (string, error) {
 	if err := os.MkdirAll(k.path("registry"), 0o755); err != nil {
 		return "", err
 	}
-	err = k.start("registry", nil, filepath.Join(k.bin, "crane"), "registry", "serve", "--address", address, "--disk", k.path("registry"))
+	err = k.start("registry", nil, filepath.Join(k.bin, "crane"), "registry", "serve", "--address", address, "--disk",
+		k.path("registry"))
 	if err != nil {
 		return "", err
 	}

@@ -47,7 +47,8 @@ type Operator struct {
 // Operator returns the operator of the cluster, whether it runs or not.
 func (c *Cluster) Operator(image string) *Operator { return &Operator{Image: image, c: c} }
 
-// Install applies config/default without running replicas: CRD, namespace, permissions, and on node and kind the Deployment.
+// Install applies config/default without running replicas: CRD, namespace, permissions, and on node and kind the
+// Deployment.
 func (o *Operator) Install(ctx context.Context) error {
 	_, err := o.install(ctx, 0)
 	return err
@@ -83,11 +84,13 @@ func (o *Operator) Stop(ctx context.Context) error {
 		}
 		return errors.Join(errs...)
 	}
-	if _, err := o.c.kubectl(ctx, "scale", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment, "--replicas=0"); err != nil {
+	if _, err := o.c.kubectl(ctx, "scale", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment,
+		"--replicas=0"); err != nil {
 		return err
 	}
 	return harness.Poll(ctx, func(ctx context.Context) error {
-		out, err := o.c.kubectl(ctx, "get", "pods", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager", "--output", "name")
+		out, err := o.c.kubectl(ctx, "get", "pods", "--namespace", OperatorNamespace, "--selector",
+			"control-plane=controller-manager", "--output", "name")
 		if out != "" {
 			err = errors.Join(err, fmt.Errorf("still there: %s", out))
 		}
@@ -105,11 +108,13 @@ func (o *Operator) Kill(ctx context.Context) error {
 	if o.c.Kind == "kwok" {
 		return o.c.signal(ctx, o.process(leader).pidFile, syscall.SIGKILL)
 	}
-	id, err := o.c.kubectl(ctx, "get", "pod", leader, "--namespace", OperatorNamespace, "--output", "jsonpath={.status.containerStatuses[0].containerID}")
+	id, err := o.c.kubectl(ctx, "get", "pod", leader, "--namespace", OperatorNamespace, "--output",
+		"jsonpath={.status.containerStatuses[0].containerID}")
 	if err != nil {
 		return err
 	}
-	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", strings.TrimPrefix(id, "containerd://")}
+	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL",
+		strings.TrimPrefix(id, "containerd://")}
 	if o.c.Kind == "kind" {
 		_, err = run(ctx, nil, "docker", append([]string{"exec", o.c.name + "-control-plane"}, kill...)...)
 	} else {
@@ -165,7 +170,8 @@ func (o *Operator) Logs(ctx context.Context) (string, error) {
 		}
 		return all.String(), nil
 	}
-	return o.c.kubectl(ctx, "logs", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager", "--tail", "200", "--prefix")
+	return o.c.kubectl(ctx, "logs", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager",
+		"--tail", "200", "--prefix")
 }
 
 // install applies config/default and returns its Deployment, which on kwok is not applied.
@@ -225,7 +231,8 @@ func (o *Operator) kubeconfig(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	token, err := o.c.kubectl(ctx, "create", "token", OperatorDeployment, "--namespace", OperatorNamespace, "--duration", "24h")
+	token, err := o.c.kubectl(ctx, "create", "token", OperatorDeployment, "--namespace", OperatorNamespace, "--duration",
+		"24h")
 	if err != nil {
 		return "", err
 	}

@@ -74,7 +74,8 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		if err := os.WriteFile(p.addressFile, []byte(addresses), 0o644); err != nil {
 			return err
 		}
-		args := append(append(container.Args, o.Args...), "--kubeconfig="+kubeconfig, "--leader-elect-namespace="+OperatorNamespace,
+		args := append(append(container.Args, o.Args...), "--kubeconfig="+kubeconfig,
+			"--leader-elect-namespace="+OperatorNamespace,
 			"--metrics-secure=false", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes))
 		if err := o.c.start(p.name, env, manager, args...); err != nil {

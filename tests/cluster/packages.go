@@ -55,7 +55,8 @@ func (c *Cluster) download(ctx context.Context, dir, pkg string) error {
 		return err
 	}
 	defer os.RemoveAll(archives)
-	err = c.apt(ctx, "install", "-y", "-q", "--no-install-recommends", "--download-only", "--reinstall", "-o", "Dir::Cache::archives="+archives, pkg)
+	err = c.apt(ctx, "install", "-y", "-q", "--no-install-recommends", "--download-only", "--reinstall", "-o",
+		"Dir::Cache::archives="+archives, pkg)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,8 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 	go func() { _ = cmd.Wait() }()
 	// The kernel sets the command line, which alive reads, a moment after Start returns. That of a program that has
 	// ended stays empty.
-	for deadline := time.Now().Add(time.Second); isDir("/proc/self") && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Second); isDir("/proc/self") &&
+		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); len(line) > 0 {
 			break
 		}
@@ -158,7 +159,8 @@ func run(ctx context.Context, env []string, command string, args ...string) (str
 
 // progress runs a command that may take minutes, and shows meanwhile that it is alive.
 func (c *Cluster) progress(ctx context.Context, env []string, text, command string, args ...string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.root, "tools", "progress"), append([]string{text, command}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.root, "tools", "progress"),
+		append([]string{text, command}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = c.Log, c.Log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it can end the command

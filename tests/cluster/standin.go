@@ -12,8 +12,8 @@ import (
 var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:\S+)`)
 
 // standIn makes a stand-in for the base image of the build where that cannot be pulled: a shell, and the machine's own
-// Go and its caches, which the options that it returns mount. So the very Dockerfile that users build is what is tested.
-// The stand-in has no certificates and no settings of this machine, so the modules are downloaded before.
+// Go and its caches, which the options that it returns mount. So the very Dockerfile that users build is what is
+// tested. The stand-in has no certificates and no settings of this machine, so the modules are downloaded before.
 func (e *engine) standIn(ctx context.Context, dockerfile string) (options []string, err error) {
 	content, err := os.ReadFile(filepath.Join(e.root, dockerfile))
 	if err != nil {
@@ -58,7 +58,8 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 		return nil, err
 	}
 	args := []string{"--pull=false"}
-	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"}, {"GOCACHE", "/cache/build"}} {
+	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"},
+		{"GOCACHE", "/cache/build"}} {
 		dir, err := run(ctx, compiler, "go", "env", mount[0])
 		if err != nil {
 			return nil, err

@@ -62,7 +62,8 @@ func command(ctx context.Context) error {
 	flag.StringVar(&d.name, "name", sampleName, "name of the Memcached to check; the tour has its own")
 	flag.IntVar(&d.keys, "keys", 1000, "number of keys to spread over the servers")
 	flag.IntVar(&d.scaleTo, "scale-to", 5, "number of servers that the tour scales to")
-	flag.BoolVar(&d.protocol, "protocol", true, "talk to the servers; false on a cluster of simulated nodes, which run none")
+	flag.BoolVar(&d.protocol, "protocol", true,
+		"talk to the servers; false on a cluster of simulated nodes, which run none")
 	flag.DurationVar(&d.timeout, "timeout", 3*time.Minute, "how long to wait for the servers to be ready")
 	flag.Parse()
 
@@ -124,7 +125,8 @@ func (d *demo) tour(ctx context.Context) error {
 	if err := d.run(ctx, "get", "memcached"); err != nil {
 		return err
 	}
-	if err := d.run(ctx, "get", "deployment,service,poddisruptionbudget", "-l", "app.kubernetes.io/instance="+d.name); err != nil {
+	if err := d.run(ctx, "get", "deployment,service,poddisruptionbudget", "-l",
+		"app.kubernetes.io/instance="+d.name); err != nil {
 		return err
 	}
 	if err := d.showNodes(ctx); err != nil {
@@ -202,7 +204,8 @@ func (d *demo) checkGrowth(ctx context.Context, before int) error {
 
 func (d *demo) waitReady(ctx context.Context) error {
 	start := time.Now()
-	if err := d.run(ctx, "wait", "--for=condition=Ready", "memcached/"+d.name, fmt.Sprintf("--timeout=%.0fs", d.timeout.Seconds())); err != nil {
+	if err := d.run(ctx, "wait", "--for=condition=Ready", "memcached/"+d.name,
+		fmt.Sprintf("--timeout=%.0fs", d.timeout.Seconds())); err != nil {
 		return err
 	}
 	fmt.Printf("(after %.1f s)\n", time.Since(start).Seconds())

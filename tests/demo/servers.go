@@ -40,7 +40,8 @@ func (d *demo) servers(ctx context.Context) (*servers, error) {
 	case len(mc.Status.Nodes) == 0:
 		return nil, fmt.Errorf("memcached %s is ready and has no servers: scale it up first", d.name)
 	case int32(len(mc.Status.Nodes)) != *mc.Spec.Size:
-		return nil, fmt.Errorf("memcached %s is ready with size %d, but status.nodes has %d names: %v", d.name, *mc.Spec.Size, len(mc.Status.Nodes), mc.Status.Nodes)
+		return nil, fmt.Errorf("memcached %s is ready with size %d, but status.nodes has %d names: %v", d.name, *mc.Spec.Size,
+			len(mc.Status.Nodes), mc.Status.Nodes)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &servers{close: cancel}
@@ -59,16 +60,18 @@ func (d *demo) servers(ctx context.Context) (*servers, error) {
 func (d *demo) ready(ctx context.Context) (*v1alpha1.Memcached, error) {
 	mc := &v1alpha1.Memcached{}
 	var condition *metav1.Condition
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, d.timeout, true, func(ctx context.Context) (bool, error) {
-		if err := d.client.Get(ctx, types.NamespacedName{Namespace: d.namespace, Name: d.name}, mc); err != nil {
-			return false, err
-		}
-		condition = meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
-		return condition != nil && condition.Status == metav1.ConditionTrue &&
-			condition.ObservedGeneration == mc.Generation && mc.Status.ObservedGeneration == mc.Generation, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, d.timeout, true,
+		func(ctx context.Context) (bool, error) {
+			if err := d.client.Get(ctx, types.NamespacedName{Namespace: d.namespace, Name: d.name}, mc); err != nil {
+				return false, err
+			}
+			condition = meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
+			return condition != nil && condition.Status == metav1.ConditionTrue &&
+				condition.ObservedGeneration == mc.Generation && mc.Status.ObservedGeneration == mc.Generation, nil
+		})
 	if wait.Interrupted(err) && condition != nil {
-		return nil, fmt.Errorf("memcached %s is not ready after %s: %s: %s", d.name, d.timeout, condition.Reason, condition.Message)
+		return nil, fmt.Errorf("memcached %s is not ready after %s: %s: %s", d.name, d.timeout, condition.Reason,
+			condition.Message)
 	}
 	return mc, err
 }

@@ -62,7 +62,8 @@ func TestPolicyChangesWritesOfOthers(t *testing.T) {
 		Setup(step(func(w world) {
 			w.create("cache", 2)
 			w.awaitReady("cache")
-			w.policy(fmt.Sprintf(`request.userInfo.username != "system:serviceaccount:%s:%s"`, cluster.OperatorNamespace, cluster.OperatorDeployment),
+			w.policy(fmt.Sprintf(`request.userInfo.username != "system:serviceaccount:%s:%s"`, cluster.OperatorNamespace,
+				cluster.OperatorDeployment),
 				limitHistory)
 		})).
 		Assess("is mended", step(func(w world) {
@@ -92,7 +93,8 @@ func (w world) policy(condition string, patches ...string) {
 	var mutations []admissionregistrationv1.Mutation
 	for _, expression := range patches {
 		mutations = append(mutations, admissionregistrationv1.Mutation{
-			PatchType: admissionregistrationv1.PatchTypeJSONPatch, JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression}})
+			PatchType: admissionregistrationv1.PatchTypeJSONPatch,
+			JSONPatch: &admissionregistrationv1.JSONPatch{Expression: expression}})
 	}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: w.ns},
@@ -103,10 +105,13 @@ func (w world) policy(condition string, patches ...string) {
 			Mutations:          mutations,
 			MatchConstraints: &admissionregistrationv1.MatchResources{
 				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.ns}},
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
-				}}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create,
+							admissionregistrationv1.Update},
+						Rule: admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"},
+							Resources: []string{"deployments"}},
+					}}},
 			},
 		},
 	}
@@ -124,7 +129,8 @@ func (w world) policy(condition string, patches ...string) {
 	}
 	w.eventually("have the policy in force", func() error {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "cache"}}
-		err := w.Patch(w.ctx, d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"example.com/note":"a try"}}}`)), client.DryRunAll)
+		err := w.Patch(w.ctx, d, client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"example.com/note":"a try"}}}`)), client.DryRunAll)
 		if err == nil && *d.Spec.RevisionHistoryLimit != 5 {
 			err = fmt.Errorf("revisionHistoryLimit stays %d", *d.Spec.RevisionHistoryLimit)
 		}

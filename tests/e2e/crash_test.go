@@ -27,9 +27,10 @@ var fleet = func() (names []string) {
 	return names
 }()
 
-// crash does something with each of the fleet, kills the operator when it shows in half of the Deployments, and starts it
-// again once it is certain that something was left to do.
-func (w world) crash(act func(name string), trace func(watch.EventType, *appsv1.Deployment) bool, done func(name string) error) {
+// crash does something with each of the fleet, kills the operator when it shows in half of the Deployments, and starts
+// it again once it is certain that something was left to do.
+func (w world) crash(act func(name string), trace func(watch.EventType, *appsv1.Deployment) bool,
+	done func(name string) error) {
 	w.Helper()
 	events := w.watch(&appsv1.DeploymentList{})
 	for _, name := range fleet {
@@ -60,7 +61,8 @@ func (w world) crash(act func(name string), trace func(watch.EventType, *appsv1.
 // restart starts a killed operator without waiting for its lease to run out.
 func (w world) restart() {
 	w.Helper()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace, Name: "memcached-operator.cache.example.com"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace,
+		Name: "memcached-operator.cache.example.com"}}
 	w.must(client.IgnoreNotFound(w.Delete(w.ctx, lease)))
 	w.must(operator.Start(w.ctx, 1))
 }

@@ -16,7 +16,8 @@ import (
 
 func TestDeletionCreatesNothing(t *testing.T) {
 	feature := features.New("no child is created again")
-	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground,
+		metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
 		feature.Assess(fmt.Sprintf("by deletion with policy %s", policy), step(func(w world) {
 			w.create("cache", 2)
 			w.awaitReady("cache")
@@ -27,13 +28,18 @@ func TestDeletionCreatesNothing(t *testing.T) {
 			memcacheds, pods := w.watch(&v1alpha1.MemcachedList{}), w.watch(&corev1.PodList{})
 			mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "cache"}}
 			w.must(w.Delete(w.ctx, mc, client.PropagationPolicy(policy)))
-			end := await(w, memcacheds, "the Memcached is gone", func(e watch.EventType, _ *v1alpha1.Memcached) bool { return e == watch.Deleted })
+			end := await(w, memcacheds, "the Memcached is gone",
+				func(e watch.EventType, _ *v1alpha1.Memcached) bool { return e == watch.Deleted })
 			if policy == metav1.DeletePropagationOrphan {
 				w.orphaned()
 			} else {
 				for range 2 {
-					pod := await(w, pods, "a server is gone", func(e watch.EventType, _ *corev1.Pod) bool { return e == watch.Deleted })
-					if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, end.ResourceVersion); err != nil || c > 0 {
+					pod := await(w, pods, "a server is gone", func(e watch.EventType,
+						_ *corev1.Pod) bool {
+						return e == watch.Deleted
+					})
+					if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, end.ResourceVersion); err != nil ||
+						c > 0 {
 						w.Errorf("server %s ended after the Memcached (%v)", pod.Name, err)
 					}
 				}

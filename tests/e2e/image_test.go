@@ -53,13 +53,15 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 				if is := containerImage(d); is != images[len(images)-1] {
 					images = append(images, is)
 				}
-				return d.Spec.Template.Annotations[v1alpha1.RestartedAtAnnotation] == "now" && d.Status.ObservedGeneration == d.Generation &&
+				return d.Spec.Template.Annotations[v1alpha1.RestartedAtAnnotation] == "now" &&
+					d.Status.ObservedGeneration == d.Generation &&
 					d.Status.UpdatedReplicas == 2 && d.Status.AvailableReplicas == 2 && d.Status.Replicas == 2
 			})
 			w.always("stay", 2*time.Second, func() error {
 				d, err := load[appsv1.Deployment](w, "cache")
 				if err == nil && (containerImage(d) != image || len(images) != 2 || d.Generation != before.Generation+1) {
-					err = fmt.Errorf("the images were %v, and now, after %d changes, %s", images, d.Generation-before.Generation, containerImage(d))
+					err = fmt.Errorf("the images were %v, and now, after %d changes, %s", images, d.Generation-before.Generation,
+						containerImage(d))
 				}
 				return err
 			})

@@ -43,7 +43,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run runs the suite with one replica of the operator, which each test leaves running again, and with the sampler beside it.
+// run runs the suite with one replica of the operator, which each test leaves running again, and with the sampler
+// beside it.
 func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	log.SetLogger(log.Log)
@@ -55,7 +56,8 @@ func run(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", under.GetKubeconfig()),
+	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")),
+		os.Setenv("KUBECONFIG", under.GetKubeconfig()),
 		v1alpha1.AddToScheme(clientgoscheme.Scheme))
 	if err != nil {
 		return 1, err
@@ -63,7 +65,8 @@ func run(m *testing.M) (int, error) {
 	operator = under.Operator(os.Getenv("IMG"))
 
 	var sampler *truth.Sampler
-	testEnv.Setup(envfuncs.CreateCluster(under, ""), func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
+	testEnv.Setup(envfuncs.CreateCluster(under, ""), func(ctx context.Context, _ *envconf.Config) (context.Context,
+		error) {
 		config := under.KubernetesRestConfig()
 		config.QPS = -1
 		// What runs already may be an older build.
@@ -121,7 +124,8 @@ func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ t
 
 // tell shows how things stand.
 func (w world) tell() {
-	for _, args := range [][]string{{"get", "memcacheds,deployments", "-o", "yaml"}, {"get", "pods", "-o", "wide"}, {"get", "events"}} {
+	for _, args := range [][]string{{"get", "memcacheds,deployments", "-o", "yaml"}, {"get", "pods", "-o", "wide"},
+		{"get", "events"}} {
 		out, err := w.kubectl(args...)
 		w.Logf("kubectl %v: %v\n%s", args, err, out)
 	}

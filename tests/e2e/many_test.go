@@ -15,44 +15,47 @@ import (
 )
 
 func TestNamespaceDeleted(t *testing.T) {
-	testEnv.Test(t, features.New("a namespace with many Memcacheds").Assess("goes without a false alarm", step(func(w world) {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-many-"}}
-		w.must(w.Create(w.ctx, ns))
-		w.ns = ns.Name
-		names := w.createMany(20)
-		events, gone := w.watch(&v1alpha1.MemcachedList{}), 0
-		w.must(w.Delete(w.ctx, ns))
-		lost := map[string]string{}
-		await(w, events, "all are gone", func(e watch.EventType, mc *v1alpha1.Memcached) bool {
-			if c := condition(mc, v1alpha1.ConditionDegraded); c.Status == metav1.ConditionTrue && c.Reason != v1alpha1.ReasonFinalizing {
-				lost[mc.Name] = c.Reason + ": " + c.Message
+	testEnv.Test(t, features.New("a namespace with many Memcacheds").Assess("goes without a false alarm",
+		step(func(w world) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-many-"}}
+			w.must(w.Create(w.ctx, ns))
+			w.ns = ns.Name
+			names := w.createMany(20)
+			events, gone := w.watch(&v1alpha1.MemcachedList{}), 0
+			w.must(w.Delete(w.ctx, ns))
+			lost := map[string]string{}
+			await(w, events, "all are gone", func(e watch.EventType, mc *v1alpha1.Memcached) bool {
+				if c := condition(mc, v1alpha1.ConditionDegraded); c.Status == metav1.ConditionTrue &&
+					c.Reason != v1alpha1.ReasonFinalizing {
+					lost[mc.Name] = c.Reason + ": " + c.Message
+				}
+				if e == watch.Deleted {
+					gone++
+				}
+				return gone == len(names)
+			})
+			w.eventually("delete the namespace", func() error {
+				if _, err := w.kubectl("get", "namespace", ns.Name); err == nil || !strings.Contains(err.Error(), "NotFound") {
+					return fmt.Errorf("it is still there: %w", err)
+				}
+				return nil
+			})
+			if len(lost) > 0 {
+				w.Errorf("%d of %d were Degraded: %v", len(lost), len(names), lost)
 			}
-			if e == watch.Deleted {
-				gone++
+			logs, err := operator.Logs(w.ctx)
+			w.must(err)
+			var failures []string
+			for line := range strings.Lines(logs) {
+				if strings.Contains(line, ns.Name) && (strings.Contains(line, `"level":"error"`) ||
+					strings.Contains(line, "stacktrace")) {
+					failures = append(failures, line)
+				}
 			}
-			return gone == len(names)
-		})
-		w.eventually("delete the namespace", func() error {
-			if _, err := w.kubectl("get", "namespace", ns.Name); err == nil || !strings.Contains(err.Error(), "NotFound") {
-				return fmt.Errorf("it is still there: %w", err)
+			if len(failures) > 0 {
+				w.Errorf("%d errors in the log, such as %s", len(failures), failures[0])
 			}
-			return nil
-		})
-		if len(lost) > 0 {
-			w.Errorf("%d of %d were Degraded: %v", len(lost), len(names), lost)
-		}
-		logs, err := operator.Logs(w.ctx)
-		w.must(err)
-		var failures []string
-		for line := range strings.Lines(logs) {
-			if strings.Contains(line, ns.Name) && (strings.Contains(line, `"level":"error"`) || strings.Contains(line, "stacktrace")) {
-				failures = append(failures, line)
-			}
-		}
-		if len(failures) > 0 {
-			w.Errorf("%d errors in the log, such as %s", len(failures), failures[0])
-		}
-	})).Feature())
+		})).Feature())
 }
 
 // Many workers find each event of a dying child alone, where few find several at once.

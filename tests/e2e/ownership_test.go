@@ -28,7 +28,8 @@ func TestOthersMayOwnFields(t *testing.T) {
 					WithAnnotations(map[string]string{"example.com/note": "ours"}).
 					WithSpec(corev1ac.PodSpec().WithHostAliases(corev1ac.HostAlias().WithIP("192.0.2.1").WithHostnames("shop")))))
 			w.must(w.Apply(w.ctx, d, client.FieldOwner("platform")))
-			s := corev1ac.Service("cache", w.ns).WithSpec(corev1ac.ServiceSpec().WithInternalTrafficPolicy(corev1.ServiceInternalTrafficPolicyLocal))
+			s := corev1ac.Service("cache",
+				w.ns).WithSpec(corev1ac.ServiceSpec().WithInternalTrafficPolicy(corev1.ServiceInternalTrafficPolicyLocal))
 			w.must(w.Apply(w.ctx, s, client.FieldOwner("platform")))
 			w.awaitReady("cache")
 			w.merge("cache", `{"memory":"128Mi","containerPort":12345}`)
@@ -38,8 +39,10 @@ func TestOthersMayOwnFields(t *testing.T) {
 			service, err := load[corev1.Service](w, "cache")
 			w.must(err)
 			template := deployment.Spec.Template
-			if deployment.Labels["team"] != "shop" || template.Annotations["example.com/note"] != "ours" || len(template.Spec.HostAliases) != 1 ||
-				*service.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal || service.Spec.Ports[0].Port != 12345 {
+			if deployment.Labels["team"] != "shop" || template.Annotations["example.com/note"] != "ours" ||
+				len(template.Spec.HostAliases) != 1 ||
+				*service.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal ||
+				service.Spec.Ports[0].Port != 12345 {
 				w.Errorf("not all survived: %v, %v", deployment, service)
 			}
 			pods, err := w.servers("cache")
@@ -59,8 +62,10 @@ func TestOthersMayOwnFields(t *testing.T) {
 			}, "rollout", "restart", "deployment/cache")
 		})).
 		Assess("are not fought over: defaults of a LimitRange", step(func(w world) {
-			w.must(w.Create(w.ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "defaults"}, Spec: corev1.LimitRangeSpec{
-				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}}}))
+			w.must(w.Create(w.ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "defaults"},
+				Spec: corev1.LimitRangeSpec{
+					Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer,
+						Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}}}))
 			w.peace(1, func(*appsv1.Deployment) error {
 				pods, err := w.servers("cache")
 				for i := range pods {

@@ -53,7 +53,8 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 		})).Feature())
 }
 
-// atRest waits until nothing is written for a while, the last being what the disruption controller writes, and returns the versions.
+// atRest waits until nothing is written for a while, the last being what the disruption controller writes, and returns
+// the versions.
 func (w world) atRest() (before map[string]string) {
 	w.Helper()
 	w.eventually("come to rest", func() error {

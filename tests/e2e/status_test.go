@@ -63,7 +63,8 @@ func TestKubectlWait(t *testing.T) {
 	feature := features.New("kubectl wait --for=condition=Ready returns when every server answers").
 		Setup(step(func(w world) { w.create("cache", 3) }))
 	for _, c := range []struct{ name, spec string }{
-		{"after creation", `{}`}, {"after growth", `{"size":5}`}, {"after a rollout", `{"memory":"128Mi","containerPort":12345}`},
+		{"after creation", `{}`}, {"after growth", `{"size":5}`}, {"after a rollout",
+			`{"memory":"128Mi","containerPort":12345}`},
 		{"after shrinkage", `{"size":2}`}, {"at zero", `{"size":0}`}, {"after a restart from zero", `{"size":2}`},
 		{"after a rollout that is taken back", `{"memory":"64Mi"}`},
 	} {
@@ -105,8 +106,8 @@ func (w world) answersWhenReady(name string) {
 	w.must(w.ready(name))
 }
 
-// answers asks a server for its version where pods are real and can be reached, and elsewhere asks its kubelet. A server
-// that is older than its image says is not what users run.
+// answers asks a server for its version where pods are real and can be reached, and elsewhere asks its kubelet. A
+// server that is older than its image says is not what users run.
 func answers(pod *corev1.Pod) error {
 	if under.Kind != "node" {
 		for _, c := range pod.Status.Conditions {

@@ -48,7 +48,8 @@ func (w world) told(name string) map[string]string {
 	w.must(w.List(w.ctx, &list, client.InNamespace(w.ns)))
 	told := map[string]string{}
 	for i := range list.Items {
-		if e := &list.Items[i]; e.Regarding.Kind == "Memcached" && e.Regarding.Name == name && strings.Contains(e.ReportingController, "memcached") {
+		if e := &list.Items[i]; e.Regarding.Kind == "Memcached" && e.Regarding.Name == name &&
+			strings.Contains(e.ReportingController, "memcached") {
 			told[e.Name] = fmt.Sprint(e.Reason, e.Series)
 		}
 	}

@@ -87,7 +87,8 @@ func load[T any, P interface {
 // servers are the pods of a Memcached that are not being deleted, by name.
 func (w world) servers(name string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached", "app.kubernetes.io/instance": name})
+	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached",
+		"app.kubernetes.io/instance": name})
 	list := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	slices.SortFunc(list, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return list, err

@@ -24,10 +24,11 @@ const (
 	memcachedInLua = "cache.example.com/Memcached" // and how Argo CD itself does
 )
 
-var update = flag.Bool("update", false, "write argocd-cm-patch.yaml from the scripts, and record the documents of health_test.yaml")
+var update = flag.Bool("update", false,
+	"write argocd-cm-patch.yaml from the scripts, and record the documents of health_test.yaml")
 
-// overrides are what Argo CD makes of the argocd-cm patch. Scripts from there run without the standard libraries of Lua, those that
-// are built into Argo CD with them, so what passes here passes there too.
+// overrides are what Argo CD makes of the argocd-cm patch. Scripts from there run without the standard libraries of
+// Lua, those that are built into Argo CD with them, so what passes here passes there too.
 func overrides(t *testing.T) argolua.ResourceHealthOverrides {
 	t.Helper()
 	var cm struct{ Data map[string]string }
@@ -113,9 +114,11 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestHealthOfOthersStatus is for what this operator does not write, but a CRD without defaults, an older or a later operator might.
+// TestHealthOfOthersStatus is for what this operator does not write, but a CRD without defaults, an older or a later
+// operator might.
 func TestHealthOfOthersStatus(t *testing.T) {
-	both := []any{map[string]any{"type": "Ready", "status": "True"}, map[string]any{"type": "Reconciling", "status": "True"}}
+	both := []any{map[string]any{"type": "Ready", "status": "True"},
+		map[string]any{"type": "Reconciling", "status": "True"}}
 	for name, status := range map[string]any{
 		"none":                 nil,
 		"empty":                map[string]any{},

@@ -24,8 +24,8 @@ import (
 
 var apiServiceKind = schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}
 
-// metricsAPI is a metrics.k8s.io that says of every pod that it uses that many percent of the CPU that it requests. The API server
-// reaches it on this machine through a Service of type ExternalName.
+// metricsAPI is a metrics.k8s.io that says of every pod that it uses that many percent of the CPU that it requests. The
+// API server reaches it on this machine through a Service of type ExternalName.
 func (e *env) metricsAPI() (load *atomic.Int64) {
 	e.Helper()
 	load = &atomic.Int64{}
@@ -35,7 +35,8 @@ func (e *env) metricsAPI() (load *atomic.Int64) {
 		case path == "":
 			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
 				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "metrics.k8s.io/v1beta1",
-				APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Kind: "PodMetrics", Verbs: metav1.Verbs{"get", "list"}}},
+				APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Kind: "PodMetrics",
+					Verbs: metav1.Verbs{"get", "list"}}},
 			})
 		case path == "/namespaces/"+e.namespace+"/pods":
 			e.podMetrics(w, r.URL.Query(), load.Load())
@@ -91,10 +92,12 @@ func (e *env) podMetrics(w http.ResponseWriter, query url.Values, load int64) {
 				"cpu": fmt.Sprintf("%dn", cpu.MilliValue()*load*10_000), "memory": "1Mi"}}},
 		})
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": map[string]any{}, "items": items})
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1",
+		"metadata": map[string]any{}, "items": items})
 }
 
-// gitops is one of the engines on one repository: push commits what it has to hold, and both return when all of it is healthy.
+// gitops is one of the engines on one repository: push commits what it has to hold, and both return when all of it is
+// healthy.
 type gitops interface {
 	push(files map[string]string)
 	sync()
@@ -136,8 +139,8 @@ func sizeOf(mc *unstructured.Unstructured) int64 {
 	return size
 }
 
-// autoscaledOutsideOfGit checks that the size which the real HorizontalPodAutoscaler gave a Memcached survives ten syncs of a git that
-// says nothing of it.
+// autoscaledOutsideOfGit checks that the size which the real HorizontalPodAutoscaler gave a Memcached survives ten
+// syncs of a git that says nothing of it.
 func (e *env) autoscaledOutsideOfGit(engine gitops) {
 	e.Helper()
 	load := e.metricsAPI()

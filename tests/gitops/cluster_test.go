@@ -37,7 +37,8 @@ var (
 	pdbKind        = schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}
 	podKind        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	namespaceKind  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
-	crdKind        = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+	crdKind        = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+		Kind: "CustomResourceDefinition"}
 )
 
 // summary is what was measured. It is printed at the end, also where all is well.
@@ -116,7 +117,8 @@ func (e *env) memcached(name, spec string) *unstructured.Unstructured {
 // patch merges JSON into an object as a person with that name of a field manager would.
 func (e *env) patch(obj *unstructured.Unstructured, manager, json string) {
 	e.Helper()
-	require.NoError(e, e.Patch(e.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(json)), client.FieldOwner(manager)))
+	require.NoError(e, e.Patch(e.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(json)),
+		client.FieldOwner(manager)))
 }
 
 func (e *env) get(obj *unstructured.Unstructured) *unstructured.Unstructured {

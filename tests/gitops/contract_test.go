@@ -14,7 +14,8 @@ const restartedAt = "cache.example.com/restartedAt"
 type row struct {
 	name     string
 	observed string // current, older, or none
-	// conditions are "type=status" or "type=status/reason"; those of Reconciling and Stalled that are not named must not exist.
+	// conditions are "type=status" or "type=status/reason"; those of Reconciling and Stalled that are not named must not
+	// exist.
 	conditions string
 	phase      string
 	health     health.HealthStatusCode
@@ -23,15 +24,21 @@ type row struct {
 var contract = []row{
 	{"not-seen", "none", "Ready=Unknown/Pending Available=Unknown/Pending", "Pending", health.HealthStatusProgressing},
 	{"new-spec", "older", "Ready=True", "Ready", health.HealthStatusProgressing},
-	{"rolling-out", "current", "Ready=False Reconciling=True/RollingOut Degraded=False", "Progressing", health.HealthStatusProgressing},
-	{"resizing", "current", "Ready=False Reconciling=True/Resizing Available=True Degraded=False", "Progressing", health.HealthStatusProgressing},
+	{"rolling-out", "current", "Ready=False Reconciling=True/RollingOut Degraded=False", "Progressing",
+		health.HealthStatusProgressing},
+	{"resizing", "current", "Ready=False Reconciling=True/Resizing Available=True Degraded=False", "Progressing",
+		health.HealthStatusProgressing},
 	{"ready", "current", "Ready=True Available=True Degraded=False", "Ready", health.HealthStatusHealthy},
-	{"ready-at-zero", "current", "Ready=True Available=False/ScaledToZero Degraded=False", "Ready", health.HealthStatusHealthy},
-	{"server-lost", "current", "Ready=False Reconciling=True Degraded=True/ServersLost", "Degraded", health.HealthStatusProgressing},
-	{"retry", "current", "Ready=False Reconciling=True/ProgressingWithRetry Degraded=False", "Progressing", health.HealthStatusProgressing},
+	{"ready-at-zero", "current", "Ready=True Available=False/ScaledToZero Degraded=False", "Ready",
+		health.HealthStatusHealthy},
+	{"server-lost", "current", "Ready=False Reconciling=True Degraded=True/ServersLost", "Degraded",
+		health.HealthStatusProgressing},
+	{"retry", "current", "Ready=False Reconciling=True/ProgressingWithRetry Degraded=False", "Progressing",
+		health.HealthStatusProgressing},
 	{"invalid", "current", "Ready=False Stalled=True/Invalid Degraded=True", "Degraded", health.HealthStatusDegraded},
 	{"conflict", "current", "Ready=False Stalled=True/Conflict Degraded=True", "Degraded", health.HealthStatusDegraded},
-	{"deadline", "current", "Ready=False Stalled=True/ProgressDeadlineExceeded Degraded=True", "Degraded", health.HealthStatusDegraded},
+	{"deadline", "current", "Ready=False Stalled=True/ProgressDeadlineExceeded Degraded=True", "Degraded",
+		health.HealthStatusDegraded},
 	{"paused", "current", "Ready=True Degraded=False", "Paused", health.HealthStatusSuspended},
 	{"paused-drifted", "current", "Ready=False/Paused", "Paused", health.HealthStatusSuspended},
 	{"deleting", "current", "Ready=False/Deleting Degraded=True/Finalizing", "Deleting", health.HealthStatusProgressing},

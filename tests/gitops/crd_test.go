@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCRDAppliedByAll applies the CRD in each way that clusters know, one after another, as happens where people change tools. The
-// CRD must be the same after each, and none may see anything left to do.
+// TestCRDAppliedByAll applies the CRD in each way that clusters know, one after another, as happens where people change
+// tools. The CRD must be the same after each, and none may see anything left to do.
 func TestCRDAppliedByAll(t *testing.T) {
 	f := newFlux(t)
 	a := newArgo(t, false)
@@ -40,7 +40,8 @@ func TestCRDAppliedByAll(t *testing.T) {
 		assert.Less(t, size, 262144, who)
 		f.measured("%-35s CRD with annotations of %d bytes of 262144", who, size)
 		for _, serverSide := range diffs {
-			f.runWith(manifest, "bin/kubectl", "diff", "--server-side="+serverSide, "--force-conflicts="+serverSide, "--filename=-")
+			f.runWith(manifest, "bin/kubectl", "diff", "--server-side="+serverSide, "--force-conflicts="+serverSide,
+				"--filename=-")
 		}
 	}
 
@@ -53,8 +54,8 @@ func TestCRDAppliedByAll(t *testing.T) {
 	f.await(k, applied(revision))
 	check("Flux", "false", "true")
 	a.push(files)
-	// It marks what it applies, also in the annotation of a client-side apply, so kubectl sees a difference in that. Its own diff is
-	// part of each sync.
+	// It marks what it applies, also in the annotation of a client-side apply, so kubectl sees a difference in that. Its
+	// own diff is part of each sync.
 	check("gitops-engine")
 	a.serverSide = true
 	a.sync()

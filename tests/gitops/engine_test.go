@@ -24,8 +24,8 @@ import (
 
 const trackingID = "argocd.argoproj.io/tracking-id"
 
-// argo is an Application of Argo CD: its gitops-engine does for it what the application controller would make it do, with the health
-// checks of Argo CD and of the argocd-cm patch.
+// argo is an Application of Argo CD: its gitops-engine does for it what the application controller would make it do,
+// with the health checks of Argo CD and of the argocd-cm patch.
 type argo struct {
 	*env
 	*repository
@@ -36,7 +36,8 @@ type argo struct {
 func newArgo(t *testing.T, serverSide bool) *argo {
 	e := newEnv(t)
 	a := &argo{env: e, repository: e.newRepository(), serverSide: serverSide}
-	a.cache = cache.NewClusterCache(e.config, cache.SetLogr(logr.Discard()), cache.SetClusterResources(true), cache.SetNamespaces([]string{e.namespace}),
+	a.cache = cache.NewClusterCache(e.config, cache.SetLogr(logr.Discard()), cache.SetClusterResources(true),
+		cache.SetNamespaces([]string{e.namespace}),
 		cache.SetPopulateResourceInfoHandler(func(u *unstructured.Unstructured, _ bool) (any, bool) {
 			id := u.GetAnnotations()[trackingID]
 			return id, id != ""
@@ -65,7 +66,8 @@ func (a *argo) targets() (targets []*unstructured.Unstructured) {
 		}
 		annotations[trackingID] = a.namespace
 		target.SetAnnotations(annotations)
-		if namespaced, err := a.cache.IsNamespaced(target.GroupVersionKind().GroupKind()); err == nil && namespaced && target.GetNamespace() == "" {
+		if namespaced, err := a.cache.IsNamespaced(target.GroupVersionKind().GroupKind()); err == nil && namespaced &&
+			target.GetNamespace() == "" {
 			target.SetNamespace(a.namespace)
 		}
 	}
@@ -88,10 +90,14 @@ func (a *argo) reconcile(op *operation) {
 	require.NoError(a, err)
 	state := sync.Reconcile(targets, live, a.namespace, a.cache)
 	foreground := metav1.DeletePropagationForeground
-	ctx, cleanup, err := sync.NewSyncContext(a.git("rev-parse", "HEAD"), state, a.config, a.config, &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}, a.namespace, a.cache.GetOpenAPISchema(),
-		sync.WithLogr(logr.Discard()), sync.WithHealthOverride(overrides(a.T)), sync.WithOperationSettings(false, true, false, false),
-		sync.WithInitialState(op.phase, op.message, op.results, op.started), sync.WithPrunePropagationPolicy(&foreground), sync.WithPruneLast(true),
-		sync.WithServerSideApply(a.serverSide), sync.WithServerSideApplyManager("argocd-controller"), sync.WithSkipDryRunOnMissingResource(true))
+	ctx, cleanup, err := sync.NewSyncContext(a.git("rev-parse", "HEAD"), state, a.config, a.config,
+		&kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}, a.namespace, a.cache.GetOpenAPISchema(),
+		sync.WithLogr(logr.Discard()), sync.WithHealthOverride(overrides(a.T)), sync.WithOperationSettings(false, true, false,
+			false),
+		sync.WithInitialState(op.phase, op.message, op.results,
+			op.started), sync.WithPrunePropagationPolicy(&foreground), sync.WithPruneLast(true),
+		sync.WithServerSideApply(a.serverSide), sync.WithServerSideApplyManager("argocd-controller"),
+		sync.WithSkipDryRunOnMissingResource(true))
 	require.NoError(a, err)
 	defer cleanup()
 	ctx.Sync()
@@ -152,7 +158,8 @@ func (a *argo) unhealthy() string {
 		result, err := diff.Diff(target, live, diff.WithLogr(logr.Discard()))
 		require.NoError(a, err)
 		if result.Modified {
-			return fmt.Sprintf("%s %s is out of sync: %s\nlive: %s", target.GetKind(), target.GetName(), result.PredictedLive, result.NormalizedLive)
+			return fmt.Sprintf("%s %s is out of sync: %s\nlive: %s", target.GetKind(), target.GetName(), result.PredictedLive,
+				result.NormalizedLive)
 		}
 	}
 	return ""
@@ -183,10 +190,12 @@ func TestArgo(t *testing.T) {
 					require.NoError(t, err)
 					assert.NotEqual(t, health.HealthStatusDegraded, status.Status, "%s: %s", what, status.Message)
 					if status.Status == health.HealthStatusHealthy {
-						assert.Less(t, version(servers.Unstructured), version(got.Unstructured), "%s: healthy before the servers were ready", what)
+						assert.Less(t, version(servers.Unstructured), version(got.Unstructured),
+							"%s: healthy before the servers were ready", what)
 					}
 				}
-				a.measured("%-8s commit to healthy: servers %.2f s, Application %.2f s", what, servers.at.Sub(start).Seconds(), done.Seconds())
+				a.measured("%-8s commit to healthy: servers %.2f s, Application %.2f s", what, servers.at.Sub(start).Seconds(),
+					done.Seconds())
 			}
 			cache := a.object(memcachedKind, "cache")
 
@@ -198,7 +207,8 @@ func TestArgo(t *testing.T) {
 			a.sync()
 			memory, _, _ := unstructured.NestedString(a.get(cache).Object, "spec", "memory")
 			assert.Equal(t, "128Mi", memory)
-			assert.Equal(t, generation+2, a.get(cache).GetGeneration(), "one by the person, one by Argo CD, none by the operator")
+			assert.Equal(t, generation+2, a.get(cache).GetGeneration(),
+				"one by the person, one by Argo CD, none by the operator")
 			a.drift("cache", 5)
 			a.sync()
 			a.trackingStaysOnTheCR("cache")

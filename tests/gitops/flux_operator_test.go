@@ -63,10 +63,12 @@ func TestFluxByHand(t *testing.T) {
 	engine := f.engine()
 	engine.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 2\n"})
 	f.restarted(engine, func() {
-		f.run("bin/kubectl", "annotate", "--namespace", f.namespace, "memcached/cache", "--field-manager=restart", restartedAt+"=now")
+		f.run("bin/kubectl", "annotate", "--namespace", f.namespace, "memcached/cache", "--field-manager=restart",
+			restartedAt+"=now")
 	})
 	pause := func(manager, value string) {
-		f.run("bin/kubectl", "patch", "--namespace", f.namespace, "memcached/cache", "--type=merge", "--field-manager="+manager,
+		f.run("bin/kubectl", "patch", "--namespace", f.namespace, "memcached/cache", "--type=merge",
+			"--field-manager="+manager,
 			"--patch", `{"spec": {"paused": `+value+`}}`)
 		engine.sync()
 	}
@@ -85,7 +87,8 @@ func TestFluxByHand(t *testing.T) {
 // refused is a spec that the CRD cannot know to be wrong, but the API server refuses in the Deployment.
 const refused = "  pod: {tolerations: [{key: a, operator: Exists, value: b}]}\n"
 
-// TestFluxStalled checks that Flux fails at once, and not after its timeout of ten minutes, where only a new commit can help.
+// TestFluxStalled checks that Flux fails at once, and not after its timeout of ten minutes, where only a new commit can
+// help.
 func TestFluxStalled(t *testing.T) {
 	f := newFlux(t)
 	kustomizations := f.observe(kustomizationKind, f.namespace)

@@ -47,7 +47,8 @@ func (e *env) newRepository() *repository {
 
 func (r *repository) git(args ...string) string {
 	r.e.Helper()
-	return strings.TrimSpace(r.e.run("git", append([]string{"-C", r.dir, "-c", "user.name=test", "-c", "user.email=test@example.com"}, args...)...))
+	return strings.TrimSpace(r.e.run("git", append([]string{"-C", r.dir, "-c", "user.name=test", "-c",
+		"user.email=test@example.com"}, args...)...))
 }
 
 // commit makes files, by path, the whole content of the repository.
@@ -64,8 +65,8 @@ func (r *repository) commit(files map[string]string) (revision string) {
 	return r.git("rev-parse", "HEAD")
 }
 
-// flux is the real kustomize-controller as a process of this machine. The part of source-controller is played by the test, as in
-// Flux's own tests: it serves the commit and says so in the status of the GitRepository.
+// flux is the real kustomize-controller as a process of this machine. The part of source-controller is played by the
+// test, as in Flux's own tests: it serves the commit and says so in the status of the GitRepository.
 type flux struct {
 	*env
 	*repository
@@ -76,7 +77,8 @@ type flux struct {
 
 func newFlux(t *testing.T) *flux {
 	e := newEnv(t)
-	kustomizeController := e.run("go", "-C", "tools/kustomize-controller", "list", "-m", "-f", "{{.Dir}}", "github.com/fluxcd/kustomize-controller")
+	kustomizeController := e.run("go", "-C", "tools/kustomize-controller", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/fluxcd/kustomize-controller")
 	var source struct{ Dir string }
 	require.NoError(e, json.Unmarshal([]byte(e.run("go", "mod", "download", "-json", sourceController)), &source))
 	for _, dir := range []string{strings.TrimSpace(kustomizeController), source.Dir} {
@@ -97,8 +99,10 @@ func newFlux(t *testing.T) *flux {
 func (f *flux) startController() {
 	log, err := os.Create(filepath.Join(f.TempDir(), "kustomize-controller.log"))
 	require.NoError(f, err)
-	cmd := exec.Command("../../bin/kustomize-controller", "--enable-leader-election=false", "--interval-jitter-percentage=0", "--events-addr=",
-		"--requeue-dependency=1s", "--watch-all-namespaces=false", "--metrics-addr="+freeAddress(f.T), "--health-addr="+freeAddress(f.T))
+	cmd := exec.Command("../../bin/kustomize-controller", "--enable-leader-election=false",
+		"--interval-jitter-percentage=0", "--events-addr=",
+		"--requeue-dependency=1s", "--watch-all-namespaces=false",
+		"--metrics-addr="+freeAddress(f.T), "--health-addr="+freeAddress(f.T))
 	cmd.Env = append(os.Environ(), "RUNTIME_NAMESPACE="+f.namespace)
 	cmd.Stdout, cmd.Stderr = log, log
 	// It must not outlive a test that is killed.
@@ -112,7 +116,8 @@ func (f *flux) startController() {
 		left.SetGroupVersionKind(kustomizationKind)
 		_ = f.List(context.Background(), left, client.InNamespace(f.namespace))
 		for _, k := range left.Items {
-			_ = f.Patch(context.Background(), &k, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`)))
+			_ = f.Patch(context.Background(), &k, client.RawPatch("application/merge-patch+json",
+				[]byte(`{"metadata": {"finalizers": null}}`)))
 		}
 		if f.Failed() {
 			text, _ := os.ReadFile(log.Name())
@@ -136,14 +141,18 @@ func (f *flux) push(files map[string]string) (revision string) {
 	f.git("archive", "--format=tar.gz", "--output="+archive, "HEAD")
 	text, err := os.ReadFile(archive)
 	require.NoError(f, err)
-	f.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, bytes.NewReader(text)) })
+	f.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.Copy(w, bytes.NewReader(text))
+	})
 	source := f.get(f.source)
 	status, err := json.Marshal(map[string]any{"status": map[string]any{
 		"observedGeneration": source.GetGeneration(),
 		"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored",
 			"observedGeneration": source.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}},
 		"artifact": map[string]any{"path": "archive.tar.gz", "url": f.server.URL + "/archive.tar.gz", "revision": revision,
-			"digest": fmt.Sprintf("sha256:%x", sha256.Sum256(text)), "size": len(text), "lastUpdateTime": time.Now().UTC().Format(time.RFC3339)},
+			"digest": fmt.Sprintf("sha256:%x",
+				sha256.Sum256(text)), "size": len(text), "lastUpdateTime": time.Now().UTC().Format(time.RFC3339)},
 	}})
 	require.NoError(f, err)
 	require.NoError(f, f.Status().Patch(f.Context(), source, client.RawPatch("application/merge-patch+json", status)))
@@ -167,7 +176,8 @@ func applied(revision string) func(event) string {
 	return func(got event) string {
 		generation, _, _ := unstructured.NestedInt64(got.Object, "status", "observedGeneration")
 		last, _, _ := unstructured.NestedString(got.Object, "status", "lastAppliedRevision")
-		if ready := conditions(got.Unstructured)["Ready"]; generation != got.GetGeneration() || last != revision || !strings.HasPrefix(ready, "Ready=True/") {
+		if ready := conditions(got.Unstructured)["Ready"]; generation != got.GetGeneration() || last != revision ||
+			!strings.HasPrefix(ready, "Ready=True/") {
 			return fmt.Sprintf("%s at %s, generation %d of %d", ready, last, generation, got.GetGeneration())
 		}
 		return ""
@@ -197,7 +207,8 @@ func complete(replicas int64) func(event) string {
 			return n
 		}
 		if number("status", "observedGeneration") == got.GetGeneration() && number("spec", "replicas") == replicas &&
-			number("status", "updatedReplicas") == replicas && number("status", "replicas") == replicas && number("status", "availableReplicas") == replicas {
+			number("status", "updatedReplicas") == replicas && number("status", "replicas") == replicas &&
+			number("status", "availableReplicas") == replicas {
 			return ""
 		}
 		return fmt.Sprintf("status %v", got.Object["status"])
@@ -235,8 +246,10 @@ func TestFlux(t *testing.T) {
 			}
 			return rowOf("ready").wrong(got)
 		})
-		assert.Less(t, version(servers.Unstructured), version(healthy.Unstructured), "%s: the Memcached said Ready before its servers were", what)
-		assert.Less(t, version(healthy.Unstructured), version(ready.Unstructured), "%s: Flux said Ready before the Memcached did", what)
+		assert.Less(t, version(servers.Unstructured), version(healthy.Unstructured),
+			"%s: the Memcached said Ready before its servers were", what)
+		assert.Less(t, version(healthy.Unstructured), version(ready.Unstructured),
+			"%s: Flux said Ready before the Memcached did", what)
 		f.measured("%-8s commit to Ready: servers %.2f s, Memcached %.2f s, Kustomization %.2f s", what,
 			servers.at.Sub(start).Seconds(), healthy.at.Sub(start).Seconds(), ready.at.Sub(start).Seconds())
 	}
@@ -266,7 +279,8 @@ func TestFlux(t *testing.T) {
 		if got.EventType != "DELETED" {
 			return "it exists"
 		}
-		assert.Greater(t, version(got.Unstructured), version(last(memcacheds.all("cache"))), "the Kustomization went before the Memcached")
+		assert.Greater(t, version(got.Unstructured), version(last(memcacheds.all("cache"))),
+			"the Kustomization went before the Memcached")
 		return ""
 	})
 }
@@ -306,7 +320,8 @@ func last(events []event) *unstructured.Unstructured { return events[len(events)
 // drift breaks every child of a Memcached and waits until the operator has mended it.
 func (e *env) drift(name string, replicas int64) {
 	e.Helper()
-	e.patch(e.object(deploymentKind, name), "somebody", `{"spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "memcached", "image": "other"}]}}}}`)
+	e.patch(e.object(deploymentKind, name), "somebody",
+		`{"spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "memcached", "image": "other"}]}}}}`)
 	e.delete(e.object(serviceKind, name), metav1.DeletePropagationBackground)
 	e.delete(e.object(pdbKind, name), metav1.DeletePropagationBackground)
 	e.await(e.object(serviceKind, name), func(event) string { return "" })
@@ -333,8 +348,8 @@ func (e *env) trackingStaysOnTheCR(name string) {
 
 var childKinds = []schema.GroupVersionKind{deploymentKind, serviceKind, pdbKind, podKind}
 
-// pruned removes the Memcached called cache by remove, and checks that it ends after its servers, that nothing is left and that
-// nothing was created on the way.
+// pruned removes the Memcached called cache by remove, and checks that it ends after its servers, that nothing is left
+// and that nothing was created on the way.
 func (e *env) pruned(remove func()) {
 	e.Helper()
 	start := time.Now()
@@ -368,7 +383,8 @@ func (e *env) pruned(remove func()) {
 			})
 		}
 		for _, got := range children[i].all("") {
-			assert.True(e, existing[string(got.GetUID())], "%s %s was created while the Memcached was deleted", kind.Kind, got.GetName())
+			assert.True(e, existing[string(got.GetUID())], "%s %s was created while the Memcached was deleted", kind.Kind,
+				got.GetName())
 		}
 	}
 	e.measured("%-8s %.2f s, nothing left, nothing created", "prune", end.at.Sub(start).Seconds())

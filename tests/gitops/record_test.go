@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestContractLive brings Memcacheds into every row of the contract, on a cluster with the real operator, and asks Argo CD's health
-// check about each. With -update it records the documents and their health.
+// TestContractLive brings Memcacheds into every row of the contract, on a cluster with the real operator, and asks Argo
+// CD's health check about each. With -update it records the documents and their health.
 func TestContractLive(t *testing.T) {
 	e := newEnv(t)
 	seen := e.observe(memcachedKind, e.namespace)

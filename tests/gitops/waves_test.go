@@ -40,7 +40,8 @@ func TestArgoWithoutOperator(t *testing.T) {
 	a.sync()
 	ready := memcacheds.until("cache", rowOf("ready").wrong)
 	created := configMaps.until("client", func(event) string { return "" })
-	assert.Less(t, version(ready.Unstructured), version(created.Unstructured), "the later wave did not wait for the servers")
+	assert.Less(t, version(ready.Unstructured), version(created.Unstructured),
+		"the later wave did not wait for the servers")
 	for _, got := range memcacheds.all("cache") {
 		status, err := health.GetResourceHealth(got.Unstructured, overrides(t))
 		require.NoError(t, err)
@@ -60,7 +61,8 @@ func TestArgoStalled(t *testing.T) {
 	a.push(map[string]string{"caches/cache.yaml": cacheYAML, "caches/client.yaml": laterWave})
 }
 
-// dryRun checks that the API server alone validates, sets defaults and says that nothing is ready, while no operator runs.
+// dryRun checks that the API server alone validates, sets defaults and says that nothing is ready, while no operator
+// runs.
 func (e *env) dryRun() {
 	e.Helper()
 	mc := e.memcached("dry", "{size: 3}")
@@ -68,12 +70,14 @@ func (e *env) dryRun() {
 	assert.Empty(e, rowOf("not-seen").mismatch(mc))
 	port, _, _ := unstructured.NestedInt64(mc.Object, "spec", "containerPort")
 	assert.Equal(e, int64(11211), port)
-	e.run("bin/kubectl", "apply", "--dry-run=server", "--namespace", e.namespace, "--filename", "config/samples/cache_v1alpha1_memcached.yaml")
+	e.run("bin/kubectl", "apply", "--dry-run=server", "--namespace", e.namespace, "--filename",
+		"config/samples/cache_v1alpha1_memcached.yaml")
 	bad := e.memcached("dry", "{size: -1}")
 	assert.ErrorContains(e, e.Create(e.Context(), bad, client.DryRunAll), "spec.size")
 }
 
-// act runs an action of Argo CD on a Memcached, as its API server does: what the script changed is sent as a merge patch.
+// act runs an action of Argo CD on a Memcached, as its API server does: what the script changed is sent as a merge
+// patch.
 func (a *argo) act(name, action string) {
 	a.Helper()
 	live := a.get(a.object(memcachedKind, name))
@@ -123,7 +127,8 @@ func TestArgoActions(t *testing.T) {
 	}
 }
 
-// restarted restarts the servers and checks that it happens once, whatever the engine does to the annotation afterwards.
+// restarted restarts the servers and checks that it happens once, whatever the engine does to the annotation
+// afterwards.
 func (e *env) restarted(engine gitops, restart func()) {
 	e.Helper()
 	deployments := e.observe(deploymentKind, e.namespace)
@@ -140,5 +145,6 @@ func (e *env) restarted(engine gitops, restart func()) {
 	engine.sync()
 	engine.sync()
 	e.await(e.object(memcachedKind, "cache"), rowOf("ready").wrong)
-	assert.Equal(e, generation, e.get(e.object(deploymentKind, "cache")).GetGeneration(), "the servers were restarted again")
+	assert.Equal(e, generation, e.get(e.object(deploymentKind, "cache")).GetGeneration(),
+		"the servers were restarted again")
 }

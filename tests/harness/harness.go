@@ -29,7 +29,8 @@ func (c Command) Run(ctx context.Context, name string, args ...string) (string, 
 	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()+stdout.String()))
+		return "", fmt.Errorf("%s %s: %w: %s", filepath.Base(name), strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()+stdout.String()))
 	}
 	return stdout.String(), nil
 }

@@ -1,5 +1,5 @@
-// Package images shows that the operator's image depends on the commit and on nothing else: the Dockerfile makes the same
-// image every time, and so does tools/image, which releases are made with.
+// Package images shows that the operator's image depends on the commit and on nothing else: the Dockerfile makes the
+// same image every time, and so does tools/image, which releases are made with.
 package images
 
 import (
@@ -37,8 +37,9 @@ var ways = map[string]func(t *testing.T, clone, image string){
 	},
 }
 
-// TestImages builds the last commit twice in either way, each time in a clone at another path. Between the ways the layers
-// and histories are each tool's own; the program is the same to the byte, and what is run, as whom and under which labels.
+// TestImages builds the last commit twice in either way, each time in a clone at another path. Between the ways the
+// layers and histories are each tool's own; the program is the same to the byte, and what is run, as whom and under
+// which labels.
 func TestImages(t *testing.T) {
 	require.NotEmpty(t, registry, "run this by make verify-images")
 	commit := run(t, ".", "git", "rev-parse", "HEAD")

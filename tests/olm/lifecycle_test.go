@@ -14,8 +14,8 @@ const (
 	operatorDeployment = "memcached-operator-controller-manager"
 )
 
-// TestLifecycle is the life of an installation: by the files that we ship, through an upgrade, its removal and return, to
-// the end. Caches that hold keys are there all the time.
+// TestLifecycle is the life of an installation: by the files that we ship, through an upgrade, its removal and return,
+// to the end. Caches that hold keys are there all the time.
 func TestLifecycle(t *testing.T) {
 	w := test{t}
 	w.must(moveCatalog(from))
@@ -57,7 +57,8 @@ func (t test) succeeded(r release) {
 		{"catalog answers", "catalogsource/memcached-operator {.status.connectionState.lastObservedState}", "READY"},
 		{"InstallPlan for v" + r.version, "subscription/memcached-operator {.status.currentCSV}", r.csv()},
 		{"CSV v" + r.version + " Succeeded", "csv/" + r.csv() + " {.status.phase}", "Succeeded"},
-		{"operator v" + r.version + " runs", "deployment/" + operatorDeployment + " {.status.availableReplicas} {.spec.template.spec.containers[0].image}", "1 " + r.operator},
+		{"operator v" + r.version + " runs", "deployment/" + operatorDeployment +
+			" {.status.availableReplicas} {.spec.template.spec.containers[0].image}", "1 " + r.operator},
 	} {
 		object, path, _ := strings.Cut(station.path, " ")
 		t.becomes(station.want, 2*time.Minute, path, object, "--namespace", operatorNamespace)
@@ -71,7 +72,8 @@ func (t test) upgrade(served *cache) {
 	t.must(moveCatalog(to))
 	t.succeeded(to)
 	// The new CSV says which it replaces, and the old one is gone.
-	t.becomes(to.csv()+" replaces "+from.csv(), time.Minute, "{.items[*].metadata.name} replaces {.items[*].spec.replaces}", "csv", "--namespace", operatorNamespace)
+	t.becomes(to.csv()+" replaces "+from.csv(), time.Minute,
+		"{.items[*].metadata.name} replaces {.items[*].spec.replaces}", "csv", "--namespace", operatorNamespace)
 	served.intact()
 	served.scales(4)
 	milestones.note("%d reads during the upgrade, none failed; no server restarted, no key lost", stop())
@@ -81,14 +83,16 @@ func (t test) upgrade(served *cache) {
 func (c *cache) scales(size int) {
 	c.Helper()
 	c.kubectl("scale", "--namespace", c.namespace, "memcached/"+c.name, fmt.Sprintf("--replicas=%d", size))
-	c.becomes(strconv.Itoa(size), 90*time.Second, "{.status.readyReplicas}", "memcached", c.name, "--namespace", c.namespace)
+	c.becomes(strconv.Itoa(size), 90*time.Second, "{.status.readyReplicas}", "memcached", c.name, "--namespace",
+		c.namespace)
 	c.intact()
 }
 
 // remove takes the operator away, as docs say, while caches are there.
 func (t test) remove(served *cache) {
 	t.unsubscribe(operatorNamespace)
-	t.becomes("", time.Minute, "{.items[*].metadata.name}", "deployments,pods", "--selector", "control-plane=controller-manager", "--namespace", operatorNamespace)
+	t.becomes("", time.Minute, "{.items[*].metadata.name}", "deployments,pods", "--selector",
+		"control-plane=controller-manager", "--namespace", operatorNamespace)
 	served.intact()
 }
 
@@ -107,16 +111,19 @@ func (t test) removeAll(served *cache) {
 func (t test) unsubscribe(namespace string) {
 	t.Helper()
 	t.kubectl("delete", "subscription", "memcached-operator", "--namespace", namespace, "--timeout=1m")
-	t.kubectl("delete", "csv", "--selector", "operators.coreos.com/memcached-operator."+namespace, "--namespace", namespace, "--timeout=1m")
+	t.kubectl("delete", "csv", "--selector", "operators.coreos.com/memcached-operator."+namespace, "--namespace",
+		namespace, "--timeout=1m")
 }
 
-// removeClusterScoped removes what OLM leaves when Subscriptions and CSVs of those namespaces are gone, and checks that this was all.
+// removeClusterScoped removes what OLM leaves when Subscriptions and CSVs of those namespaces are gone, and checks that
+// this was all.
 func (t test) removeClusterScoped(namespaces ...string) {
 	t.Helper()
 	t.kubectl("delete", "--ignore-not-found", "crd", "memcacheds.cache.example.com", "--timeout=1m")
 	t.kubectl("delete", "clusterrole", "--selector", "app.kubernetes.io/name=memcached-operator")
 	for _, namespace := range namespaces {
-		t.kubectl("delete", "clusterroles,clusterrolebindings", "--selector", "operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 restores them in between
+		t.kubectl("delete", "clusterroles,clusterrolebindings", "--selector",
+			"operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 restores them in between
 		t.kubectl("delete", "--ignore-not-found", "operators.operators.coreos.com", "memcached-operator."+namespace)
 	}
 	t.eventually("remove everything", time.Minute, func() error { // pods of catalogs take a while
@@ -131,9 +138,11 @@ func (t test) removeClusterScoped(namespaces ...string) {
 // left is what of ours the cluster has.
 func (t test) left() (objects []string) {
 	t.Helper()
-	kinds := slices.DeleteFunc(strings.Fields(t.kubectl("api-resources", "--verbs=list", "--output", "name")), func(kind string) bool {
-		return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "endpoint") || strings.HasPrefix(kind, "packagemanifests")
-	})
+	kinds := slices.DeleteFunc(strings.Fields(t.kubectl("api-resources", "--verbs=list", "--output", "name")),
+		func(kind string) bool {
+			return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "endpoint") ||
+				strings.HasPrefix(kind, "packagemanifests")
+		})
 	out := t.kubectl("get", strings.Join(kinds, ","), "--all-namespaces", "--ignore-not-found", "--output",
 		`jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}`)
 	for line := range strings.Lines(out) {

@@ -1,8 +1,9 @@
-// Package olm tests the release as users get it: by a Subscription to our catalog, on the real Operator Lifecycle Manager.
+// Package olm tests the release as users get it: by a Subscription to our catalog, on the real Operator Lifecycle
+// Manager.
 //
 //	make olm-e2e CLUSTER=node            the newest OLM, from its own chart
 //	make olm-e2e CLUSTER=node OLM=0.27.0 by operator-sdk olm install --version 0.27.0, whose manifests operator-sdk holds
-//	make olm-e2e CLUSTER=kind            by operator-sdk olm install, the version that it chooses; nothing is replaced by a stand-in
+//	make olm-e2e CLUSTER=kind            by operator-sdk olm install, the version that it chooses; nothing is a stand-in
 //
 // Whatever users do by a command is done by that command here.
 package olm
@@ -69,7 +70,8 @@ func setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", under.GetKubeconfig()))
+	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")),
+		os.Setenv("KUBECONFIG", under.GetKubeconfig()))
 	if err != nil {
 		return err
 	}
@@ -114,7 +116,8 @@ func installOLM() error {
 
 // installChart installs what OLM's own release script renders from its chart into the olm.yaml of a release.
 func installChart() error {
-	dir, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}}", "github.com/operator-framework/operator-lifecycle-manager")
+	dir, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}}",
+		"github.com/operator-framework/operator-lifecycle-manager")
 	if err != nil {
 		return err
 	}
@@ -122,10 +125,12 @@ func installChart() error {
 	if _, err := kubectl("create", "-f", filepath.Join(dir, "chart", "crds")); err != nil {
 		return err
 	}
-	if _, err := kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", filepath.Join(dir, "chart", "crds")); err != nil {
+	if _, err := kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f",
+		filepath.Join(dir, "chart", "crds")); err != nil {
 		return err
 	}
-	args := []string{"template", "--namespace", "olm", "--values", filepath.Join(dir, "upstream", "values.yaml"), filepath.Join(dir, "chart")}
+	args := []string{"template", "--namespace", "olm", "--values", filepath.Join(dir, "upstream", "values.yaml"),
+		filepath.Join(dir, "chart")}
 	for _, part := range []string{"olm", "catalog", "package"} {
 		args = append(args, "--set", part+".image.ref=quay.io/operator-framework/olm:v"+olmVersion)
 	}
@@ -140,14 +145,16 @@ func installChart() error {
 	if _, err := kubectl("create", "-f", file); err != nil {
 		return err
 	}
-	_, err = kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=3m", "csv/packageserver", "--namespace", "olm")
+	_, err = kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=3m", "csv/packageserver",
+		"--namespace", "olm")
 	return err
 }
 
 // tell shows how things stand after a failure.
 func tell() {
 	for _, args := range [][]string{
-		{"get", "catalogsources,subscriptions,installplans.operators.coreos.com,csv,operatorgroups,memcacheds,pods", "--all-namespaces", "--output", "wide"},
+		{"get", "catalogsources,subscriptions,installplans.operators.coreos.com,csv,operatorgroups,memcacheds,pods",
+			"--all-namespaces", "--output", "wide"},
 		{"get", "events", "--all-namespaces", "--field-selector", "type=Warning", "--sort-by", "metadata.creationTimestamp"},
 		{"logs", "--namespace", "olm", "deployment/catalog-operator", "--tail", "5"},
 		{"logs", "--namespace", "olm", "deployment/olm-operator", "--tail", "5"},

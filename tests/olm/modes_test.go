@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestInstallModes runs an operator for its own namespace beside one for a single other namespace. A Memcached in a namespace
-// that neither serves stays as nobody has seen it. A group of several namespaces is refused by OLM, as the CSV says.
+// TestInstallModes runs an operator for its own namespace beside one for a single other namespace. A Memcached in a
+// namespace that neither serves stays as nobody has seen it. A group of several namespaces is refused by OLM, as the
+// CSV says.
 func TestInstallModes(t *testing.T) {
 	w := test{t}
 	w.must(moveCatalog(to))
@@ -20,13 +21,15 @@ func TestInstallModes(t *testing.T) {
 	w.install("single", "served")
 	w.install("multi", "multi", "also")
 	for namespace, want := range map[string]string{
-		"own": "Succeeded: InstallSucceeded", "single": "Succeeded: InstallSucceeded", "multi": "Failed: UnsupportedOperatorGroup",
+		"own": "Succeeded: InstallSucceeded", "single": "Succeeded: InstallSucceeded",
+		"multi": "Failed: UnsupportedOperatorGroup",
 	} {
 		w.becomes(want, 3*time.Minute, "{.status.phase}: {.status.reason}", "csv/"+to.csv(), "--namespace", namespace)
 	}
 	milestones.add("OwnNamespace and SingleNamespace installed, MultiNamespace refused", start)
 
-	for _, namespace := range []string{"elsewhere", "own", "single", "served"} { // the unserved are created before the served
+	for _, namespace := range []string{"elsewhere", "own", "single",
+		"served"} { // the unserved are created before the served
 		if namespace == "elsewhere" {
 			w.kubectl("create", "namespace", namespace)
 		}
@@ -36,8 +39,10 @@ func TestInstallModes(t *testing.T) {
 		w.kubectl("wait", "--for=condition=Ready", "--timeout=90s", "--namespace", namespace, "memcached", "--all")
 	}
 	for _, namespace := range []string{"elsewhere", "single"} {
-		got := w.field("{.items[*].status.phase} {.items[*].status.observedGeneration}", "memcached", "--namespace", namespace)
-		if children := w.kubectl("get", "deployments", "--selector", "app.kubernetes.io/managed-by=memcached-operator", "--namespace", namespace, "--output", "name"); got != "Pending -1" || children != "" {
+		got := w.field("{.items[*].status.phase} {.items[*].status.observedGeneration}", "memcached", "--namespace",
+			namespace)
+		if children := w.kubectl("get", "deployments", "--selector", "app.kubernetes.io/managed-by=memcached-operator",
+			"--namespace", namespace, "--output", "name"); got != "Pending -1" || children != "" {
 			t.Errorf("nobody serves namespace %s, but its Memcached is %s, with %q", namespace, got, children)
 		}
 	}

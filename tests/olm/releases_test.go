@@ -36,7 +36,8 @@ func buildReleases() (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := command(time.Minute, "bash", "-c", `mkdir "$0" && git archive "$1" | tar -x -C "$0"`, old, strings.TrimSpace(commit)); err != nil {
+	if _, err := command(time.Minute, "bash", "-c", `mkdir "$0" && git archive "$1" | tar -x -C "$0"`, old,
+		strings.TrimSpace(commit)); err != nil {
 		return err
 	}
 	if from, err = build(from.version, old); err != nil {
@@ -48,7 +49,8 @@ func buildReleases() (err error) {
 	return errors.Join(pushCatalog(from), pushCatalog(from, to), copyFiles())
 }
 
-// build builds the operator and the bundle of a version. Only for this machine's architecture: the other three would take time.
+// build builds the operator and the bundle of a version. Only for this machine's architecture: the other three would
+// take time.
 func build(version, source string) (release, error) {
 	operator, err := image("operator", source, version)
 	if err != nil {
@@ -59,7 +61,8 @@ func build(version, source string) (release, error) {
 		return release{}, err
 	}
 	bundle := filepath.Join(work, "bundle-"+version)
-	if _, err := command(time.Minute, "tools/bundle-by-digest", filepath.Join(source, "bundle"), bundle, operator, memcached); err != nil {
+	if _, err := command(time.Minute, "tools/bundle-by-digest", filepath.Join(source, "bundle"), bundle, operator,
+		memcached); err != nil {
 		return release{}, err
 	}
 	pushed, err := image("bundle", bundle, version)
@@ -101,7 +104,8 @@ func moveCatalog(newest release) error {
 	return err
 }
 
-// copyFiles copies config/gitops/operator, which users install by. Here OLM looks for a newer catalog more often than every half an hour.
+// copyFiles copies config/gitops/operator, which users install by. Here OLM looks for a newer catalog more often than
+// every half an hour.
 func copyFiles() error {
 	files = filepath.Join(work, "operator")
 	if err := os.CopyFS(files, os.DirFS(filepath.Join(root, "config", "gitops", "operator"))); err != nil {
@@ -118,7 +122,8 @@ func copyFiles() error {
 
 // memcachedImage is the default image of a release, by the digest that the registry has for its tag.
 func memcachedImage(source string) (string, error) {
-	tag, err := command(time.Minute, "sed", "-n", "s/^  - image: //p", filepath.Join(source, "bundle", "manifests", "memcached-operator.clusterserviceversion.yaml"))
+	tag, err := command(time.Minute, "sed", "-n", "s/^  - image: //p",
+		filepath.Join(source, "bundle", "manifests", "memcached-operator.clusterserviceversion.yaml"))
 	if err != nil {
 		return "", err
 	}

@@ -21,7 +21,8 @@ func TestRunBundle(t *testing.T) {
 	images, http, index := w.bundleFlags()
 	run := func(command string, r release, flags ...string) {
 		w.step("operator-sdk run "+command, func() {
-			args := append([]string{"run", command, images + "/memcached-operator-bundle:v" + r.version, "--namespace", "try", "--timeout", "3m"}, http...)
+			args := append([]string{"run", command, images + "/memcached-operator-bundle:v" + r.version, "--namespace", "try",
+				"--timeout", "3m"}, http...)
 			w.must(operatorSDK(append(args, flags...)...))
 		})
 	}
@@ -32,7 +33,10 @@ func TestRunBundle(t *testing.T) {
 	w.step("operator-sdk cleanup", func() {
 		w.must(operatorSDK("cleanup", "memcached-operator", "--namespace", "try", "--timeout", "2m"))
 	})
-	if left := w.left(); slices.ContainsFunc(left, func(object string) bool { return strings.HasPrefix(object, "Memcached") }) {
+	if left := w.left(); slices.ContainsFunc(left, func(object string) bool {
+		return strings.HasPrefix(object,
+			"Memcached")
+	}) {
 		t.Errorf("operator-sdk cleanup deletes the CRD and with it every Memcached; these are left: %s", left)
 	}
 	w.kubectl("delete", "namespace", "try", "tried", "--timeout=2m")
@@ -48,7 +52,8 @@ func (t test) bundleFlags() (images string, http, index []string) {
 	front := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry}))
 	t.Cleanup(front.Close)
 	authority := filepath.Join(work, "authority.pem")
-	t.must(os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}), 0o644))
+	t.must(os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}),
+		0o644))
 	t.Setenv("SSL_CERT_FILE", authority)
 	images = front.Listener.Addr().String()
 	return images, nil, []string{"--index-image", images + "/operator-framework/opm:latest"}
@@ -58,7 +63,8 @@ func (t test) bundleFlags() (images string, http, index []string) {
 func TestScorecard(t *testing.T) {
 	w := test{t}
 	start := time.Now()
-	args := []string{"scorecard", filepath.Join(work, "bundle-"+to.version), "--wait-time=2m", "--pod-security=restricted", "--output=json"}
+	args := []string{"scorecard", filepath.Join(work, "bundle-"+to.version), "--wait-time=2m", "--pod-security=restricted",
+		"--output=json"}
 	if kind == "node" {
 		args = append(args, "--untar-image=quay.io/operator-framework/scorecard-untar:v1.42.3")
 	}

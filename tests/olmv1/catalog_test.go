@@ -37,7 +37,9 @@ func (w *world) catalog(tag string, releases ...release) {
 	}
 	w.run("env", "MIRROR="+w.registry, "tools/catalog", "render", folder)
 	// OLM v1 reads the files only, so whatever image may be where opm would be.
-	w.run("env", "OPM_IMAGE="+strings.Replace(releases[0].bundle, "example.com", w.registry, 1), "PLATFORMS=linux/amd64", "tools/image", "catalog", filepath.Join(folder, "memcached-operator"), w.registry+"/memcached-operator-catalog:"+tag, "0")
+	w.run("env", "OPM_IMAGE="+strings.Replace(releases[0].bundle, "example.com", w.registry, 1), "PLATFORMS=linux/amd64",
+		"tools/image", "catalog", filepath.Join(folder,
+			"memcached-operator"), w.registry+"/memcached-operator-catalog:"+tag, "0")
 }
 
 // last is the bundle of the last release.

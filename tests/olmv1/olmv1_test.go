@@ -1,5 +1,6 @@
-// Package olmv1 installs, upgrades and removes the operator with OLM v1 itself, on a kwok cluster. catalogd, operator-controller
-// and the operator run as processes of this machine, images come from a registry of the test, pods are simulated.
+// Package olmv1 installs, upgrades and removes the operator with OLM v1 itself, on a kwok cluster. catalogd,
+// operator-controller and the operator run as processes of this machine, images come from a registry of the test, pods
+// are simulated.
 package olmv1
 
 import (
@@ -23,7 +24,8 @@ const (
 	owned = "olm.operatorframework.io/owner-name=memcached-operator"
 )
 
-// TestUpgradeAndRemoval is one story, as one user's cluster would live it. The caches are there from the first version on.
+// TestUpgradeAndRemoval is one story, as one user's cluster would live it. The caches are there from the first version
+// on.
 func TestUpgradeAndRemoval(t *testing.T) {
 	w := newWorld(t)
 	before, now := w.release(w.last()), w.release(w.root+"/bundle")
@@ -34,7 +36,8 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	installed := w.get(deployment)
 	w.image(installed, before)
 	stop := w.startOperator(installed)
-	w.run("kubectl", "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml", "--filename", "config/samples/cache_v1alpha1_memcached_minimal.yaml")
+	w.run("kubectl", "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml", "--filename",
+		"config/samples/cache_v1alpha1_memcached_minimal.yaml")
 	w.cachesReady(2)
 	caches := w.caches()
 	w.logf("v%s is installed, and caches are ready:\n%s", before.version, strings.Join(caches, "\n"))
@@ -84,7 +87,8 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.run("kubectl", "delete", extension, crd, "--wait", "--timeout", harness.Patience.String())
 	w.goneExcept()
 	stop()
-	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout", harness.Patience.String())
+	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout",
+		harness.Patience.String())
 	w.logf("all is removed")
 }
 
@@ -106,7 +110,8 @@ func (w *world) get(name string) *unstructured.Unstructured {
 func (w *world) condition(kind, what string, is func(message string) bool) {
 	w.Helper()
 	w.eventually(what, func() error {
-		message, err := w.try("kubectl", "get", extension, "--output", `jsonpath={.status.conditions[?(@.type=="`+kind+`")].message}`)
+		message, err := w.try("kubectl", "get", extension, "--output",
+			`jsonpath={.status.conditions[?(@.type=="`+kind+`")].message}`)
 		if err == nil && !is(message) {
 			err = fmt.Errorf("%s: %s", kind, message)
 		}
@@ -135,7 +140,8 @@ func (w *world) installed(r release) {
 func (w *world) adopt() {
 	w.Helper()
 	w.run("kubectl", "label", crd, "--overwrite", "app.kubernetes.io/managed-by=Helm")
-	w.run("kubectl", "annotate", crd, "--overwrite", "meta.helm.sh/release-name=memcached-operator", "meta.helm.sh/release-namespace="+namespace)
+	w.run("kubectl", "annotate", crd, "--overwrite", "meta.helm.sh/release-name=memcached-operator",
+		"meta.helm.sh/release-namespace="+namespace)
 }
 
 func (w *world) useCatalog(tag string) {
@@ -189,7 +195,8 @@ func (w *world) caches() []string {
 func (w *world) same(after string, before []string) {
 	w.Helper()
 	if now := w.caches(); !slices.Equal(before, now) {
-		w.Errorf("caches are not the same after %s:\n%s\nwere\n%s", after, strings.Join(now, "\n"), strings.Join(before, "\n"))
+		w.Errorf("caches are not the same after %s:\n%s\nwere\n%s", after, strings.Join(now, "\n"),
+			strings.Join(before, "\n"))
 	}
 }
 
@@ -197,7 +204,8 @@ func (w *world) same(after string, before []string) {
 func (w *world) goneExcept(kept ...string) {
 	w.Helper()
 	w.eventually("removal", func() error {
-		out, err := w.try("kubectl", "get", "deployments,services,serviceaccounts,clusterroles,clusterrolebindings,customresourcedefinitions",
+		out, err := w.try("kubectl", "get",
+			"deployments,services,serviceaccounts,clusterroles,clusterrolebindings,customresourcedefinitions",
 			"--all-namespaces", "--selector", owned, "--output",
 			`jsonpath={range .items[*]}{.kind}/{.metadata.name}{.metadata.deletionTimestamp}{.metadata.ownerReferences[*].kind}{"\n"}{end}`)
 		if left := strings.Fields(strings.ToLower(out)); err == nil && !slices.Equal(left, kept) {

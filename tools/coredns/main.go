@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the plugins that tests/cluster/node/Corefile names, and without the clients of clouds and
-// databases behind all others, which take minutes to compile.
+// Command coredns is CoreDNS with the plugins that tests/cluster/node/Corefile names, and without the clients of clouds
+// and databases behind all others, which take minutes to compile.
 package main
 
 import (

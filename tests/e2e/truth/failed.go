@@ -36,7 +36,8 @@ func (v *Verdict) failed(h *history, mc *v1alpha1.Memcached, failed bool, seen t
 	if !failed {
 		h.failure = nil
 		if old != nil && !h.byOthers && !old.mayEnd(mc, h.progressed) {
-			v.lie(mc, fmt.Sprintf("stopped to be Stalled with reason %s, although nothing had changed that could help", old.reason))
+			v.lie(mc, fmt.Sprintf("stopped to be Stalled with reason %s, although nothing had changed that could help",
+				old.reason))
 		}
 		return
 	}
@@ -51,12 +52,13 @@ func (v *Verdict) failed(h *history, mc *v1alpha1.Memcached, failed bool, seen t
 	}
 }
 
-// mayEnd tells whether anything happened that lets mc say Failed no more: its user asked for something else, somebody else
-// changed something, or, where no error is the reason, a server became ready. That may also have come just before the
-// deadline, too late for the operator to know.
+// mayEnd tells whether anything happened that lets mc say Failed no more: its user asked for something else, somebody
+// else changed something, or, where no error is the reason, a server became ready. That may also have come just before
+// the deadline, too late for the operator to know.
 func (f *failure) mayEnd(mc *v1alpha1.Memcached, progressed time.Time) bool {
 	isError := f.reason == v1alpha1.ReasonConflict || f.reason == v1alpha1.ReasonInvalid
-	return f.outside || mc.DeletionTimestamp != nil || mc.Generation != f.mc.Generation || !maps.Equal(mc.Annotations, f.mc.Annotations) ||
+	return f.outside || mc.DeletionTimestamp != nil || mc.Generation != f.mc.Generation ||
+		!maps.Equal(mc.Annotations, f.mc.Annotations) ||
 		!isError && !progressed.Before(f.seen.Add(-grace))
 }
 
@@ -119,8 +121,8 @@ func (h *history) anyStrange() bool {
 	return false
 }
 
-// strange tells whether an object of the name of a child belongs to somebody else. That of a Memcached of this name is its
-// own or that of a predecessor, which goes away; one that an orphaning deletion left is adopted.
+// strange tells whether an object of the name of a child belongs to somebody else. That of a Memcached of this name is
+// its own or that of a predecessor, which goes away; one that an orphaning deletion left is adopted.
 func strange(o *unstructured.Unstructured) bool {
 	if o == nil {
 		return false
@@ -131,7 +133,8 @@ func strange(o *unstructured.Unstructured) bool {
 	return o.GetLabels()[labelManagedBy] != operator || o.GetLabels()[labelInstance] != o.GetName()
 }
 
-// writtenByOthers tells whether between two events of an object another manager than the operator wrote that subresource.
+// writtenByOthers tells whether between two events of an object another manager than the operator wrote that
+// subresource.
 func writtenByOthers(was, is *unstructured.Unstructured, subresource string) bool {
 	type writer struct{ manager, operation, time string }
 	before := map[writer]bool{}
@@ -164,8 +167,8 @@ func sameStatus(a, b *unstructured.Unstructured) bool {
 	return a != nil && equality.Semantic.DeepEqual(a.Object["status"], b.Object["status"])
 }
 
-// inherited says what the status of mc can only have from another Memcached of its name, which was there before; empty if nothing.
-// Of conditions that somebody else wrote once, such as those of a backup, the operator keeps the times.
+// inherited says what the status of mc can only have from another Memcached of its name, which was there before; empty
+// if nothing. Of conditions that somebody else wrote once, such as those of a backup, the operator keeps the times.
 func inherited(mc *v1alpha1.Memcached, everByOthers bool) string {
 	switch {
 	case mc.Status.ObservedGeneration > mc.Generation:

@@ -1,8 +1,8 @@
-// Package truth finds the moments at which the status of a Memcached says more than its workload holds, and those at which
-// it says Failed of what was about to succeed.
+// Package truth finds the moments at which the status of a Memcached says more than its workload holds, and those at
+// which it says Failed of what was about to succeed.
 //
-// It sees what any client sees: the watch events of Memcacheds, of their children and of what may refuse these. One etcd
-// orders them all, so the workload as of a status is the newest event of the Deployment before it.
+// It sees what any client sees: the watch events of Memcacheds, of their children and of what may refuse these. One
+// etcd orders them all, so the workload as of a status is the newest event of the Deployment before it.
 package truth
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// grace is how long a status may stay Ready after the workload lost what nobody announced: a pod that died, a field that
-// somebody changed.
+// grace is how long a status may stay Ready after the workload lost what nobody announced: a pod that died, a field
+// that somebody changed.
 const grace = time.Second
 
 // Event is a watch event of a Memcached, of an object of its name that may be its child, of one of its pods, or of an
@@ -46,7 +46,8 @@ type Verdict struct {
 }
 
 func (v Verdict) String() string {
-	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of Deployments watched, %d times Ready, %d times Failed, lies: %d",
+	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of Deployments watched,"+
+		" %d times Ready, %d times Failed, lies: %d",
 		v.Memcacheds, v.Deployments, v.Claims, v.Failures, len(v.Lies))}, v.Lies...), "\n  ")
 }
 
@@ -67,7 +68,7 @@ type history struct {
 	children     map[string]*unstructured.Unstructured // by kind
 	strangeUntil time.Time                             // when one of these that belonged to somebody else was last there
 	ready        map[string]bool                       // servers by the names of their pods
-	progressed   time.Time                             // when a server became ready, or the Deployment controller saw progress
+	progressed   time.Time                             // when a server became ready, or the workload progressed
 	failure      *failure                              // nil unless the status says Failed
 }
 
@@ -222,15 +223,16 @@ func (v *Verdict) lie(mc *v1alpha1.Memcached, what string) {
 		mc.Namespace, mc.Name, mc.Generation, mc.ResourceVersion, what))
 }
 
-// claimsReady tells whether a client that waits for the Memcached would go on: one that compares generations itself, one
-// that trusts that of the condition, as kubectl wait does, or one that uses kstatus, as Flux does.
+// claimsReady tells whether a client that waits for the Memcached would go on: one that compares generations itself,
+// one that trusts that of the condition, as kubectl wait does, or one that uses kstatus, as Flux does.
 func claimsReady(read *status.Result, mc *v1alpha1.Memcached) bool {
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
 	return read.Status == status.CurrentStatus || ready != nil && ready.Status == metav1.ConditionTrue &&
 		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation)
 }
 
-// Contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if nothing does.
+// Contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if
+// nothing does.
 func Contradiction(mc *v1alpha1.Memcached, d *appsv1.Deployment) string {
 	switch {
 	case d == nil:

@@ -41,13 +41,16 @@ func at(t *testing.T, ms int, manifest string, edits ...string) Event {
 const (
 	deployment = `
 kind: Deployment
-metadata: {namespace: ns, name: c, uid: d, resourceVersion: "10", generation: 1, ownerReferences: [{kind: Memcached, name: c, uid: m, controller: true}]}
-spec: {replicas: 2, template: {spec: {containers: [{image: "memcached:1", args: [-p, "11211", -m, "64", -c, "1024", -t, "4", -I, 1024k, --verbose]}]}}}
+metadata: {namespace: ns, name: c, uid: d, resourceVersion: "10", generation: 1,
+  ownerReferences: [{kind: Memcached, name: c, uid: m, controller: true}]}
+spec: {replicas: 2, template: {spec: {containers: [{image: "memcached:1",
+  args: [-p, "11211", -m, "64", -c, "1024", -t, "4", -I, 1024k, --verbose]}]}}}
 status: {observedGeneration: 1, replicas: 2, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 2}`
 	memcached = `
 kind: Memcached
 metadata: {namespace: ns, name: c, uid: m, resourceVersion: "20", generation: 1}
-spec: {size: 2, image: "memcached:1", containerPort: 11211, memory: 64Mi, maxConnections: 1024, threads: 4, extraArgs: [--verbose]}
+spec: {size: 2, image: "memcached:1", containerPort: 11211, memory: 64Mi,
+  maxConnections: 1024, threads: 4, extraArgs: [--verbose]}
 status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", observedGeneration: 1}]}`
 
 	second   = `generation: 1}=>generation: 2}` // of the Memcached: a spec that no operator has seen
@@ -87,7 +90,8 @@ func TestJudge(t *testing.T) {
 		"order is that of the resource versions": {[]Event{
 			at(t, 0, memcached), at(t, 9, deployment)}, ""},
 		"before any operator": {[]Event{
-			at(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown", ", observedGeneration: 1}=>}")}, ""},
+			at(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown",
+				", observedGeneration: 1}=>}")}, ""},
 		"a new spec that nobody has seen": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, second)}, ""},
 		"nothing but a generation": {[]Event{
@@ -96,7 +100,8 @@ func TestJudge(t *testing.T) {
 		"its workload was deleted": {[]Event{
 			at(t, 0, deployment), at(t, 1, deployment, `"10"=>"11"`, "DELETED"), at(t, 2, memcached)}, "no Deployment"},
 		"its workload is being deleted": {[]Event{
-			at(t, 0, deployment, "name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z"), at(t, 1, memcached)}, "is being deleted"},
+			at(t, 0, deployment, "name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z"), at(t, 1,
+				memcached)}, "is being deleted"},
 		"the workload of another": {[]Event{at(t, 0, deployment, "uid: m=>uid: x"), at(t, 1, memcached)}, "not its own"},
 		"a rollout that has not begun": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, second),
@@ -105,44 +110,61 @@ func TestJudge(t *testing.T) {
 		"a condition that runs ahead of its status": {[]Event{
 			at(t, 1, memcached, second, "observedGeneration: 1}]=>observedGeneration: 2}]")}, "no Deployment"},
 		"A, B, and A again while B rolls": {[]Event{
-			at(t, 0, deployment, "updatedReplicas: 2=>updatedReplicas: 1", "observedGeneration: 1=>observedGeneration: 3", "generation: 1=>generation: 3"),
-			at(t, 1, memcached, "generation: 1=>generation: 3", "observedGeneration: 1=>observedGeneration: 3")}, "1 of 2 servers are updated"},
-		"one server too few": {[]Event{at(t, 0, deployment, "availableReplicas: 2=>availableReplicas: 1"), at(t, 1, memcached)}, "1 of 2 servers are available"},
-		"another size":       {[]Event{at(t, 0, deployment), at(t, 1, memcached, "size: 2=>size: 3")}, "asks for 2 servers, not 3"},
-		"another image":      {[]Event{at(t, 0, deployment), at(t, 1, memcached, "memcached:1=>memcached:2")}, "run memcached:1, not memcached:2"},
-		"another memory":     {[]Event{at(t, 0, deployment), at(t, 1, memcached, "64Mi=>1Gi")}, "-m 1024"},
-		"another option":     {[]Event{at(t, 0, deployment), at(t, 1, memcached, "--verbose=>--disable-cas")}, "--disable-cas"},
+			at(t, 0, deployment, "updatedReplicas: 2=>updatedReplicas: 1", "observedGeneration: 1=>observedGeneration: 3",
+				"generation: 1=>generation: 3"),
+			at(t, 1, memcached, "generation: 1=>generation: 3",
+				"observedGeneration: 1=>observedGeneration: 3")}, "1 of 2 servers are updated"},
+		"one server too few": {[]Event{at(t, 0, deployment, "availableReplicas: 2=>availableReplicas: 1"),
+			at(t, 1, memcached)}, "1 of 2 servers are available"},
+		"another size": {[]Event{at(t, 0, deployment), at(t, 1, memcached, "size: 2=>size: 3")},
+			"asks for 2 servers, not 3"},
+		"another image": {[]Event{at(t, 0, deployment), at(t, 1, memcached, "memcached:1=>memcached:2")},
+			"run memcached:1, not memcached:2"},
+		"another memory": {[]Event{at(t, 0, deployment), at(t, 1, memcached, "64Mi=>1Gi")}, "-m 1024"},
+		"another option": {[]Event{at(t, 0, deployment), at(t, 1, memcached, "--verbose=>--disable-cas")},
+			"--disable-cas"},
 		"a loss that is told in time": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 900, memcached, v30, notReady)}, ""},
+			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 900, memcached, v30,
+				notReady)}, ""},
 		"a loss that is told too late": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 1100, memcached, v30, notReady)}, "stayed Ready for 1.1 s"},
+			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 1100, memcached, v30,
+				notReady)}, "stayed Ready for 1.1 s"},
 		"a loss that is never told": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost)}, "stayed Ready for 10.0 s"},
 		"a loss that is denied": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 500, memcached, v30, "name: c=>name: c, labels: {a: b}")}, "stayed Ready"},
+			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 500, memcached, v30,
+				"name: c=>name: c, labels: {a: b}")}, "stayed Ready"},
 		"a loss that is over": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 500, deployment, `"10"=>"22"`)}, ""},
+			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 500, deployment,
+				`"10"=>"22"`)}, ""},
 		"Ready anew within a second of a loss": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, notReady), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 3, memcached, v30), at(t, 4, memcached, v40, notReady)}, ""},
+			at(t, 0, deployment), at(t, 1, memcached, notReady), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 3, memcached,
+				v30), at(t, 4, memcached, v40, notReady)}, ""},
 		"Ready anew long after a loss": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, notReady), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 1100, memcached, v30), at(t, 1101, memcached, v40, notReady)}, "stayed Ready for 1.1 s"},
+			at(t, 0, deployment), at(t, 1, memcached, notReady), at(t, 2, deployment, `"10"=>"21"`, lost), at(t, 1100, memcached,
+				v30), at(t, 1101, memcached, v40, notReady)}, "stayed Ready for 1.1 s"},
 		"degraded while it is installed": {[]Event{
-			at(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown", ", observedGeneration: 1}=>}"),
+			at(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown",
+				", observedGeneration: 1}=>}"),
 			at(t, 1, memcached, v30, notReady, degraded)}, "is Degraded while"},
-		"degraded after it was ready": {[]Event{at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, notReady, degraded)}, ""},
+		"degraded after it was ready": {[]Event{at(t, 0, deployment), at(t, 1, memcached),
+			at(t, 2, memcached, v30, notReady, degraded)}, ""},
 		"reconciling and stalled": {[]Event{at(t, 1, memcached, notReady,
 			`, observedGeneration: 1}]=>}, {type: Reconciling, status: "True"}, {type: Stalled, status: "True"}]`)}, "at once"},
 		"stalled for good": {[]Event{at(t, 0, memcached, stalled)}, ""},
 		"stalled no more because a server became ready": {[]Event{
 			at(t, 0, memcached, stalled), at(t, 1, pod), at(t, 2, memcached, v30, notReady)}, ""},
 		"stalled no more although a server is only there": {[]Event{
-			at(t, 0, memcached, stalled), at(t, 1, pod, "True=>False"), at(t, 2, memcached, v30, notReady)}, "stopped to be Stalled with reason Progress"},
+			at(t, 0, memcached, stalled), at(t, 1, pod, "True=>False"), at(t, 2, memcached, v30,
+				notReady)}, "stopped to be Stalled with reason Progress"},
 		"stalled no more although the server was ready long ago": {[]Event{
-			at(t, 0, pod, `"21"=>"19"`), at(t, 1100, memcached, stalled), at(t, 1101, pod), at(t, 1102, memcached, v30, notReady)}, "stopped to be Stalled"},
+			at(t, 0, pod, `"21"=>"19"`), at(t, 1100, memcached, stalled), at(t, 1101, pod), at(t, 1102, memcached, v30,
+				notReady)}, "stopped to be Stalled"},
 		"stalled no more because a server became ready just before": {[]Event{
 			at(t, 0, pod, `"21"=>"19"`), at(t, 900, memcached, stalled), at(t, 901, memcached, v30, notReady)}, ""},
 		"stalled no more because the workload has more servers": {[]Event{
-			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled), at(t, 1101, deployment, `"10"=>"21"`), at(t, 1102, memcached, v30, notReady)}, ""},
+			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled), at(t, 1101, deployment, `"10"=>"21"`), at(t, 1102,
+				memcached, v30, notReady)}, ""},
 		"stalled no more because a server became available": {[]Event{
 			at(t, 0, deployment, "availableReplicas: 2=>availableReplicas: 1"), at(t, 1100, memcached, stalled),
 			at(t, 1101, deployment, `"10"=>"21"`), at(t, 1102, memcached, v30, notReady)}, ""},
@@ -150,22 +172,28 @@ func TestJudge(t *testing.T) {
 			at(t, 0, pod, `"21"=>"18"`), at(t, 1, pod, `"21"=>"19"`, "DELETED"), at(t, 1100, memcached, stalled),
 			at(t, 1101, pod), at(t, 1102, memcached, v30, notReady)}, ""},
 		"stalled no more in a second generation that stalled": {[]Event{
-			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, stalled, second, "observedGeneration: 1=>observedGeneration: 2"),
-			at(t, 2, memcached, v40, second, "observedGeneration: 1=>observedGeneration: 2", notReady)}, "stopped to be Stalled"},
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, stalled, second,
+				"observedGeneration: 1=>observedGeneration: 2"),
+			at(t, 2, memcached, v40, second, "observedGeneration: 1=>observedGeneration: 2",
+				notReady)}, "stopped to be Stalled"},
 		"stalled no more because the workload progressed": {[]Event{
 			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled),
-			at(t, 1101, deployment, `"10"=>"21"`, lost, `availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "True", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
+			at(t, 1101, deployment, `"10"=>"21"`, lost,
+				`availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "True", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
 			at(t, 1102, memcached, v30, notReady)}, ""},
 		"stalled no more because the workload stalled": {[]Event{
 			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled),
-			at(t, 1101, deployment, `"10"=>"21"`, lost, `availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "False", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
+			at(t, 1101, deployment, `"10"=>"21"`, lost,
+				`availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "False", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
 			at(t, 1102, memcached, v30, notReady)}, "stopped to be Stalled"},
 		"stalled no more because of another spec": {[]Event{
 			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, "generation: 1}=>generation: 2}", notReady)}, ""},
 		"stalled no more because of an annotation": {[]Event{
-			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, "name: c=>name: c, annotations: {cache.example.com/restartedAt: now}")}, ""},
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady,
+				"name: c=>name: c, annotations: {cache.example.com/restartedAt: now}")}, ""},
 		"stalled no more because it is deleted": {[]Event{
-			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, "name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z")}, ""},
+			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady,
+				"name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z")}, ""},
 		"stalled until it is gone": {[]Event{at(t, 0, memcached, stalled), at(t, 1, memcached, stalled, v30, "DELETED")}, ""},
 		"stalled no more in a successor": {[]Event{
 			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, notReady, "uid: m=>uid: other")}, ""},
@@ -177,35 +205,51 @@ func TestJudge(t *testing.T) {
 		"refused no more because the policy is gone": {[]Event{
 			at(t, 0, memcached, stalled, refused), at(t, 1, policy, "DELETED"), at(t, 2, memcached, v30, notReady)}, ""},
 		"refused no more because somebody changed the workload": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, byOthers), at(t, 3, memcached, v30, notReady)}, ""},
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, byOthers), at(t, 3,
+				memcached, v30, notReady)}, ""},
 		"refused no more because the operator changed the workload": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, byOthers, "kubectl=>memcached-operator"),
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, byOthers,
+				"kubectl=>memcached-operator"),
 			at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
 		"refused no more because the status of the workload changed": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, statusByOthers), at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`,
+				statusByOthers), at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
 		"refused no more because the workload was replaced before": {[]Event{
 			at(t, 0, deployment), at(t, 1, deployment, `"10"=>"11"`, "DELETED"), at(t, 2, memcached, stalled, refused),
 			at(t, 3, memcached, v30, notReady)}, "reason Invalid"},
 		"refused no more because the workload is gone": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, "DELETED"), at(t, 3, memcached, v30, notReady)}, ""},
-		"conflict":                       {[]Event{at(t, 0, service), at(t, 1, memcached, stalled, conflict)}, ""},
-		"conflict with nothing":          {[]Event{at(t, 0, memcached, stalled, conflict)}, "reason Conflict, although nobody else"},
-		"conflict with its own child":    {[]Event{at(t, 0, service, controlled), at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
-		"conflict with an orphan":        {[]Event{at(t, 0, service, orphan), at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
-		"conflict with a predecessor's":  {[]Event{at(t, 0, service, controlled, "uid: m=>uid: l"), at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
-		"conflict with another's":        {[]Event{at(t, 0, service, controlled, "kind: Memcached=>kind: Other"), at(t, 1, memcached, stalled, conflict)}, ""},
-		"conflict with what just went":   {[]Event{at(t, 0, service), at(t, 1, service, `"10"=>"11"`, "DELETED"), at(t, 900, memcached, stalled, conflict)}, ""},
-		"conflict with what went before": {[]Event{at(t, 0, service), at(t, 1, service, `"10"=>"11"`, "DELETED"), at(t, 1100, memcached, stalled, conflict)}, "although nobody else"},
-		"conflict over": {[]Event{at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 2, service, `"10"=>"21"`, "DELETED"),
+			at(t, 0, deployment), at(t, 1, memcached, stalled, refused), at(t, 2, deployment, `"10"=>"21"`, "DELETED"), at(t, 3,
+				memcached, v30, notReady)}, ""},
+		"conflict": {[]Event{at(t, 0, service), at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with nothing": {[]Event{at(t, 0, memcached, stalled, conflict)},
+			"reason Conflict, although nobody else"},
+		"conflict with its own child": {[]Event{at(t, 0, service, controlled), at(t, 1, memcached, stalled, conflict)},
+			"although nobody else"},
+		"conflict with an orphan": {[]Event{at(t, 0, service, orphan), at(t, 1, memcached, stalled, conflict)},
+			"although nobody else"},
+		"conflict with a predecessor's": {[]Event{at(t, 0, service, controlled, "uid: m=>uid: l"),
+			at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict with another's": {[]Event{at(t, 0, service, controlled, "kind: Memcached=>kind: Other"),
+			at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with what just went": {[]Event{at(t, 0, service), at(t, 1, service, `"10"=>"11"`, "DELETED"),
+			at(t, 900, memcached, stalled, conflict)}, ""},
+		"conflict with what went before": {[]Event{at(t, 0, service), at(t, 1, service, `"10"=>"11"`, "DELETED"),
+			at(t, 1100, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict over": {[]Event{at(t, 0, service), at(t, 1, memcached, stalled, conflict),
+			at(t, 2, service, `"10"=>"21"`, "DELETED"),
 			at(t, 60000, memcached, v30, notReady)}, ""},
 		"conflict over, and nothing went": {[]Event{
-			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 60000, memcached, v30, notReady)}, "reason Conflict"},
+			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 60000, memcached, v30,
+				notReady)}, "reason Conflict"},
 		"conflict over, and a server became ready": {[]Event{
-			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 2, pod), at(t, 3, memcached, v30, notReady)}, "reason Conflict"},
+			at(t, 0, service), at(t, 1, memcached, stalled, conflict), at(t, 2, pod), at(t, 3, memcached, v30,
+				notReady)}, "reason Conflict"},
 		"conflict with the child of a Memcached of another name": {[]Event{
-			at(t, 0, service, controlled, "Memcached, name: c=>Memcached, name: d"), at(t, 1, memcached, stalled, conflict)}, ""},
+			at(t, 0, service, controlled, "Memcached, name: c=>Memcached, name: d"), at(t, 1, memcached, stalled,
+				conflict)}, ""},
 		"conflict with an orphan of another operator": {[]Event{
-			at(t, 0, service, orphan, "managed-by: memcached-operator=>managed-by: other"), at(t, 1, memcached, stalled, conflict)}, ""},
+			at(t, 0, service, orphan, "managed-by: memcached-operator=>managed-by: other"), at(t, 1, memcached, stalled,
+				conflict)}, ""},
 		"conflict with an orphan of another Memcached": {[]Event{
 			at(t, 0, service, orphan, "instance: c=>instance: d"), at(t, 1, memcached, stalled, conflict)}, ""},
 		"stalled until somebody else writes": {[]Event{
@@ -214,17 +258,24 @@ func TestJudge(t *testing.T) {
 			`, observedGeneration: 1}]=>}, {type: Reconciling, status: "True"}, {type: Stalled, status: "True"}]`)}, ""},
 		"stalled by somebody else": {[]Event{
 			at(t, 0, memcached, stalled, conflict, statusByOthers), at(t, 1, memcached, v30, notReady, statusByOthers)}, ""},
-		"ready by somebody else":             {[]Event{at(t, 0, memcached, statusByOthers)}, ""},
-		"ready by the operator after others": {[]Event{at(t, 0, memcached, notReady, statusByOthers), at(t, 1, memcached, v30, statusByOthers)}, "no Deployment"},
-		"a generation of a predecessor":      {[]Event{at(t, 0, memcached, notReady, "observedGeneration: 1, =>observedGeneration: 2, ")}, "has the status of another"},
-		"the end of a predecessor":           {[]Event{at(t, 0, memcached, notReady, "observedGeneration: 1, =>observedGeneration: 1, phase: Deleting, ")}, "has the status of another"},
-		"its own end": {[]Event{at(t, 0, memcached, notReady, "observedGeneration: 1, =>observedGeneration: 1, phase: Deleting, ",
+		"ready by somebody else": {[]Event{at(t, 0, memcached, statusByOthers)}, ""},
+		"ready by the operator after others": {[]Event{at(t, 0, memcached, notReady, statusByOthers),
+			at(t, 1, memcached, v30, statusByOthers)}, "no Deployment"},
+		"a generation of a predecessor": {[]Event{at(t, 0, memcached, notReady,
+			"observedGeneration: 1, =>observedGeneration: 2, ")}, "has the status of another"},
+		"the end of a predecessor": {[]Event{at(t, 0, memcached, notReady,
+			"observedGeneration: 1, =>observedGeneration: 1, phase: Deleting, ")}, "has the status of another"},
+		"its own end": {[]Event{at(t, 0, memcached, notReady,
+			"observedGeneration: 1, =>observedGeneration: 1, phase: Deleting, ",
 			"name: c=>name: c, deletionTimestamp: 2026-01-01T00:00:00Z")}, ""},
-		"a condition of a predecessor": {[]Event{at(t, 0, memcached, notReady, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:01Z",
+		"a condition of a predecessor": {[]Event{at(t, 0, memcached, notReady,
+			"name: c=>name: c, creationTimestamp: 2026-01-01T00:00:01Z",
 			"type: Ready=>type: Ready, lastTransitionTime: 2026-01-01T00:00:00Z")}, "Ready is of 00:00:00, before its creation"},
-		"a condition of its first second": {[]Event{at(t, 0, memcached, notReady, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
+		"a condition of its first second": {[]Event{at(t, 0, memcached, notReady,
+			"name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
 			"type: Ready=>type: Ready, lastTransitionTime: 2026-01-01T00:00:00Z")}, ""},
-		"a condition of the CRD's defaults": {[]Event{at(t, 0, memcached, notReady, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
+		"a condition of the CRD's defaults": {[]Event{at(t, 0, memcached, notReady,
+			"name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
 			"type: Ready=>type: Ready, lastTransitionTime: 1970-01-01T00:00:00Z")}, ""},
 		"a condition of a backup": {[]Event{
 			at(t, 0, memcached, notReady, statusByOthers, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
@@ -232,14 +283,16 @@ func TestJudge(t *testing.T) {
 			at(t, 1, memcached, v30, notReady, statusByOthers, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
 				"type: Ready=>type: Ready, message: restored, lastTransitionTime: 2025-01-01T00:00:00Z")}, ""},
 		"deleted": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, "DELETED"), at(t, 3, deployment, `"10"=>"41"`, "DELETED")}, ""},
+			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, "DELETED"), at(t, 3, deployment, `"10"=>"41"`,
+				"DELETED")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			verdict, err := Judge(slices.Clone(c.events), start.Add(10*time.Second+2*time.Millisecond))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(verdict.Lies) > 1 || (len(verdict.Lies) == 0) != (c.lie == "") || !strings.Contains(strings.Join(verdict.Lies, ""), c.lie) {
+			if len(verdict.Lies) > 1 || (len(verdict.Lies) == 0) != (c.lie == "") ||
+				!strings.Contains(strings.Join(verdict.Lies, ""), c.lie) {
 				t.Errorf("%s\nwant a lie about %q", verdict, c.lie)
 			}
 		})

@@ -22,7 +22,8 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// sampled is what is watched. A new kind of child belongs here: a conflict with an object that is not watched looks like a lie.
+// sampled is what is watched. A new kind of child belongs here: a conflict with an object that is not watched looks
+// like a lie.
 var sampled = []struct {
 	schema.GroupVersionResource
 	selector string
@@ -32,7 +33,8 @@ var sampled = []struct {
 	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}},
 	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "services"}},
 	{GroupVersionResource: schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}},
-	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, selector: labelManagedBy + "=" + operator},
+	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, selector: labelManagedBy + "=" +
+		operator},
 	{GroupVersionResource: admission("validatingadmissionpolicies")},
 	{GroupVersionResource: admission("validatingadmissionpolicybindings")},
 	{GroupVersionResource: admission("mutatingadmissionpolicies"), optional: true},
@@ -119,9 +121,10 @@ func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 		if err != nil {
 			return Verdict{}, fmt.Errorf("list %s: %w", kind.Resource, err)
 		}
-		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-			return s.saw(list.Items), nil
-		})
+		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true,
+			func(context.Context) (bool, error) {
+				return s.saw(list.Items), nil
+			})
 		if err != nil {
 			return Verdict{}, fmt.Errorf("the watch of %s lags: %w", kind.Resource, err)
 		}
