@@ -101,7 +101,17 @@ func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func(
 	}
 	w.must(clientcmd.WriteToFile(*config, w.path("operator.kubeconfig")))
 	probes := w.freeAddress()
-	stop = w.start("operator", []string{"WATCH_NAMESPACE=" + watched}, "manager", "--kubeconfig="+w.path("operator.kubeconfig"),
+	env := []string{"WATCH_NAMESPACE=" + watched}
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	w.must(err)
+	variables, _, err := unstructured.NestedSlice(containers[0].(map[string]any), "env")
+	w.must(err)
+	for _, v := range variables {
+		if value, ok := v.(map[string]any)["value"].(string); ok {
+			env = append(env, v.(map[string]any)["name"].(string)+"="+value)
+		}
+	}
+	stop = w.start("operator", env, "manager", "--kubeconfig="+w.path("operator.kubeconfig"),
 		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0", "--health-probe-bind-address="+probes)
 	w.ready(probes)
 	return stop
