@@ -54,12 +54,14 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startOLM starts catalogd and operator-controller with what they need in their cluster. They pull from the registry of the
-// test whatever comes from example.com, and know nothing else of this machine's settings for images.
+// startOLM starts catalogd and operator-controller with what they need in their cluster. They pull from the registry of
+// the test whatever comes from example.com, and know nothing else of this machine's settings for images.
 func (w *world) startOLM() {
 	w.Helper()
-	module := w.run("go", "-C", "tools/operator-controller", "list", "-m", "-f", "{{.Dir}}", "github.com/operator-framework/operator-controller")
-	for _, crd := range []string{"catalogd/crd/bases/olm.operatorframework.io_clustercatalogs.yaml", "operator-controller/crd/bases/olm.operatorframework.io_clusterextensions.yaml"} {
+	module := w.run("go", "-C", "tools/operator-controller", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/operator-framework/operator-controller")
+	for _, crd := range []string{"catalogd/crd/bases/olm.operatorframework.io_clustercatalogs.yaml",
+		"operator-controller/crd/bases/olm.operatorframework.io_clusterextensions.yaml"} {
 		w.run("kubectl", "create", "--filename", filepath.Join(module, "config/base", crd))
 	}
 	w.run("kubectl", "create", "namespace", "olmv1-system")
@@ -67,10 +69,12 @@ func (w *world) startOLM() {
 	w.must(err)
 	w.write("certificates/tls.crt", string(certificate))
 	w.write("tls.key", string(key))
-	w.write("home/.config/containers/registries.conf", fmt.Sprintf("[[registry]]\nprefix = %q\nlocation = %q\ninsecure = true\n", "example.com", w.registry))
+	w.write("home/.config/containers/registries.conf",
+		fmt.Sprintf("[[registry]]\nprefix = %q\nlocation = %q\ninsecure = true\n", "example.com", w.registry))
 	w.write("home/.config/containers/policy.json", `{"default": [{"type": "insecureAcceptAnything"}]}`)
 	w.must(os.Mkdir(w.path("tmp"), 0o755))
-	env := []string{"HOME=" + w.path("home"), "XDG_CONFIG_HOME=" + w.path("home/.config"), "XDG_RUNTIME_DIR=" + w.path("home"),
+	env := []string{"HOME=" + w.path("home"), "XDG_CONFIG_HOME=" + w.path("home/.config"), "XDG_RUNTIME_DIR=" +
+		w.path("home"),
 		"TMPDIR=" + w.path("tmp")}
 
 	content, catalogd, controller := w.freeAddress(), w.freeAddress(), w.freeAddress()
@@ -78,7 +82,8 @@ func (w *world) startOLM() {
 	w.start("catalogd", env, "catalogd", "--system-namespace=olmv1-system", "--cache-dir="+w.path("catalogd"),
 		"--catalogs-server-addr="+content, "--external-address="+content, "--webhook-server-port="+webhooks, "--metrics-bind-address=127.0.0.1:0",
 		"--health-probe-bind-address="+catalogd, "--tls-cert="+w.path("certificates/tls.crt"), "--tls-key="+w.path("tls.key"))
-	w.start("operator-controller", env, "operator-controller", "--system-namespace=olmv1-system", "--cache-path="+w.path("operator-controller"),
+	w.start("operator-controller", env, "operator-controller", "--system-namespace=olmv1-system",
+		"--cache-path="+w.path("operator-controller"),
 		"--catalogd-cas-dir="+w.path("certificates"), "--health-probe-bind-address="+controller)
 	w.ready(catalogd)
 	w.ready(controller)

@@ -95,7 +95,7 @@ func TestJudge(t *testing.T) {
 		"a new spec that nobody has seen": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, second)}, ""},
 		"nothing but a generation": {[]Event{
-			at(t, 0, memcached, "conditions: [{type: Ready, status: \"True\", observedGeneration: 1}]=>conditions: []")}, "no Deployment"},
+			at(t, 0, memcached, `conditions: [{type: Ready, status: "True", observedGeneration: 1}]=>conditions: []`)}, "no Deployment"},
 		"no workload": {[]Event{at(t, 1, memcached)}, "no Deployment"},
 		"its workload was deleted": {[]Event{
 			at(t, 0, deployment), at(t, 1, deployment, `"10"=>"11"`, "DELETED"), at(t, 2, memcached)}, "no Deployment"},
