@@ -75,7 +75,15 @@ func (w world) rest(before map[string]string) {
 		return nil
 	})
 	// Creations are events, which are among the objects; updates are those of the lease.
-	reads, writes := w.requests("GET"), w.requests("PATCH")+w.requests("DELETE")
+	var reads, writes int
+	w.eventually("come to rest", func() error {
+		reads, writes = w.requests("GET"), w.requests("PATCH")+w.requests("DELETE")
+		time.Sleep(time.Second)
+		if reads != w.requests("GET") || writes != w.requests("PATCH")+w.requests("DELETE") {
+			return errors.New("it asks the API server")
+		}
+		return nil
+	})
 	time.Sleep(quiet)
 	if n := w.requests("GET") - reads; n != 0 {
 		w.Errorf("%d reads in %s", n, quiet)
