@@ -80,7 +80,8 @@ func (w *world) startOLM() {
 	content, catalogd, controller := w.freeAddress(), w.freeAddress(), w.freeAddress()
 	_, webhooks, _ := net.SplitHostPort(w.freeAddress())
 	w.start("catalogd", env, "catalogd", "--system-namespace=olmv1-system", "--cache-dir="+w.path("catalogd"),
-		"--catalogs-server-addr="+content, "--external-address="+content, "--webhook-server-port="+webhooks, "--metrics-bind-address=127.0.0.1:0",
+		"--catalogs-server-addr="+content, "--external-address="+content, "--webhook-server-port="+webhooks,
+		"--metrics-bind-address=127.0.0.1:0",
 		"--health-probe-bind-address="+catalogd, "--tls-cert="+w.path("certificates/tls.crt"), "--tls-key="+w.path("tls.key"))
 	w.start("operator-controller", env, "operator-controller", "--system-namespace=olmv1-system",
 		"--cache-path="+w.path("operator-controller"),
@@ -117,7 +118,8 @@ func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func(
 		}
 	}
 	stop = w.start("operator", env, "manager", "--kubeconfig="+w.path("operator.kubeconfig"),
-		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0", "--health-probe-bind-address="+probes)
+		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0",
+		"--health-probe-bind-address="+probes)
 	w.ready(probes)
 	return stop
 }
