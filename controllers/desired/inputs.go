@@ -66,8 +66,8 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	switch {
 	case running == nil:
 	case made.Inputs == "":
-		// Of before v0.0.4, which remembered no inputs. Those of the current generation are known without.
-		before := podTemplateV003(mc, in)
+		// Of before v0.0.3, which remembered no inputs. Those of the current generation are known without.
+		before := podTemplateV002(mc, in)
 		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) ||
 			equality.Semantic.DeepEqual(before, running) {
 			in.template = before
@@ -123,7 +123,7 @@ func (in Inputs) annotations(mc *v1alpha1.Memcached) map[string]string {
 
 func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
 
-// sourceOf reads what a workload remembers, or of one from before v0.0.4 what its template shows.
+// sourceOf reads what a workload remembers, or of one from before v0.0.3 what its template shows.
 func sourceOf(own *appsv1ac.DeploymentApplyConfiguration,
 	running *corev1ac.PodTemplateSpecApplyConfiguration) (s source) {
 	if running == nil {

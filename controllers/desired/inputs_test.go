@@ -110,7 +110,7 @@ func TestTemplateIsMended(t *testing.T) {
 	}
 }
 
-// TestTakeOver: a Deployment of the releases up to v0.0.3, which remember no inputs, is taken over without a change of
+// TestTakeOver: a Deployment of the releases up to v0.0.2, which remember no inputs, is taken over without a change of
 // its template, also if the spec changed while no operator ran.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()

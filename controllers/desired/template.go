@@ -59,8 +59,8 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs, o Options) *corev1ac.PodTemp
 	return template
 }
 
-// podTemplateV003 is the template that the releases up to v0.0.3 made.
-func podTemplateV003(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
+// podTemplateV002 is the template that the releases up to v0.0.2 made.
+func podTemplateV002(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := podTemplate(mc, in, Options{})
 	template.Spec.Containers[0].TerminationMessagePolicy = nil
 	return template
