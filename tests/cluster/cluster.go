@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/e2e-framework/klient"
 	"sigs.k8s.io/e2e-framework/support"
+
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // Cluster is one ephemeral cluster. It does nothing until Create.
@@ -61,7 +63,7 @@ var _ support.E2EClusterProviderWithImageLoader = (*Cluster)(nil)
 
 // New returns the cluster of that kind of this clone of the repository.
 func New(kind string) (*Cluster, error) {
-	root, err := repository()
+	root, err := harness.Repository()
 	if err != nil {
 		return nil, err
 	}
@@ -92,22 +94,6 @@ func WithNodes(n int) support.ClusterOpts {
 	return func(p support.E2EClusterProvider) {
 		if c, ok := p.(*Cluster); ok {
 			c.Nodes = n
-		}
-	}
-}
-
-// repository is the nearest folder upwards that holds the root module.
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
-			return filepath.EvalSymlinks(d)
-		}
-		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("%s is not inside the repository", dir)
 		}
 	}
 }

@@ -35,6 +35,22 @@ func (c Command) Run(ctx context.Context, name string, args ...string) (string, 
 	return stdout.String(), nil
 }
 
+// Repository is the nearest folder upwards that holds the root module.
+func Repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+			return filepath.EvalSymlinks(d)
+		}
+		if d == filepath.Dir(d) {
+			return "", fmt.Errorf("%s is not inside the repository", dir)
+		}
+	}
+}
+
 // Poll tries every 100 ms until it works. When the time is up it returns the last error.
 func Poll(ctx context.Context, try func(context.Context) error) error {
 	for {

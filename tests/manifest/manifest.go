@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // Load reads a Memcached as the API server would hand it out: strict, and with the defaults of the CRD.
@@ -58,8 +58,11 @@ func Parse(t *testing.T, manifest string) *v1alpha1.Memcached {
 // crdSchema is that of the CRD.
 func crdSchema(t *testing.T) *structuralschema.Structural {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
-	b, err := os.ReadFile(filepath.Join(filepath.Dir(file), "../../config/crd/bases/cache.example.com_memcacheds.yaml"))
+	root, err := harness.Repository()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(root, "config/crd/bases/cache.example.com_memcacheds.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
