@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -265,7 +264,9 @@ func TestNoServerTouched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.ready()
-			f.r.Recorder = events.NewFakeRecorder(0) // which blocks for ever on an event
+			for len(f.events.Events) > 0 {
+				<-f.events.Events
+			}
 			f.patch(`{"spec":` + spec + `}`)
 			f.mustReconcile()
 			f.mustReconcile()
@@ -275,6 +276,9 @@ func TestNoServerTouched(t *testing.T) {
 			f.must(f.api.Status().Update(f.ctx, d))
 			f.mustReconcile()
 			f.wantRequests("patch status")
+			if n := len(f.events.Events); n > 0 {
+				t.Errorf("%d events, such as %s", n, <-f.events.Events)
+			}
 			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 			if c := meta.FindStatusCondition(f.mc.Status.Conditions,
 				v1alpha1.ConditionReady); c.LastTransitionTime.After(f.now) {
