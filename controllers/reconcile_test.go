@@ -414,12 +414,17 @@ func TestNamespaceGoes(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
+	server := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-0", Namespace: f.mc.Namespace}}
+	f.must(f.api.Delete(f.ctx, server, client.GracePeriodSeconds(0)))
+	f.mustReconcile()
+	f.wantRequests("get Namespace", "patch status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
 	d := get[appsv1.Deployment](f)
 	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 2, 2
 	f.must(f.api.Status().Update(f.ctx, d))
 	f.mustReconcile()
-	f.wantRequests("get Service", "get Memcached", "apply Service", "patch status")
+	f.wantRequests("get Service", "get Memcached", "apply Service")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 	for len(f.events.Events) > 0 {

@@ -85,7 +85,11 @@ func TestFluxByHand(t *testing.T) {
 }
 
 // refused is a spec that the CRD cannot know to be wrong, but the API server refuses in the Deployment.
-const refused = "  pod: {tolerations: [{key: a, operator: Exists, value: b}]}\n"
+const (
+	refused    = "  pod: " + refusedPod + "\n"
+	refusedPod = "{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
+		"{nodeSelectorTerms: [{matchExpressions: [{key: no key, operator: Exists}]}]}}}}"
+)
 
 // TestFluxStalled checks that Flux fails at once, and not after its timeout of ten minutes, where only a new commit can
 // help.

@@ -38,7 +38,7 @@ func TestContractLive(t *testing.T) {
 	// Nodes that do not exist: the scheduler may find them later, until the deadline of the second ends.
 	e.create(e.memcached("retry", "{pod: {nodeSelector: {disk: none}}}"),
 		e.memcached("deadline", "{pod: {nodeSelector: {disk: none}}, rollout: {progressDeadlineSeconds: 2}}"),
-		e.memcached("invalid", "{pod: {tolerations: [{key: a, operator: Exists, value: b}]}}"))
+		e.memcached("invalid", "{pod: "+refusedPod+"}"))
 	reach("retry", "retry")
 	reach("invalid", "invalid")
 	reach("deadline", "deadline")
