@@ -60,7 +60,11 @@ func TestNamespaceDeleted(t *testing.T) {
 
 // Many workers find each event of a dying child alone, where few find several at once.
 func TestManyDeleted(t *testing.T) {
-	const count, most = 60, 10
+	const most = 10
+	count := 60
+	if under.Kind != "kwok" {
+		count = 20 // as many as a small node has processors for
+	}
 	testEnv.Test(t, features.New("many deleted, and many workers").
 		Setup(step(func(w world) {
 			operator.Args = []string{"--max-concurrent-reconciles=16"}
@@ -74,7 +78,7 @@ func TestManyDeleted(t *testing.T) {
 			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
 			w.eventually("delete them with their children", w.noChildren)
 			n := w.metric(reconciles) - before
-			w.Logf("%.1f reconciles each", float64(n)/count)
+			w.Logf("%.1f reconciles each", float64(n)/float64(count))
 			if n >= most*count {
 				w.Errorf("%d reconciles for the deletion of %d objects, want less than %d each", n, count, most)
 			}

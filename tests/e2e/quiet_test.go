@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,11 +54,18 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 		})).Feature())
 }
 
-// atRest waits until nothing is written for a while, the last being what the disruption controller writes, and returns
-// the versions.
+// atRest waits until no server is ending, which the Deployment controller counts, and nothing is written for a while, the
+// last being what the disruption controller writes. It returns the versions.
 func (w world) atRest() (before map[string]string) {
 	w.Helper()
 	w.eventually("come to rest", func() error {
+		var pods corev1.PodList
+		w.must(w.List(w.ctx, &pods, client.InNamespace(w.ns)))
+		for i := range pods.Items {
+			if pods.Items[i].DeletionTimestamp != nil {
+				return fmt.Errorf("%s is ending", pods.Items[i].Name)
+			}
+		}
 		before = w.versions()
 		time.Sleep(2 * time.Second)
 		return differ(before, w.versions())
