@@ -54,8 +54,8 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 		})).Feature())
 }
 
-// atRest waits until no server is ending, which the Deployment controller counts, and nothing is written for a while, the
-// last being what the disruption controller writes. It returns the versions.
+// atRest waits until no server is ending, which the Deployment controller counts, and nothing is written for a while,
+// the last being what the disruption controller writes. It returns the versions.
 func (w world) atRest() (before map[string]string) {
 	w.Helper()
 	w.eventually("come to rest", func() error {
