@@ -33,6 +33,10 @@ type memory struct {
 	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
 	// then no status says that servers roll out.
 	untouchedUntil time.Time
+	// lossAt is the resource version of the workload when servers were lost, and lossUntil how long its controller may
+	// take to find out. Until then its status still counts the servers that are gone.
+	lossAt    string
+	lossUntil time.Time
 	// races counts the writes of the Memcached in a row that met a change of somebody else.
 	races int
 }

@@ -73,7 +73,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 // successor of the same name.
 func (p *pass) writeStatus(ctx context.Context) error {
 	s := p.computeStatus(ctx)
-	if p.awaitsController() {
+	if p.awaitsController() || p.awaitsCount(&s) {
 		return nil
 	}
 	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
@@ -89,6 +89,9 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		return p.changedMeanwhile(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))
 	}
 	p.wrote(mc)
+	if lost(&s) && !lost(&p.written) && p.workload != nil {
+		p.mem.lossAt, p.mem.lossUntil = p.workload.ResourceVersion, p.now.Add(controllerTime)
+	}
 	p.recordTransitions(ctx, &p.written, &s)
 	p.written = s
 	return nil
@@ -127,6 +130,22 @@ func (p *pass) awaitsController() bool {
 	}
 	p.again = time.Second
 	return true
+}
+
+// awaitsCount tells whether mc is ready again after a loss only because the workload's status is still that of before
+// the loss: the new servers were ready before its controller counted.
+func (p *pass) awaitsCount(s *v1alpha1.MemcachedStatus) bool {
+	if !lost(&p.written) || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) ||
+		p.workload == nil || p.workload.ResourceVersion != p.mem.lossAt || !p.now.Before(p.mem.lossUntil) {
+		return false
+	}
+	p.again = p.mem.lossUntil.Sub(p.now)
+	return true
+}
+
+func lost(s *v1alpha1.MemcachedStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDegraded)
+	return c != nil && c.Reason == v1alpha1.ReasonServersLost
 }
 
 // problem puts an error into the words of the status.

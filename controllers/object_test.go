@@ -298,3 +298,34 @@ func TestNoServerTouched(t *testing.T) {
 		f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	})
 }
+
+// TestCountAfterLoss: servers that are ready again before the Deployment controller noticed the loss make nothing
+// ready, as it is about to count fewer of them. It may never notice.
+func TestCountAfterLoss(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	before := get[appsv1.Deployment](f)
+	lose := func() {
+		f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+		f.mustReconcile()
+		f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonServersLost)
+		before = get[appsv1.Deployment](f)
+		f.roll(3)
+	}
+	lose()
+	f.cached[kindDeployment] = before
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServersLost)
+	delete(f.cached, kindDeployment)
+	d := get[appsv1.Deployment](f)
+	d.Labels["seen"] = "true" // a write
+	f.must(f.api.Update(f.ctx, d))
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+
+	lose()
+	f.cached[kindDeployment] = before
+	f.now = f.now.Add(controllerTime)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}

@@ -24,7 +24,8 @@ import (
 // errChanged says that the Memcached or a child of it is not what the cache shows any more.
 var errChanged = errors.New("changed since it was read")
 
-// controllerTime is how long the workload's controller may take to look at a change that touches no server.
+// controllerTime is how long the workload's controller may take to look at a change that touches no server, or to find
+// out that servers are gone.
 const controllerTime = 2 * time.Second
 
 // maxRaces is how often in a row a write of the Memcached may meet a change of somebody else before that is an error.
