@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -88,9 +89,7 @@ func (p *pass) observe(ctx context.Context) (err error) {
 		return err
 	}
 	p.observed[p.key()] = p.mc
-	if d, ok := p.observed[p.workloadKey()].(*appsv1.Deployment); ok {
-		p.see(d)
-	}
+	p.see(p.observed[p.workloadKey()])
 	var pods corev1.PodList
 	if err := p.set.List(ctx, p.owner, &pods); err != nil {
 		return err
@@ -107,17 +106,17 @@ func (p *pass) observe(ctx context.Context) (err error) {
 func (p *pass) workloadKey() children.Key { return children.Key{Kind: kindDeployment, Name: p.mc.Name} }
 
 func (p *pass) lookUpWorkload(ctx context.Context) error {
-	if err := p.set.LookUp(ctx, p.owner, workloadKind, p.mc.Name, p.observed); err != nil {
-		return err
-	}
-	if d, ok := p.observed[p.workloadKey()].(*appsv1.Deployment); ok {
-		p.see(d)
-	}
-	return nil
+	err := p.set.LookUp(ctx, p.owner, workloadKind, p.mc.Name, p.observed)
+	p.see(p.observed[p.workloadKey()])
+	return err
 }
 
-// see takes a workload for the current one, unless it is not ours.
-func (p *pass) see(d *appsv1.Deployment) {
+// see takes a workload for the current one, unless it is none, or not ours.
+func (p *pass) see(obj client.Object) {
+	d, ok := obj.(*appsv1.Deployment)
+	if !ok {
+		return
+	}
 	if relation := p.owner.Relation(d); relation == children.Ours || relation == children.Orphaned {
 		p.workload, p.obs.Workload = d, status.FromDeployment(d)
 	}
@@ -199,9 +198,7 @@ func (p *pass) noteWritten(ctx context.Context, r children.Result) {
 		if w.Now != nil {
 			p.observed[w.Key] = w.Now
 		}
-		if d, ok := w.Now.(*appsv1.Deployment); ok {
-			p.see(d)
-		}
+		p.see(w.Now)
 		if w.Adopted {
 			p.record(w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and is managed again", w.Key)
 		}

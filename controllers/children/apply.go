@@ -54,15 +54,13 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 		case err == nil:
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			r.NamespaceTerminating = true
-		case IsRace(err):
-			raced = true
-			if mem.races == 0 {
-				r.Raced = true // an admission plugin that answers so does it again
-				continue
-			}
-			errs = append(errs, err)
 		default:
-			errs = append(errs, err)
+			raced = raced || IsRace(err)
+			if IsRace(err) && mem.races == 0 {
+				r.Raced = true // an admission plugin that answers so does it again
+			} else {
+				errs = append(errs, err)
+			}
 		}
 	}
 	mem.races++
