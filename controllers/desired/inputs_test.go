@@ -10,6 +10,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/tests/specs"
 )
 
 // TestInputs holds the digests of inputs. An operator in which one differs replaces every server at its next upgrade.
@@ -31,6 +32,30 @@ func TestInputs(t *testing.T) {
 		if want != "" && got != want || want == "" && got == "7c0876535293bffc" {
 			t.Errorf("%s has the digest %s, want %s", spec, got, want)
 		}
+	}
+}
+
+// TestDigestFollowsTemplate: specs whose templates differ have digests that differ. A field that the digest leaves out
+// would never reach a cache that runs.
+func TestDigestFollowsTemplate(t *testing.T) {
+	t.Parallel()
+	type made struct{ spec, template string }
+	byDigest := map[string]made{}
+	for _, spec := range append(specs.Generate(300), specs.Accepted...) {
+		in := Resolve(manifest.Parse(t, manifest.Named("m", spec)), nil, Options{DefaultImage: "memcached:1"})
+		template, err := json.Marshal(in.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// An empty affinity, as charts render, says nothing.
+		now := made{spec, strings.Replace(string(template), `"affinity":{},`, "", 1)}
+		if other, ok := byDigest[in.digest]; ok && other.template != now.template {
+			t.Errorf("one digest for two templates, of %s and of %s", other.spec, spec)
+		}
+		byDigest[in.digest] = now
+	}
+	if len(byDigest) < 100 {
+		t.Errorf("only %d inputs were tried", len(byDigest))
 	}
 }
 
