@@ -126,13 +126,13 @@ cluster-up: $(tools_$(CLUSTER)) cluster-tool ## Start CLUSTER=kwok (default), no
 memcached-packages: cluster-tool ## Pin the newest packages of the stand-in for the memcached image
 	@$(BIN)/cluster pin-memcached
 
-cluster-down: cluster-tool ## End it
+cluster-down: cluster-tool ## End the cluster
 	@$(cluster) down
 
 operator-start: cluster-up operator-$(CLUSTER) ## Build the operator and start it on CLUSTER, or start it anew
 	@$(cluster) operator-start $(IMG)
 
-operator-stop: cluster-tool ## Stop it
+operator-stop: cluster-tool ## Stop the operator
 	@$(cluster) operator-stop
 
 # What the operator runs from: on kwok a process of this machine, elsewhere an image.
@@ -166,10 +166,10 @@ docker-build: cluster-tool ## Build the image IMG with CONTAINER_TOOL: docker, p
 	@{ [ "$(CONTAINER_TOOL)" != buildah ] && docker info >/dev/null 2>&1; } || $(MAKE) -s tools-crane
 	@VERSION=v$(VERSION) $(BIN)/cluster build $(IMG)
 
-docker-push: cluster-tool ## Push it
+docker-push: cluster-tool ## Push IMG
 	@$(BIN)/cluster push $(IMG)
 
-docker-buildx: cluster-tool ## Build it for PLATFORMS and push it
+docker-buildx: cluster-tool ## Build IMG for PLATFORMS and push the result
 	@{ [ "$(CONTAINER_TOOL)" != buildah ] && docker info >/dev/null 2>&1; } || $(MAKE) -s tools-crane
 	@VERSION=v$(VERSION) PLATFORMS=$(PLATFORMS) $(BIN)/cluster buildx $(IMG)
 
@@ -197,7 +197,7 @@ bundle: tools-operator-sdk tools-kustomize manifests ## Generate bundle/ for VER
 bundle-build: cluster-tool ## Build the bundle's image BUNDLE_IMG with Docker, podman or buildah
 	@$(BIN)/cluster build $(BUNDLE_IMG) bundle.Dockerfile
 
-bundle-push: ## Push it
+bundle-push: ## Push BUNDLE_IMG
 	@$(MAKE) --no-print-directory docker-push IMG=$(BUNDLE_IMG)
 
 catalog: tools-opm tools-crane ## Render catalog/ from its template
@@ -206,7 +206,7 @@ catalog: tools-opm tools-crane ## Render catalog/ from its template
 catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 	@$(BIN)/cluster build $(CATALOG_IMG) catalog.Dockerfile
 
-catalog-push: ## Push it
+catalog-push: ## Push CATALOG_IMG
 	@$(MAKE) --no-print-directory docker-push IMG=$(CATALOG_IMG)
 
 validate-bundle: tools-operator-sdk tools-kustomize tools-opm tools-crane tools-crdify ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
