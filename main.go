@@ -149,7 +149,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return mgr.Start(ctx)
 }
 
-// openShift tells whether the cluster assigns users to pods, as the security context constraints of OpenShift do.
+// openShift reports whether the cluster assigns users to pods, as the security context constraints of OpenShift do.
 func openShift(config *rest.Config) (bool, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

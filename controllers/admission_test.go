@@ -70,7 +70,7 @@ func TestPolicyRewrites(t *testing.T) {
 	f.mustReconcile()
 	f.roll(3)
 	f.mustReconcile()
-	f.wantRequests("apply Deployment", "patch status") // to remember what the policy made
+	f.wantRequests("ask Deployment", "apply Deployment", "patch status") // to remember what the policy made
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -91,6 +91,41 @@ func TestPolicyRewrites(t *testing.T) {
 	if f.mc.Status.Image != "mirror/memcached" {
 		t.Errorf("the image in use is %s", f.mc.Status.Image)
 	}
+}
+
+// TestPolicyThatNeverSettles: a policy that adds to whatever image it finds replaces no server without end.
+func TestPolicyThatNeverSettles(t *testing.T) {
+	f := newFixture(t)
+	f.mutate("true", `"on"`, `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
+	Object.spec.template.spec.containers{name: "memcached",
+		image: "mirror/" + object.spec.template.spec.containers[0].image}]}}`)
+	f.ready()
+	template := get[appsv1.Deployment](f).Spec.Template
+	for range 3 {
+		f.restart()
+		f.mustReconcile()
+	}
+	f.wantTemplate(template)
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestPausedWithoutAnswer: where the API server cannot say whether a change is held back, nobody says that one is.
+func TestPausedWithoutAnswer(t *testing.T) {
+	f := newFixture(t)
+	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
+	f.ready()
+	f.patch(`{"spec":{"paused":true}}`)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.restart()
+	f.fail[kindDeployment] = apierrors.NewInternalError(errors.New("webhook is down"))
+	if _, err := f.reconcile(); err == nil {
+		t.Error("does not try again")
+	}
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("a policy"))
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 }
 
 // TestPolicyRewritesTheRest: the same for a field outside of the template, about which the API server is asked once.

@@ -20,7 +20,7 @@ import (
 const maxNote = 1000
 
 // recordTransitions records an event for each condition that became true, or true for another reason, one event a
-// reason; and for the beginning and the end of a pause.
+// reason and message; and for the beginning and the end of a pause.
 func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.MemcachedStatus) {
 	if before.Phase != after.Phase && p.mc.DeletionTimestamp.IsZero() {
 		switch v1alpha1.PhasePaused {
@@ -34,11 +34,11 @@ func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.Me
 	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
 	for _, c := range after.Conditions {
 		old := meta.FindStatusCondition(before.Conditions, c.Type)
-		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || old != nil && old.Status == c.Status &&
-			old.Reason == c.Reason {
+		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || recorded[c.Message] ||
+			old != nil && old.Status == c.Status && old.Reason == c.Reason {
 			continue
 		}
-		recorded[c.Reason] = true
+		recorded[c.Reason], recorded[c.Message] = true, true
 		eventType := corev1.EventTypeNormal
 		switch {
 		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonProgressingWithRetry,

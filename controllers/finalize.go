@@ -32,32 +32,47 @@ func (p *pass) finalize(ctx context.Context) error {
 			return err
 		}
 	}
-	left := p.mc.DeletionTimestamp.Add(finalizeTimeout).Sub(p.now)
-	waits := p.waitsForServers()
-	if waits && left > 0 {
-		return p.removeServers(ctx, left)
-	}
-	if waits {
+	if p.waitsForServers() {
+		began, err := p.deleteWorkload(ctx)
+		if err != nil {
+			return err
+		}
+		if left := began.Add(finalizeTimeout).Sub(p.now); left > 0 {
+			return p.awaitServers(ctx, left)
+		}
 		p.record(nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
 			"Servers still exist %s after the deletion; letting the object go without them", finalizeTimeout)
 	}
 	return p.removeFinalizer(ctx)
 }
 
-// removeServers deletes the workload in the foreground: it stays until its pods have ended. A status that cannot be
-// written stops no deletion.
-func (p *pass) removeServers(ctx context.Context, left time.Duration) error {
+// deleteWorkload deletes the workload in the foreground: it stays until its pods have ended. It returns when the time
+// of the servers to end began: where no operator was there at first, later than the Memcached was deleted.
+func (p *pass) deleteWorkload(ctx context.Context) (began time.Time, err error) {
+	began = p.mc.DeletionTimestamp.Time
+	switch {
+	case p.workload == nil:
+		return began, nil
+	case !p.workload.DeletionTimestamp.IsZero():
+		return p.workload.DeletionTimestamp.Time, nil
+	}
 	degraded := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
 	if degraded == nil || degraded.Reason != v1alpha1.ReasonFinalizing {
-		p.tryStatus(ctx)
+		p.tryStatus(ctx) // before the servers go
 	}
-	if p.workload != nil && p.workload.DeletionTimestamp.IsZero() {
-		err := p.changedMeanwhile(p.set.Delete(ctx, p.workload, metav1.DeletePropagationForeground))
-		if errors.Is(err, errChanged) {
-			return err
-		}
-		p.err, p.obs.Problem = err, problem(err)
+	err = p.changedMeanwhile(p.set.Delete(ctx, p.workload, metav1.DeletePropagationForeground))
+	switch {
+	case err == nil:
+		return p.now, nil
+	case errors.Is(err, errChanged):
+		return began, err
 	}
+	p.err, p.obs.Problem = err, problem(err)
+	return began, nil
+}
+
+// awaitServers says what is being waited for.
+func (p *pass) awaitServers(ctx context.Context, left time.Duration) error {
 	p.tryStatus(ctx)
 	if p.err != nil {
 		return p.err
@@ -68,14 +83,15 @@ func (p *pass) removeServers(ctx context.Context, left time.Duration) error {
 	return nil
 }
 
+// tryStatus writes the status of a deleted Memcached. One that cannot be written stops no deletion.
 func (p *pass) tryStatus(ctx context.Context) {
 	if err := p.writeStatus(ctx); err != nil {
 		log.FromContext(ctx).Info("the status of a deleted Memcached was not written", "cause", err.Error())
 	}
 }
 
-// waitsForServers tells whether servers must end before mc may go. An orphaning delete leaves them all as they are, and
-// those of a workload that is not ours are no concern of mc.
+// waitsForServers reports whether servers must end before mc may go. An orphaning delete leaves them all as they are,
+// and those of a workload that is not ours are no concern of mc.
 func (p *pass) waitsForServers() bool {
 	if slices.Contains(p.mc.Finalizers, metav1.FinalizerOrphanDependents) {
 		return false

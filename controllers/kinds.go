@@ -50,7 +50,10 @@ func childSet(c client.Client, live client.Reader) *children.Set {
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})
-	byObject := set.ByObject(cache.ByObject{Label: selector, Transform: set.KeepOwnFields})
+	byObject := map[client.Object]cache.ByObject{}
+	for _, kind := range childKinds {
+		byObject[kind.Object] = cache.ByObject{Label: selector, Transform: set.KeepOwnFields}
+	}
 	byObject[&corev1.Pod{}] = cache.ByObject{Label: selector, Transform: func(in any) (any, error) {
 		if pod, ok := in.(*corev1.Pod); ok {
 			return status.StripPod(pod), nil

@@ -89,15 +89,9 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	toOwner := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, obj client.Object) []reconcile.Request {
 		return []reconcile.Request{request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])}
 	})
-	// Kubelets write the status of a pod often; most of it was stripped.
-	podChanged := predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-		return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-			!equality.Semantic.DeepEqual(before.Status, after.Status)
-	}}
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
-		Watches(&corev1.Pod{}, toOwner, builder.WithPredicates(podChanged))
+		Watches(&corev1.Pod{}, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	for _, kind := range childKinds {
 		b = b.Watches(kind.Object, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
@@ -107,9 +101,19 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}).Complete(r)
 }
 
-// childChanged tells whether an update of a child can matter: many workers would reconcile once for each that does not.
-// Of a child that is being deleted only the end counts, or that it is ours no more; of another than the workload the
-// status never does.
+// podChanged reports whether an update of a pod changed what is read of pods. Kubelets write pods often; the cache
+// strips most of that.
+func podChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
+		!maps.Equal(before.Labels, after.Labels) ||
+		!equality.Semantic.DeepEqual(before.Status, after.Status)
+}
+
+// childChanged reports whether an update of a child can matter: many workers would reconcile once for each that does
+// not. Of a child that is being deleted, only a change of its owner matters, and its end. Of other children than the
+// workload, a change of status never matters.
 func childChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {
@@ -134,9 +138,9 @@ func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// needsReconcile tells whether an update of a Memcached is more than our own write of its status. Were that a reason to
-// reconcile, an error whose text varies would be retried without a pause. A status that somebody else wrote is a
-// reason, and so is another object that took the place of the old one.
+// needsReconcile reports whether an update of a Memcached is more than our own write of its status. Were that write a
+// reason to reconcile, an error whose text varies would be retried without a pause. A status that somebody else wrote
+// is a reason, and so is another object that took the place of the old one.
 func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
 	return before.UID != after.UID || before.Generation != after.Generation ||

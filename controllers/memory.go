@@ -13,8 +13,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// memories holds what is remembered of each Memcached between reconciles. It saves requests, and paces what is told and
-// tried again. After a restart it is empty: whatever is decided of children and their templates does not need it.
+// memories holds what is remembered of each Memcached between reconciles. It saves requests, and delays statuses and
+// retries. After a restart it is empty: whatever is decided of children and their templates does not need it.
 type memories struct{ m sync.Map }
 
 func (m *memories) of(key types.NamespacedName) *memory {
@@ -41,7 +41,7 @@ type memory struct {
 	races int
 }
 
-// ours tells whether a status is the last one that we wrote. Any other one is a reason to reconcile.
+// ours reports whether a status is the last one that we wrote. Any other one is a reason to reconcile.
 func (m *memories) ours(key types.NamespacedName, s *v1alpha1.MemcachedStatus) bool {
 	v, ok := m.m.Load(key)
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,11 +24,12 @@ import (
 
 // The operator writes nothing of a Memcached but its finalizer and its status.
 
+func (p *pass) serviceKey() children.Key { return children.Key{Kind: "Service", Name: p.mc.Name} }
+
 func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Name: p.mc.Name} }
 
 // wrote remembers the answer to a write of the Memcached.
 func (p *pass) wrote(obj client.Object) {
-	p.mem.races = 0
 	p.resourceVersion = obj.GetResourceVersion()
 	p.mem.Wrote(p.key(), p.resourceVersion, p.now)
 }
@@ -100,6 +102,10 @@ func (p *pass) writeStatus(ctx context.Context) error {
 // computeStatus asks about the namespace where the status would say that servers are lost or being removed, and goes on
 // to ask while it is being deleted.
 func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
+	service, ok := p.observed[p.serviceKey()].(*corev1.Service)
+	if ok && p.owner.Relation(service) == children.Ours && len(service.Spec.Ports) > 0 {
+		p.obs.Port = service.Spec.Ports[0].Port
+	}
 	s := status.Compute(p.mc, p.obs, p.now)
 	before := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
 	after := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDegraded)
@@ -114,9 +120,9 @@ func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
 	return s
 }
 
-// awaitsController tells whether all that keeps mc from being ready is that the workload's controller has not looked at
-// a change that touches no server. It looks within milliseconds; until then the status of before stands, which speaks
-// of the older generation.
+// awaitsController reports whether all that keeps mc from being ready is that the workload's controller has not looked
+// at a change that touches no server. It looks within milliseconds. Until then the previous status, of the older
+// generation, is left in place.
 func (p *pass) awaitsController() bool {
 	if !p.now.Before(p.mem.untouchedUntil) || p.obs.Workload == nil || p.obs.Workload.Observed {
 		return false
@@ -132,7 +138,7 @@ func (p *pass) awaitsController() bool {
 	return true
 }
 
-// awaitsCount tells whether mc is ready again after a loss only because the workload's status is still that of before
+// awaitsCount reports whether mc is ready again after a loss only because the workload's status is still that of before
 // the loss: the new servers were ready before its controller counted.
 func (p *pass) awaitsCount(s *v1alpha1.MemcachedStatus) bool {
 	if !lost(&p.written) || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) ||

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -114,6 +116,27 @@ func TestNeedsReconcile(t *testing.T) {
 		tt.change(after)
 		if got := f.r.needsReconcile(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tt.want {
 			t.Errorf("%s needs a reconcile: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// TestPodChanged: a pod that another ReplicaSet adopts counts anew.
+func TestPodChanged(t *testing.T) {
+	before := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{names.LabelInstance: "cache"}}}
+	for name, tt := range map[string]struct {
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		"nothing":    {func(p *corev1.Pod) { p.ResourceVersion = "2" }, false},
+		"terminates": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, true},
+		"adopted":    {func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{{UID: "rs"}} }, true},
+		"labels":     {func(p *corev1.Pod) { p.Labels = nil }, true},
+		"status":     {func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, true},
+	} {
+		after := before.DeepCopy()
+		tt.change(after)
+		if got := podChanged(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tt.want {
+			t.Errorf("%s: %t, want %t", name, got, tt.want)
 		}
 	}
 }
@@ -328,4 +351,77 @@ func TestCountAfterLoss(t *testing.T) {
 	f.now = f.now.Add(controllerTime)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestLostAnnotation: whoever takes away what the Deployment remembers replaces no server.
+func TestLostAnnotation(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	d := get[appsv1.Deployment](f)
+	f.must(f.api.Patch(f.ctx, d.DeepCopy(), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"cache.example.com/template-source":"{"}}}`)), client.FieldOwner("somebody")))
+	f.mustReconcile()
+	f.wantTemplate(d.Spec.Template)
+	if got, want := get[appsv1.Deployment](f).Annotations, d.Annotations; !maps.Equal(got, want) {
+		t.Errorf("the annotations are %v, want %v", got, want)
+	}
+}
+
+// TestServersOfThePort: status.servers names the port of the Service, also where that may not follow the spec.
+func TestServersOfThePort(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	before := f.mc.Status.Servers
+	f.patch(`{"spec":{"paused":true,"containerPort":11999}}`)
+	f.mustReconcile()
+	if !slices.Equal(f.mc.Status.Servers, before) {
+		t.Errorf("paused, the servers are %v, want %v", f.mc.Status.Servers, before)
+	}
+	f.patch(`{"spec":{"paused":false}}`)
+	f.mustReconcile()
+	if want := "cache." + f.mc.Namespace + ".svc:11999"; f.mc.Status.Servers[0] != want {
+		t.Errorf("the servers are %v, want %s", f.mc.Status.Servers, want)
+	}
+}
+
+// TestCopy: what a user copied from a child, labels and owner included, is the user's.
+func TestCopy(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	of := get[corev1.Service](f)
+	mine := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "cache-metrics", Namespace: of.Namespace,
+		Labels: of.Labels, OwnerReferences: of.OwnerReferences},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 9150}}}}
+	f.must(f.api.Create(f.ctx, mine))
+	f.mustReconcile()
+	f.wantRequests()
+	f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(mine), mine))
+}
+
+// TestFinalizerOfDeleted: an object that is being deleted, which the cache does not show yet, takes no finalizer.
+func TestFinalizerOfDeleted(t *testing.T) {
+	f := newFixture(t)
+	f.mc.Finalizers = []string{"example.com/other"}
+	f.must(f.api.Update(f.ctx, f.mc))
+	f.cached[kindMemcached] = f.mc.DeepCopy()
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.mustReconcile()
+	f.wantRequests("apply Memcached")
+	f.mc.Finalizers = nil
+	f.must(f.api.Update(f.ctx, f.mc))
+}
+
+// TestRacesInARow: races that quiet reconciles lie between are no sign of a policy that answers so each time.
+func TestRacesInARow(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	for range 2 * maxRaces {
+		f.roll(2)
+		f.fail["status"] = apierrors.NewConflict(corev1.Resource("memcacheds"), "cache", errors.New("changed"))
+		f.mustReconcile()
+		f.fail = map[string]error{}
+		f.roll(3)
+		f.mustReconcile()
+		f.wantRequests()
+	}
 }

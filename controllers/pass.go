@@ -80,6 +80,7 @@ func (p *pass) reconcile(ctx context.Context) error {
 	if err := p.writeStatus(ctx); err != nil {
 		return err
 	}
+	p.mem.races = 0
 	return p.lookAgain()
 }
 
@@ -148,14 +149,23 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, c := range changes {
+		if p.mc.Spec.Paused && c.NoAnswer != nil {
+			return nil, c.NoAnswer // whether anything is held back is not known
+		}
+	}
 	isWorkload := func(c children.Change) bool { return c.Key == p.workloadKey() }
 	if own != nil && !desired.Kept(own) && !p.mc.Spec.Paused && !slices.ContainsFunc(changes, isWorkload) {
 		// An admission plugin changed the template, and has the last word. What runs is what stays, whatever a later builder
-		// would make of it.
-		changes, err = p.set.Compare(ctx, p.owner, desired.Children(p.mc, inputs.Keep(own)), p.observed, p.mem.Memory, false)
+		// would make of it. A plugin that changes its own result once more must not be given the occasion.
+		changes, err = p.set.Compare(ctx, p.owner, desired.Children(p.mc, inputs.Keep(own)), p.observed, p.mem.Memory, true)
 		if err != nil {
 			return nil, err
 		}
+		changes = slices.DeleteFunc(changes, func(c children.Change) bool {
+			answer, asked := c.Answer.(*appsv1ac.DeploymentApplyConfiguration)
+			return isWorkload(c) && asked && !desired.SameTemplate(own, answer)
+		})
 	}
 	if i := slices.IndexFunc(changes, isWorkload); i >= 0 && !p.mc.Spec.Paused {
 		want := cmp.Or(changes[i].Answer, changes[i].Desired).(*appsv1ac.DeploymentApplyConfiguration)

@@ -464,14 +464,25 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc))
-		f.now = f.mc.DeletionTimestamp.Add(time.Minute)
+		f.mustReconcile()
+		f.now = get[appsv1.Deployment](f).DeletionTimestamp.Add(time.Minute)
 		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout-time.Minute {
 			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
 		}
-		f.now = f.mc.DeletionTimestamp.Add(finalizeTimeout)
+		f.now = f.now.Add(finalizeTimeout - time.Minute)
 		f.mustReconcile()
 		f.wantRequests("patch Memcached")
 		f.wantEvent("Warning FinalizeTimeout")
+	})
+	t.Run("waits though no operator was there", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.now = f.now.Add(finalizeTimeout + time.Minute)
+		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout {
+			t.Errorf("looks again after %s, want %s", result.RequeueAfter, finalizeTimeout)
+		}
+		f.wantRequests("get Namespace", "patch status", "delete Deployment")
 	})
 	t.Run("leaves orphans", func(t *testing.T) {
 		f := newFixture(t)

@@ -10,8 +10,8 @@ const (
 	// changes. Any value does; a timestamp is customary.
 	RestartedAtAnnotation = "cache.example.com/restartedAt"
 
-	// GenerationAnnotation on a workload is the generation of the Memcached that the workload was made from. A status
-	// is computed only from a workload that carries the current one, so that no older state can pass for the new.
+	// GenerationAnnotation on a workload is the generation of the Memcached that the workload was made from. Unless
+	// spec.paused is set, Ready is never True by a workload of another generation.
 	GenerationAnnotation = "cache.example.com/generation"
 
 	// TemplateSourceAnnotation on a workload says what its pod template was made from: digests of the inputs and of the
@@ -278,7 +278,8 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Observed generation"
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Ready, Available and Degraded always, Reconciling or Stalled while they are true.
+	// conditions are Ready, Available and, once an operator has seen the object, Degraded; Reconciling or Stalled while
+	// they are true.
 	//
 	// +default=[{"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}, {"type": "Available", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}]
 	// +listType=map

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +28,9 @@ type Change struct {
 	Desired runtime.ApplyConfiguration
 	// Answer is what the operator would own after an apply, where the API server was asked; nil where it was not.
 	Answer runtime.ApplyConfiguration
+	// NoAnswer is why the API server, when asked, could not say what an apply would change; nil where it did. That it
+	// refuses the apply is an answer.
+	NoAnswer error
 
 	kind Kind
 }
@@ -43,8 +47,8 @@ func (c *Change) Difference() string {
 }
 
 // Compare returns the children that differ from the desired ones, in the order of the desired ones, and after these the
-// children that must not exist: those of the owner that nobody desires. The API server's record of field ownership says
-// which fields to compare, so that fields that others set never matter.
+// children that must not exist: those that were applied for the owner and that nobody desires any more. The API
+// server's record of field ownership says which fields to compare, so that fields that others set never matter.
 //
 // With ask, the API server is asked whether an apply would change anything: an admission plugin may have the last word
 // on a field of ours. The answer is remembered.
@@ -75,7 +79,8 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 	}
 	for _, kind := range s.Kinds {
 		for key, obj := range observed {
-			if key.Kind == kind.Kind && !wanted[key] && owner.Relation(obj) == Ours && obj.GetDeletionTimestamp() == nil {
+			if key.Kind == kind.Kind && !wanted[key] && owner.Relation(obj) == Ours && s.applied(obj) &&
+				obj.GetDeletionTimestamp() == nil {
 				changes = append(changes, Change{Key: key, Live: obj, kind: kind})
 			}
 		}
@@ -83,7 +88,7 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 	return changes, nil
 }
 
-// settled tells whether an apply of a differing child would change nothing of ours.
+// settled reports whether an apply of a differing child would change nothing of ours.
 func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, ask bool) bool {
 	now := comparison{desired: digest(c.Desired), own: digest(c.Own)}
 	if before, ok := mem.compared[c.Key]; ok && before.desired == now.desired && before.own == now.own {
@@ -94,7 +99,10 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	}
 	answer, err := s.apply(ctx, c.kind, c.Desired, c.Live, client.DryRunAll)
 	if err != nil {
-		return false // the apply itself will tell
+		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			c.NoAnswer = fmt.Errorf("ask what an apply of %s would change: %w", c.Key, err)
+		}
+		return false
 	}
 	if c.Answer, err = s.Own(answer); err != nil {
 		return false

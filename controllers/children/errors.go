@@ -35,9 +35,10 @@ func classify(err error, action string, key Key) error {
 	return err
 }
 
-// IsRace tells whether a write failed because the object was replaced or changed since it was read: the resource
-// version or the uid that the write named is not the current one. For a uid that differs from that of an existing
-// object, the API server answers that the field is immutable.
+// IsRace reports whether a write failed because the object was replaced or changed since it was read: the resource
+// version or the uid that the write named is not the current one, or the object is being deleted. For a uid that
+// differs from that of an existing object, the API server answers that the field is immutable, and for a finalizer on
+// an object that is being deleted, that none can be added.
 func IsRace(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true
@@ -47,7 +48,7 @@ func IsRace(err error) bool {
 		return false
 	}
 	for _, cause := range status.Status().Details.Causes {
-		if cause.Field == "metadata.uid" {
+		if cause.Field == "metadata.uid" || cause.Field == "metadata.finalizers" {
 			return true
 		}
 	}

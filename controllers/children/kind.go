@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -54,7 +54,8 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
 
-// Set is the table of child kinds, and the clients that reach them. Each reconcile makes its own.
+// Set is the table of child kinds, and the clients that reach them. It remembers what one reconcile looked up: each
+// makes its own.
 type Set struct {
 	// Client reads from the cache, which must be indexed by SetupIndexes, and writes.
 	Client client.Client
@@ -89,28 +90,29 @@ func (s *Set) SetupIndexes(ctx context.Context, indexer client.FieldIndexer, fur
 	return nil
 }
 
-// ByObject makes the cache hold, of each kind of the table, only what config selects.
-func (s *Set) ByObject(config cache.ByObject) map[client.Object]cache.ByObject {
-	byObject := map[client.Object]cache.ByObject{}
-	for _, kind := range s.Kinds {
-		byObject[kind.Object] = config
-	}
-	return byObject
-}
-
 // KeepOwnFields is a transformer for the cache. It drops the records of fields that other managers own: they change
 // often, and nothing here reads them.
 func (s *Set) KeepOwnFields(in any) (any, error) {
 	if obj, ok := in.(metav1.Object); ok {
 		var own []metav1.ManagedFieldsEntry
 		for _, e := range obj.GetManagedFields() {
-			if e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
+			if s.isOwn(e) {
 				own = append(own, e)
 			}
 		}
 		obj.SetManagedFields(own)
 	}
 	return in, nil
+}
+
+func (s *Set) isOwn(e metav1.ManagedFieldsEntry) bool {
+	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
+}
+
+// applied reports whether the operator applied an object. A copy that a user made of a child has the child's labels and
+// owner.
+func (s *Set) applied(obj client.Object) bool {
+	return slices.ContainsFunc(obj.GetManagedFields(), s.isOwn)
 }
 
 // LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
@@ -135,8 +137,8 @@ func (s *Set) LookUp(ctx context.Context, owner Owner, kind Kind, name string, o
 	return nil
 }
 
-// Observed are the children of one owner as the cache shows them. They are shared with the cache and must not be
-// changed.
+// Observed are the children of one owner: as the cache shows them, looked up, or just written. They are shared with the
+// cache and must not be changed.
 type Observed map[Key]client.Object
 
 // Observe reads the children of an owner from the cache.
@@ -156,7 +158,7 @@ func (s *Set) Observe(ctx context.Context, owner Owner) (Observed, error) {
 	return observed, nil
 }
 
-// List reads the objects that carry the owner's name in the instance label, from the cache and without copying them.
+// List reads the objects with the owner's name in the instance label, from the cache and without copying them.
 func (s *Set) List(ctx context.Context, owner Owner, list client.ObjectList) error {
 	err := s.Client.List(ctx, list, client.InNamespace(owner.GetNamespace()),
 		client.MatchingFields{byInstance: owner.GetName()}, client.UnsafeDisableDeepCopy)

@@ -42,8 +42,8 @@ func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
 	m.written[key] = write{resourceVersion, now.Add(StaleFor)}
 }
 
-// Stale tells whether what the cache shows of the children, and of further objects, is older than our last writes: then
-// it is no evidence.
+// Stale reports whether what the cache shows of the children, and of further objects, is older than our last writes.
+// Then nothing follows from what the cache shows.
 func (m *Memory) Stale(observed Observed, now time.Time) bool {
 	stale := false
 	for key, w := range m.written {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -28,7 +29,7 @@ type Options struct {
 type Inputs struct {
 	// Image is the image that the servers shall run.
 	Image string
-	// RestartedAt is the value of the restart annotation that the servers shall carry; empty for none.
+	// RestartedAt is the value of the restart annotation for the servers' pods; empty for none.
 	RestartedAt string
 
 	template *corev1ac.PodTemplateSpecApplyConfiguration
@@ -65,8 +66,8 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	}
 	switch {
 	case running == nil:
-	case made.Inputs == "":
-		// Of before v0.0.3, which remembered no inputs. Those of the current generation are known without.
+	case made.Inputs == "" && predatesInputs(running):
+		// Where the workload's generation is the current one, its inputs are those of today's spec.
 		before := podTemplateV002(mc, in)
 		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) ||
 			equality.Semantic.DeepEqual(before, running) {
@@ -78,24 +79,31 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	return in
 }
 
-// Keep is the template that runs made the one to keep: the API server changed what was applied, and has the last word.
+// predatesInputs reports whether a template is of a release before v0.0.3, which recorded no inputs. A later template
+// without a record has lost it: somebody removed the annotation.
+func predatesInputs(running *corev1ac.PodTemplateSpecApplyConfiguration) bool {
+	c := memcachedContainer(running)
+	return c != nil && c.TerminationMessagePolicy == nil
+}
+
+// Keep returns inputs with the template that runs: the API server changed what was applied, and has the last word.
 func (in Inputs) Keep(own *appsv1ac.DeploymentApplyConfiguration) Inputs {
 	in.template = templateOf(own)
 	return in
 }
 
-// Kept tells whether a workload carries the template that Resolve would keep.
+// Kept reports whether the template of a workload is the one that its record speaks of, which Resolve keeps.
 func Kept(own *appsv1ac.DeploymentApplyConfiguration) bool {
 	running := templateOf(own)
 	return running == nil || sourceOf(own, running).Template == digest(running)
 }
 
-// SameTemplate tells whether two workloads have the same pod template.
+// SameTemplate reports whether two workloads have the same pod template.
 func SameTemplate(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
 	return equality.Semantic.DeepEqual(templateOf(own), templateOf(want))
 }
 
-// SameSize tells whether two workloads ask for the same number of servers.
+// SameSize reports whether two workloads ask for the same number of servers.
 func SameSize(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
 	return own.Spec != nil && want.Spec != nil && equality.Semantic.DeepEqual(own.Spec.Replicas, want.Spec.Replicas)
 }
@@ -136,14 +144,22 @@ func sourceOf(own *appsv1ac.DeploymentApplyConfiguration,
 	if running.ObjectMetaApplyConfiguration != nil {
 		s.RestartedAt = running.Annotations[v1alpha1.RestartedAtAnnotation]
 	}
-	if running.Spec != nil {
-		for _, c := range running.Spec.Containers {
-			if c.Name != nil && *c.Name == names.Container && c.Image != nil {
-				s.Image = *c.Image
+	if c := memcachedContainer(running); c != nil {
+		s.Image = ptr.Deref(c.Image, "")
+	}
+	return s
+}
+
+// memcachedContainer is the container of a template in which memcached runs; nil where there is none.
+func memcachedContainer(t *corev1ac.PodTemplateSpecApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
+	if t.Spec != nil {
+		for i := range t.Spec.Containers {
+			if c := &t.Spec.Containers[i]; ptr.Deref(c.Name, "") == names.Container {
+				return c
 			}
 		}
 	}
-	return s
+	return nil
 }
 
 func templateOf(own *appsv1ac.DeploymentApplyConfiguration) *corev1ac.PodTemplateSpecApplyConfiguration {
@@ -179,9 +195,13 @@ func filled[T any](v *T) *T {
 	return v
 }
 
-// digest identifies a value by its JSON form.
+// digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may
+// change, and must not replace servers.
 func digest(v any) string {
+	var sorted any
 	b, _ := json.Marshal(v) // of types that are made to be encoded
+	_ = json.Unmarshal(b, &sorted)
+	b, _ = json.Marshal(sorted)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }

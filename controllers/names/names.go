@@ -76,7 +76,7 @@ func Pod(mc *v1alpha1.Memcached) v1alpha1.PodSpec {
 	return *mc.Spec.Pod
 }
 
-// Servers are the addresses to configure clients with: the name of the headless Service.
-func Servers(mc *v1alpha1.Memcached) []string {
-	return []string{fmt.Sprintf("%s.%s.svc:%d", mc.Name, mc.Namespace, mc.Spec.ContainerPort)}
+// Servers are the addresses to configure clients with: the name of the headless Service, and a port.
+func Servers(mc *v1alpha1.Memcached, port int32) []string {
+	return []string{fmt.Sprintf("%s.%s.svc:%d", mc.Name, mc.Namespace, port)}
 }

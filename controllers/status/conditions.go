@@ -28,9 +28,10 @@ func Normalize(s *v1alpha1.MemcachedStatus) {
 }
 
 // setCondition adds a condition, keeping the transition time of the previous status where nothing changed. Reconciling
-// starts anew with each generation and each server that becomes ready, because its transition time starts the clock of
-// the progress deadline.
-func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is claim, now time.Time) {
+// starts anew with each generation, each server that becomes ready and each change of the servers (progressing),
+// because its transition time starts the clock of the progress deadline.
+func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is claim, progressing bool,
+	now time.Time) {
 	c := metav1.Condition{
 		Type:               conditionType,
 		Status:             metav1.ConditionFalse,
@@ -44,8 +45,9 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 	}
 	old := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
 	progressed := conditionType == v1alpha1.ConditionReconciling && old != nil &&
-		(old.ObservedGeneration != c.ObservedGeneration || s.ReadyReplicas > mc.Status.ReadyReplicas)
-	if old != nil && old.Status == c.Status && !progressed {
+		(progressing || old.ObservedGeneration != c.ObservedGeneration || s.ReadyReplicas > mc.Status.ReadyReplicas)
+	// A time to come, which another manager wrote, would stop the clock.
+	if old != nil && old.Status == c.Status && !progressed && !old.LastTransitionTime.After(now) {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
 	s.Conditions = append(s.Conditions, c)

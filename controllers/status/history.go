@@ -11,14 +11,17 @@ import (
 
 // The status of a Memcached is also what the operator remembers of it, across restarts and leaders:
 //
-//   - Reconciling's transition time is when the clock of the progress deadline started; each generation, and each
-//     server that becomes ready, starts it anew.
+//   - Reconciling's transition time is when the clock of the progress deadline started; each generation, each change of
+//     the servers, and each server that becomes ready starts it anew.
 //   - Stalled with ProgressDeadlineExceeded stays until a server becomes ready, or the workload progressed
 //     after Stalled's transition time.
-//   - Degraded's reason says that something went wrong after all servers had been ready (ServersLost and others),
-//     until they are ready again; and, where Degraded is False, whether they ever were (Installing, else AsExpected).
+//   - Ready says that all servers were ready: fewer are a loss, and a change that no generation announces is announced.
+//   - Degraded's reason ServersLost says that servers were lost, until all are ready again; and, where Degraded is
+//     False, whether they ever were (Installing, else AsExpected). ProgressingWithRetry says that they were, too.
 //   - Reconciling's reason Resizing says that the number of servers is all that changes.
-//   - readyReplicas is what a paused Memcached has lost servers of.
+//   - readyReplicas is what more ready servers are measured by, which is progress, and fewer, which a paused Memcached
+//     has lost.
+//   - observedGeneration says whether the generation announces a change.
 //   - image is what ran, should somebody delete the workload.
 //
 // All else is computed from what is observed.
@@ -44,28 +47,24 @@ func (h history) reason(conditionType string) string {
 
 func (h history) wasReady() bool { return h.reason(v1alpha1.ConditionReady) != "" }
 
-// hadLoss tells whether something went wrong after all servers had been ready, in whatever generation, and they have
-// not been since.
+// hadLoss reports whether servers were lost, in whatever generation, and they have not all been ready since.
 func hadLoss(mc *v1alpha1.Memcached) bool {
-	switch (history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) {
-	case v1alpha1.ReasonServersLost, v1alpha1.ReasonProgressingWithRetry, v1alpha1.ReasonResizing:
-		return true
-	}
-	return false
+	return (history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) == v1alpha1.ReasonServersLost
 }
 
-// WasReady tells whether the status says that mc is ready in its current generation.
+// WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
-// installed tells whether all servers were ready at some time, in whatever generation.
+// installed reports whether all servers were ready at some time, in whatever generation.
 func installed(mc *v1alpha1.Memcached) bool {
 	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)
 	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
 		degraded != nil && degraded.Status == metav1.ConditionFalse && degraded.Reason == v1alpha1.ReasonAsExpected ||
+		(history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) == v1alpha1.ReasonProgressingWithRetry ||
 		hadLoss(mc)
 }
 
-// deadlineExceeded tells whether nothing progressed for spec.rollout.progressDeadlineSeconds. A server that became
+// deadlineExceeded reports whether nothing progressed for spec.rollout.progressDeadlineSeconds. A server that became
 // ready is progress; the Deployment controller writes of progress during rollouts alone.
 func (h history) deadlineExceeded(mc *v1alpha1.Memcached, w *Workload, ready int32, now time.Time) bool {
 	if ready > mc.Status.ReadyReplicas {

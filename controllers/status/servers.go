@@ -20,7 +20,7 @@ func servers(pods []corev1.Pod) (list []string, ready int32) {
 	list = []string{}
 	for i := range pods {
 		p := &pods[i]
-		if !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		if ending(p) {
 			continue
 		}
 		list = append(list, p.Name)
@@ -32,13 +32,22 @@ func servers(pods []corev1.Pod) (list []string, ready int32) {
 	return list, ready
 }
 
+// ending reports whether a pod is terminating or finished, and so no server any more.
+func ending(p *corev1.Pod) bool {
+	return !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // causeOf says what keeps servers from being ready, in the words of whoever knows it: the workload's controller, the
 // scheduler, the kubelet or memcached; empty where nothing does.
 func causeOf(w *Workload, pods []corev1.Pod) string {
 	if w != nil && w.Failure != "" {
 		return w.Failure
 	}
+	roomToCome := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() })
 	for i := range pods {
+		if roomToCome && condition(&pods[i], corev1.PodScheduled, corev1.ConditionFalse) != nil {
+			continue // a pod that ends may be what the scheduler waits for
+		}
 		if why := podCause(&pods[i]); why != "" {
 			return pods[i].Name + ": " + why
 		}
@@ -50,7 +59,7 @@ func causeOf(w *Workload, pods []corev1.Pod) string {
 }
 
 func podCause(p *corev1.Pod) string {
-	if !p.DeletionTimestamp.IsZero() || condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+	if ending(p) || condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
 		return ""
 	}
 	if c := condition(p, corev1.PodScheduled, corev1.ConditionFalse); c != nil {
@@ -77,7 +86,7 @@ func podCause(p *corev1.Pod) string {
 }
 
 func terminated(container string, end *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("%s ended with exit code %d (%s)", container, end.ExitCode, end.Reason)
+	text := fmt.Sprintf("%s last ended with exit code %d (%s)", container, end.ExitCode, end.Reason)
 	if container == names.Container && end.Reason == "OOMKilled" {
 		text += ": the container needed more memory than its limit"
 	}

@@ -21,6 +21,8 @@ type Observed struct {
 	Workload *Workload
 	// Pods are those of the servers.
 	Pods []corev1.Pod
+	// Port is that of the Service; 0 where there is none yet.
+	Port int32
 	// Problem is why children could not be applied; nil where they could.
 	Problem *Problem
 	// Waiting says what must be gone before children can be created; empty for nothing.
@@ -53,12 +55,13 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 		ReadyReplicas:      ready,
 		Selector:           names.SelectorQuery(mc),
 		Image:              mc.Status.Image,
-		Servers:            names.Servers(mc),
+		Servers:            names.Servers(mc, cmp.Or(o.Port, mc.Spec.ContainerPort)),
 	}
 	if o.Workload != nil {
 		s.Image = cmp.Or(o.Workload.Image, s.Image)
 	}
-	set := func(conditionType string, c claim) { setCondition(&s, mc, conditionType, c, now) }
+	progressing := o.Changing && o.Problem == nil
+	set := func(conditionType string, c claim) { setCondition(&s, mc, conditionType, c, progressing, now) }
 	set(v1alpha1.ConditionAvailable, available(mc, ready))
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
@@ -135,8 +138,8 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 		set(v1alpha1.ConditionReconciling, why)
 	}
 	switch {
-	case lost && (o.HeldBack || why.reason == v1alpha1.ReasonProgressDeadlineExceeded):
-		set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonServersLost, progress})
+	case lost && (o.Problem == nil || hadLoss(mc)):
+		set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonServersLost, why.message})
 	case stalled || lost:
 		set(v1alpha1.ConditionDegraded, why)
 	default:
@@ -144,8 +147,8 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 	}
 }
 
-// lostServers tells whether something went wrong after all servers had been ready. That servers are replaced, by us or
-// by somebody who changed the workload, is no loss.
+// lostServers reports whether something went wrong after all servers had been ready. That servers are replaced, by us
+// or by somebody who changed the workload, is no loss.
 func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
 	w := o.Workload
 	if mc.Spec.Paused {
@@ -159,6 +162,10 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 	if o.Changing && !o.Resizing && o.Problem == nil {
 		return false // whatever was lost before, servers are being replaced now
 	}
+	cause := causeOf(w, o.Pods)
+	if w.mixed() && o.Problem == nil && cause == "" {
+		return false // a rollout that goes on
+	}
 	if hadLoss(mc) {
 		return true
 	}
@@ -166,7 +173,7 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 		return true
 	}
 	// A rollout that cannot go on has taken servers away and does not bring them back.
-	return installed(mc) && (o.Problem != nil || w.mixed() && causeOf(w, o.Pods) != "")
+	return installed(mc) && (o.Problem != nil || w.mixed() && cause != "")
 }
 
 // diagnose says in one reason and message why mc is not ready.

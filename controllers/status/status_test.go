@@ -115,6 +115,10 @@ func TestStatus(t *testing.T) {
 			" Stalled=True/ProgressDeadlineExceeded; Degraded; Failed"
 		broken = " Degraded=True/ProgressingWithRetry Ready=False/ProgressingWithRetry" +
 			" Reconciling=True/ProgressingWithRetry; Degraded; InProgress"
+		missing = " Degraded=True/ServersLost Ready=False/ProgressingWithRetry" +
+			" Reconciling=True/ProgressingWithRetry; Degraded; InProgress"
+		rolling = " Degraded=False/AsExpected Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"
+
 		up   = "Available=True/ServersAvailable"
 		down = "Available=False/NoServersAvailable"
 	)
@@ -215,26 +219,55 @@ func TestStatus(t *testing.T) {
 			later(600 * time.Second)},
 			up + late},
 		"container ended after it was ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true)},
-			up + broken},
+			up + missing},
 		"it runs again, not ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true), then,
 			ended(2, false)},
-			up + broken},
+			up + missing},
 		"rollout blocked by a policy": {[]func(*world){running(3, 3, 3), then, nextGeneration, running(2, 0, 2), blocked},
-			up + broken},
+			up + missing},
 		"rollout that stays blocked": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then,
 			running(2, 0, 2), blocked, then},
-			up + broken},
+			up + missing},
 		"growth that a quota blocks": {[]func(*world){running(2, 2, 2), then, running(2, 2, 2), blocked},
 			up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
 		"rollout after an error that passed": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing,
 			fails(refused), then, changing},
 			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"rollout beside a pod that was evicted long ago": {[]func(*world){running(3, 3, 3), evicted, then, nextGeneration,
+			changing, then, running(3, 1, 2), evicted},
+			up + rolling},
+		"rollout on a full node": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then, running(3, 1, 2),
+			noRoom, ends},
+			up + rolling},
+		"rollout for which there is no room": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then,
+			running(3, 1, 2), noRoom},
+			up + missing},
+		"rollout that found room": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then, running(3, 1, 2),
+			noRoom, then, running(3, 2, 2)},
+			up + rolling},
+		"rollout after an error of another child": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing,
+			fails(refused), then, running(3, 1, 2)},
+			up + rolling},
+		"growth after an error of another child": {[]func(*world){running(3, 3, 3), then, nextGeneration,
+			spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](5) }), resizing, fails(refused), then,
+			running(4, 4, 3)},
+			up + rolling},
+		"an error while a server is lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, fails(refused)},
+			up + missing},
+		"it passes, and the server stays lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then,
+			fails(refused), then},
+			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
+		"created after a long wait": {[]func(*world){fails(refused), then, later(700 * time.Second), changing, then},
+			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"a clock that another manager set ahead": {[]func(*world){running(3, 1, 1), then, ahead, then,
+			later(600 * time.Second)},
+			up + late},
 		"budget changed while a server is lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then,
 			nextGeneration},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"resized while a server is lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, nextGeneration,
 			resizing},
-			up + " Degraded=True/Resizing Ready=False/Resizing Reconciling=True/Resizing; Degraded; InProgress"},
+			up + " Degraded=True/ServersLost Ready=False/Resizing Reconciling=True/Resizing; Degraded; InProgress"},
 		"lost servers that come back after the deadline": {[]func(*world){running(3, 3, 3), then, running(3, 3, 0), then,
 			later(700 * time.Second), then, running(3, 3, 1)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
@@ -308,6 +341,33 @@ func ended(server int, justNow bool) func(*world) {
 	}
 }
 
+// evicted adds a pod that the kubelet ended.
+func evicted(w *world) {
+	w.obs.Pods = append(w.obs.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evicted"},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+			Name:  names.Container,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}}}}}})
+}
+
+// noRoom says that the scheduler finds no node for the last server.
+func noRoom(w *world) {
+	w.obs.Pods[2].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+		Reason: "Unschedulable", Message: "Insufficient memory"}}
+}
+
+// ends adds a server that is terminating.
+func ends(w *world) {
+	w.obs.Pods = append(w.obs.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old",
+		DeletionTimestamp: &metav1.Time{Time: start}}})
+}
+
+// ahead says that another manager wrote transition times to come.
+func ahead(w *world) {
+	for i := range w.mc.Status.Conditions {
+		w.mc.Status.Conditions[i].LastTransitionTime = metav1.NewTime(start.Add(24 * time.Hour))
+	}
+}
+
 // blocked says that the controller of the workload cannot create pods.
 func blocked(w *world) {
 	w.deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure,
@@ -355,13 +415,15 @@ func TestMessages(t *testing.T) {
 			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })},
 			"3 of 3 servers ready, waiting until each has been ready for 30 s"},
 		"crash": {[]func(*world){running(3, 3, 2), ended(2, true)},
-			"2 of 3 servers ready; cache-2: memcached ended with exit code 71 (Error): failed to set rlimit for open files"},
+			"2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
+				" files"},
 		"crash loop": {[]func(*world){running(3, 3, 2), ended(2, false), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
-		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 71 (Error): failed to set rlimit for open files"},
+		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
+			" files"},
 		"out of memory": {[]func(*world){running(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
-		})}, "2 of 3 servers ready; cache-2: memcached ended with exit code 137 (OOMKilled):" +
+		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 137 (OOMKilled):" +
 			" the container needed more memory than its limit"},
 		"lost node": {[]func(*world){running(3, 3, 2), pod(func(p *corev1.Pod) {
 			p.Spec.NodeName = "worker-1"

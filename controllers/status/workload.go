@@ -62,7 +62,7 @@ func FromDeployment(d *appsv1.Deployment) *Workload {
 	return w
 }
 
-// complete tells whether, by the workload, every server of the current generation of mc is updated and available. The
+// complete reports whether, by the workload, every server of the current generation of mc is updated and available. The
 // generation on the workload proves that what the cache shows was made from this one, even where the cache lags behind
 // what another operator process wrote.
 func (w *Workload) complete(mc *v1alpha1.Memcached) bool {
@@ -72,8 +72,8 @@ func (w *Workload) complete(mc *v1alpha1.Memcached) bool {
 		w.Wanted == want && w.Updated == want && w.Replicas == want && w.Ready == want && w.Available == want
 }
 
-// mixed tells whether servers of an older template still run.
+// mixed reports whether servers of an older template still run.
 func (w *Workload) mixed() bool { return w != nil && w.Updated < w.Replicas }
 
-// rolling tells whether servers are being replaced, or the newest template has not been looked at.
+// rolling reports whether servers are being replaced, or the newest template has not been looked at.
 func (w *Workload) rolling() bool { return w != nil && (!w.Observed || w.mixed()) }

@@ -22,7 +22,8 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 			w.awaitReady("cache")
 		}))
 	for _, spec := range []string{
-		`{"disruptionBudget":{"maxUnavailable":2}}`, `{"rollout":{"maxUnavailable":2}}`, `{"rollout":{"progressDeadlineSeconds":601}}`,
+		`{"disruptionBudget":{"maxUnavailable":2}}`, `{"rollout":{"maxUnavailable":2}}`,
+		`{"rollout":{"progressDeadlineSeconds":601}}`,
 	} {
 		feature.Assess("leaves it Ready: "+spec, step(func(w world) {
 			events, before := w.watch(&v1alpha1.MemcachedList{}), w.told("cache")
