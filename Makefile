@@ -92,7 +92,10 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML canno
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
-.PHONY: first-command gitops-e2e
+.PHONY: first-command gitops-e2e nightly
+nightly: ## What CI runs beside make test, first-command, chainsaw and e2e: GitOps, OLM, images, a release
+	.ci/run nightly
+
 first-command: ## The README's first command, as a stranger runs it
 	tests/first-command $(ARGS)
 
