@@ -52,7 +52,7 @@ func (f *fixture) mutate(condition, annotation, spec string) {
 	})
 	f.must(wait.PollUntilContextTimeout(f.ctx, 50*time.Millisecond, 30*time.Second, true,
 		func(ctx context.Context) (bool, error) {
-			probe := namesakes()[kindDeployment].(*appsv1.Deployment)
+			probe := namesakes()["Deployment"].(*appsv1.Deployment)
 			probe.Name, probe.Namespace = "probe", name
 			err := f.api.Create(ctx, probe, client.DryRunAll, client.FieldOwner("somebody"))
 			return probe.Annotations["policy"] != "", err
@@ -118,12 +118,12 @@ func TestPausedWithoutAnswer(t *testing.T) {
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.restart()
-	f.fail[kindDeployment] = apierrors.NewInternalError(errors.New("webhook is down"))
+	f.fail["Deployment"] = apierrors.NewInternalError(errors.New("webhook is down"))
 	if _, err := f.reconcile(); err == nil {
 		t.Error("does not try again")
 	}
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("a policy"))
+	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("a policy"))
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 }

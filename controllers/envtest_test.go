@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fixture is a reconciler on a real API server, in a namespace of its own, with one Memcached of size 3.
+// fixture is a reconciler on a real API server, in a namespace of its own, with one Memcached.
 type fixture struct {
 	*testing.T
 	ctx    context.Context
@@ -75,11 +75,17 @@ type fixture struct {
 
 	requests []string                 // of the reconciler since it last began, but for reads of the cache
 	cached   map[string]client.Object // what the cache shows instead of the truth, by kind; nil for nothing
-	fail     map[string]error         // what the API server answers to an apply of a kind
+	fail     map[string]error         // what the API server answers to an apply of a kind, or to "get Kind"
 	now      time.Time
 }
 
+// newFixture has a Memcached of size 3.
 func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	return newFixtureOf(t, "{size: 3}")
+}
+
+func newFixtureOf(t *testing.T, spec string) *fixture {
 	t.Helper()
 	t.Parallel()
 	api, err := apiServer()
@@ -94,7 +100,7 @@ func newFixture(t *testing.T) *fixture {
 		Client: f.cache(), APIReader: f.live(), Recorder: f.events,
 		Options: desired.Options{DefaultImage: "memcached:1"}, Now: func() time.Time { return f.now },
 	}
-	f.mc = manifest.Parse(t, manifest.Named("cache", "{size: 3}"))
+	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
 	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
 	f.must(api.Create(f.ctx, f.mc))
 	return f
@@ -188,7 +194,11 @@ func (f *fixture) live() client.Client {
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			opts ...client.GetOption) error {
 			kind := obj.GetObjectKind().GroupVersionKind().Kind // of metadata alone
-			f.requests = append(f.requests, "get "+cmp.Or(kind, reflect.TypeOf(obj).Elem().Name()))
+			request := "get " + cmp.Or(kind, reflect.TypeOf(obj).Elem().Name())
+			f.requests = append(f.requests, request)
+			if err := f.fail[request]; err != nil {
+				return err
+			}
 			return c.Get(ctx, key, obj, opts...)
 		},
 	})
@@ -239,7 +249,7 @@ func (f *fixture) roll(ready int32) {
 	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
 	for i := range n {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace,
-			Labels: names.Labels(f.mc),
+			Labels: names.Servers.Labels(f.mc),
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs",
 				Controller: ptr.To(true)}}}}
 		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
@@ -250,6 +260,46 @@ func (f *fixture) roll(ready int32) {
 		}
 	}
 }
+
+// servers plays the StatefulSet controller and the kubelets: the servers are as setOf has them.
+func (f *fixture) servers(servers ...string) {
+	f.Helper()
+	set := get[appsv1.StatefulSet](f)
+	model, pods := setOf(int32(len(servers)), f.now, servers...)
+	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+	set.Status = model.Status
+	set.Status.ObservedGeneration = set.Generation
+	if !slices.ContainsFunc(servers, func(s string) bool { return strings.Contains(s, "new") }) && set.Generation == 1 {
+		set.Status.UpdateRevision = "old"
+	}
+	for _, p := range pods {
+		revision := p.Labels[appsv1.StatefulSetRevisionLabel]
+		p.Namespace, p.Labels = f.mc.Namespace, names.Servers.Labels(f.mc)
+		p.Labels[appsv1.StatefulSetRevisionLabel] = revision
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set,
+			appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+		conditions := p.Status.Conditions
+		f.must(f.api.Create(f.ctx, &p))
+		set.Status.Replicas++
+		if revision == set.Status.UpdateRevision {
+			set.Status.UpdatedReplicas++
+		}
+		if len(conditions) > 0 {
+			p.Status.Conditions = conditions
+			f.must(f.api.Status().Update(f.ctx, &p))
+			set.Status.ReadyReplicas++
+			set.Status.AvailableReplicas++
+		}
+	}
+	f.must(f.api.Status().Update(f.ctx, set))
+}
+
+func (f *fixture) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: f.mc.Namespace, Name: name}
+}
+
+func mergePatch(json string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(json)) }
 
 // ready brings the Memcached from nothing to Ready.
 func (f *fixture) ready() {

@@ -53,8 +53,8 @@ func (p *pass) deleteWorkload(ctx context.Context) (began time.Time, err error) 
 	switch {
 	case p.workload == nil:
 		return began, nil
-	case !p.workload.DeletionTimestamp.IsZero():
-		return p.workload.DeletionTimestamp.Time, nil
+	case p.workload.GetDeletionTimestamp() != nil:
+		return p.workload.GetDeletionTimestamp().Time, nil
 	}
 	degraded := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
 	if degraded == nil || degraded.Reason != v1alpha1.ReasonFinalizing {

@@ -5,10 +5,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,26 +21,25 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=services;configmaps,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 
 // childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
 // new kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
-	workloadKind,
+	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.ExtractDeployment),
+	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}, appsv1ac.ExtractStatefulSet),
 	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.ExtractService),
+	children.NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ExtractConfigMap),
+	children.NewKind(&networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{},
+		networkingv1ac.ExtractNetworkPolicy),
 	children.NewKind(&policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{},
 		policyv1ac.ExtractPodDisruptionBudget),
 }
 
-// workloadKind is the kind of child that runs the servers.
-var workloadKind = children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.ExtractDeployment)
-
-const (
-	kindDeployment = "Deployment"
-	kindMemcached  = "Memcached"
-)
+const kindMemcached = "Memcached"
 
 // childSet makes the table usable with a manager's clients.
 func childSet(c client.Client, live client.Reader) *children.Set {
@@ -59,6 +61,16 @@ func CacheOptions() cache.Options {
 			return status.StripPod(pod), nil
 		}
 		return nil, fmt.Errorf("%T is no pod", in)
+	}}
+	byObject[&corev1.Secret{}] = cache.ByObject{Transform: func(in any) (any, error) {
+		s, err := meta.Accessor(in)
+		if err != nil {
+			return nil, err
+		}
+		s.SetManagedFields(nil)
+		s.SetLabels(nil)
+		s.SetAnnotations(nil)
+		return in, nil
 	}}
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }

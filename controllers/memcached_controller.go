@@ -38,7 +38,7 @@ import (
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/status,verbs=patch
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/finalizers,verbs=update
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;patch;delete
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -92,6 +92,11 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
 		Watches(&corev1.Pod{}, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Memcached{}, bySecret,
+		secretNames); err != nil {
+		return fmt.Errorf("index Memcacheds by Secret: %w", err)
+	}
+	b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.requestsOfSecret))
 	for _, kind := range childKinds {
 		b = b.Watches(kind.Object, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
@@ -122,8 +127,9 @@ func childChanged(e event.UpdateEvent) bool {
 	if !before.GetDeletionTimestamp().IsZero() {
 		return false
 	}
-	_, workload := after.(*appsv1.Deployment)
-	return workload || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
+	_, deployment := after.(*appsv1.Deployment)
+	_, statefulSet := after.(*appsv1.StatefulSet)
+	return deployment || statefulSet || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
 		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
 		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
 }

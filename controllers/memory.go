@@ -10,6 +10,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -37,6 +38,8 @@ type memory struct {
 	// take to find out. Until then its status still counts the servers that are gone.
 	lossAt    string
 	lossUntil time.Time
+	// secrets are those that were last read.
+	secrets desired.Secrets
 	// races counts the writes of the Memcached in a row that met a change of somebody else.
 	races int
 }

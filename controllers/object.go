@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,8 +22,6 @@ import (
 )
 
 // The operator writes nothing of a Memcached but its finalizer and its status.
-
-func (p *pass) serviceKey() children.Key { return children.Key{Kind: "Service", Name: p.mc.Name} }
 
 func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Name: p.mc.Name} }
 
@@ -92,7 +89,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	}
 	p.wrote(mc)
 	if lost(&s) && !lost(&p.written) && p.workload != nil {
-		p.mem.lossAt, p.mem.lossUntil = p.workload.ResourceVersion, p.now.Add(controllerTime)
+		p.mem.lossAt, p.mem.lossUntil = p.workload.GetResourceVersion(), p.now.Add(controllerTime)
 	}
 	p.recordTransitions(ctx, &p.written, &s)
 	p.written = s
@@ -102,10 +99,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 // computeStatus asks about the namespace where the status would say that servers are lost or being removed, and goes on
 // to ask while it is being deleted.
 func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
-	service, ok := p.observed[p.serviceKey()].(*corev1.Service)
-	if ok && p.owner.Relation(service) == children.Ours && len(service.Spec.Ports) > 0 {
-		p.obs.Port = service.Spec.Ports[0].Port
-	}
+	p.obs.Servers = p.addresses()
 	s := status.Compute(p.mc, p.obs, p.now)
 	before := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
 	after := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionDegraded)
@@ -124,13 +118,12 @@ func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
 // at a change that touches no server. It looks within milliseconds. Until then the previous status, of the older
 // generation, is left in place.
 func (p *pass) awaitsController() bool {
-	if !p.now.Before(p.mem.untouchedUntil) || p.obs.Workload == nil || p.obs.Workload.Observed {
+	if !p.now.Before(p.mem.untouchedUntil) || p.obs.Workload == nil ||
+		p.obs.Workload.Observed && (p.obs.Proxy == nil || p.obs.Proxy.Observed) {
 		return false
 	}
-	w := *p.obs.Workload
-	w.Observed = true
 	obs := p.obs
-	obs.Workload = &w
+	obs.Workload, obs.Proxy = obs.Workload.AsObserved(), obs.Proxy.AsObserved()
 	if s := status.Compute(p.mc, obs, p.now); !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
 		return false
 	}
@@ -142,7 +135,7 @@ func (p *pass) awaitsController() bool {
 // the loss: the new servers were ready before its controller counted.
 func (p *pass) awaitsCount(s *v1alpha1.MemcachedStatus) bool {
 	if !lost(&p.written) || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) ||
-		p.workload == nil || p.workload.ResourceVersion != p.mem.lossAt || !p.now.Before(p.mem.lossUntil) {
+		p.workload == nil || p.workload.GetResourceVersion() != p.mem.lossAt || !p.now.Before(p.mem.lossUntil) {
 		return false
 	}
 	p.again = p.mem.lossUntil.Sub(p.now)

@@ -147,7 +147,7 @@ func TestSuccessor(t *testing.T) {
 	f.ready()
 	f.roll(2)
 	f.cached[kindMemcached] = f.mc.DeepCopy()
-	f.cached[kindDeployment] = get[appsv1.Deployment](f)
+	f.cached["Deployment"] = get[appsv1.Deployment](f)
 	successor := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace},
 		Spec: f.mc.Spec}
 	f.patch(`{"metadata":{"finalizers":null}}`)
@@ -196,7 +196,7 @@ func TestPredecessor(t *testing.T) {
 	for _, obj := range namesakes() {
 		obj.SetName(f.mc.Name)
 		obj.SetNamespace(f.mc.Namespace)
-		obj.SetLabels(names.Labels(f.mc))
+		obj.SetLabels(names.Servers.Labels(f.mc))
 		obj.SetOwnerReferences(owner)
 		f.must(f.api.Create(f.ctx, obj))
 		left = append(left, obj)
@@ -219,7 +219,7 @@ func TestPredecessor(t *testing.T) {
 func TestJoinedErrors(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewForbidden(corev1.Resource("services"), "cache", errors.New("exceeded quota"))
-	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache",
+	f.fail["Deployment"] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "cache",
 		nil)
 	if result := f.mustReconcile(); result.RequeueAfter != stalledRetry {
 		t.Errorf("looks again after %s, want %s", result.RequeueAfter, stalledRetry)
@@ -336,10 +336,10 @@ func TestCountAfterLoss(t *testing.T) {
 		f.roll(3)
 	}
 	lose()
-	f.cached[kindDeployment] = before
+	f.cached["Deployment"] = before
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServersLost)
-	delete(f.cached, kindDeployment)
+	delete(f.cached, "Deployment")
 	d := get[appsv1.Deployment](f)
 	d.Labels["seen"] = "true" // a write
 	f.must(f.api.Update(f.ctx, d))
@@ -347,7 +347,7 @@ func TestCountAfterLoss(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 
 	lose()
-	f.cached[kindDeployment] = before
+	f.cached["Deployment"] = before
 	f.now = f.now.Add(controllerTime)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)

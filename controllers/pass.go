@@ -7,11 +7,9 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -19,6 +17,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -42,13 +41,14 @@ type pass struct {
 	now   time.Time
 
 	observed children.Observed
-	workload *appsv1.Deployment // ours, or about to be adopted; nil for none
+	workload client.Object // that runs the servers, ours or about to be adopted; nil for none
+	held     bool          // a Secret that the servers need cannot be had: none is replaced
 	obs      status.Observed
 
 	written         v1alpha1.MemcachedStatus // the status that the API server has
 	resourceVersion string                   // of mc there
 	again           time.Duration            // when to look again where no watch would tell; 0 for never
-	err             error                    // why children could not be applied
+	err             error                    // why children could not be made or applied
 }
 
 func (p *pass) reconcile(ctx context.Context) error {
@@ -80,6 +80,9 @@ func (p *pass) reconcile(ctx context.Context) error {
 	if err := p.writeStatus(ctx); err != nil {
 		return err
 	}
+	if err := errors.Join(p.replaceServers(ctx), p.tellProxies(ctx)); err != nil {
+		return err
+	}
 	p.mem.races = 0
 	return p.lookAgain()
 }
@@ -90,42 +93,58 @@ func (p *pass) observe(ctx context.Context) (err error) {
 		return err
 	}
 	p.observed[p.key()] = p.mc
-	p.see(p.observed[p.workloadKey()])
 	var pods corev1.PodList
 	if err := p.set.List(ctx, p.owner, &pods); err != nil {
 		return err
 	}
-	for i := range pods.Items {
-		// A pod without a controller has our labels by accident: nothing of ours makes such a pod.
-		if metav1.GetControllerOfNoCopy(&pods.Items[i]) != nil {
-			p.obs.Pods = append(p.obs.Pods, pods.Items[i])
+	for _, pod := range pods.Items {
+		switch {
+		case metav1.GetControllerOfNoCopy(&pod) == nil: // that has our labels by accident: nothing of ours makes such a pod
+		case pod.Labels[names.LabelComponent] == string(names.Proxies):
+			p.obs.ProxyPods = append(p.obs.ProxyPods, pod)
+		default:
+			p.obs.Pods = append(p.obs.Pods, pod)
 		}
 	}
+	p.see()
 	return nil
 }
 
-func (p *pass) workloadKey() children.Key { return children.Key{Kind: kindDeployment, Name: p.mc.Name} }
+func (p *pass) workloadKey() children.Key {
+	return children.Key{Kind: string(cmp.Or(p.mc.Spec.Workload, v1alpha1.WorkloadDeployment)), Name: p.mc.Name}
+}
+
+func (p *pass) proxyKey() children.Key {
+	return children.Key{Kind: string(v1alpha1.WorkloadDeployment), Name: names.Proxy(p.mc)}
+}
 
 func (p *pass) lookUpWorkload(ctx context.Context) error {
-	err := p.set.LookUp(ctx, p.owner, workloadKind, p.mc.Name, p.observed)
-	p.see(p.observed[p.workloadKey()])
+	err := p.set.LookUp(ctx, p.owner, p.workloadKey(), p.observed)
+	p.see()
 	return err
 }
 
-// see takes a workload for the current one, unless it is none, or not ours.
-func (p *pass) see(obj client.Object) {
-	d, ok := obj.(*appsv1.Deployment)
-	if !ok {
-		return
+// see takes the observed workload, and the proxy, for the current ones, where they are ours.
+func (p *pass) see() {
+	if w := p.observed[p.workloadKey()]; w != nil && p.mayBeOurs(w) {
+		p.workload, p.obs.Workload = w, status.Read(w, p.obs.Pods...)
 	}
-	if relation := p.owner.Relation(d); relation == children.Ours || relation == children.Orphaned {
-		p.workload, p.obs.Workload = d, status.FromDeployment(d)
+	if proxy := p.observed[p.proxyKey()]; proxy != nil && p.mayBeOurs(proxy) {
+		p.obs.Proxy = status.Read(proxy)
+		if w := p.obs.Workload; w != nil && p.obs.Proxy.Progressed.After(w.Progressed) {
+			w.Progressed = p.obs.Proxy.Progressed
+		}
 	}
+}
+
+func (p *pass) mayBeOurs(obj client.Object) bool {
+	relation := p.owner.Relation(obj)
+	return relation == children.Ours || relation == children.Orphaned
 }
 
 // ownWorkload is what we own of the workload, nil where there is none. One that lost its labels, which the cache does
 // not show, is the workload all the same: its template must be known before another is made.
-func (p *pass) ownWorkload(ctx context.Context) (*appsv1ac.DeploymentApplyConfiguration, error) {
+func (p *pass) ownWorkload(ctx context.Context) (*desired.Workload, error) {
 	if err := p.lookUpWorkload(ctx); err != nil || p.workload == nil {
 		return nil, err
 	}
@@ -133,7 +152,7 @@ func (p *pass) ownWorkload(ctx context.Context) (*appsv1ac.DeploymentApplyConfig
 	if err != nil {
 		return nil, err
 	}
-	return own.(*appsv1ac.DeploymentApplyConfiguration), nil
+	return desired.ReadWorkload(own), nil
 }
 
 // compare returns the children that are not as desired, and notes what that means for the servers.
@@ -142,7 +161,12 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	inputs := desired.Resolve(p.mc, own, p.Options)
+	secrets, err := p.secrets(ctx, own)
+	inputs := desired.Resolve(p.mc, own, secrets, p.Options)
+	if err != nil {
+		p.err, p.obs.Problem, p.held = err, problem(err), true
+		inputs = inputs.Hold(own)
+	}
 	// Where a new generation announces a change, an apply that turns out to change nothing does no harm.
 	ask := p.mc.Spec.Paused || p.written.ObservedGeneration == p.mc.Generation
 	changes, err := p.set.Compare(ctx, p.owner, desired.Children(p.mc, inputs), p.observed, p.mem.Memory, ask)
@@ -155,7 +179,7 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 		}
 	}
 	isWorkload := func(c children.Change) bool { return c.Key == p.workloadKey() }
-	if own != nil && !desired.Kept(own) && !p.mc.Spec.Paused && !slices.ContainsFunc(changes, isWorkload) {
+	if own != nil && !own.Kept() && !p.mc.Spec.Paused && !p.held && !slices.ContainsFunc(changes, isWorkload) {
 		// An admission plugin changed the template, and has the last word. What runs is what stays, whatever a later builder
 		// would make of it. A plugin that changes its own result once more must not be given the occasion.
 		changes, err = p.set.Compare(ctx, p.owner, desired.Children(p.mc, inputs.Keep(own)), p.observed, p.mem.Memory, true)
@@ -163,31 +187,36 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 			return nil, err
 		}
 		changes = slices.DeleteFunc(changes, func(c children.Change) bool {
-			answer, asked := c.Answer.(*appsv1ac.DeploymentApplyConfiguration)
-			return isWorkload(c) && asked && !desired.SameTemplate(own, answer)
+			return isWorkload(c) && c.Answer != nil && !own.SameTemplate(desired.ReadWorkload(c.Answer))
 		})
 	}
 	if i := slices.IndexFunc(changes, isWorkload); i >= 0 && !p.mc.Spec.Paused {
-		want := cmp.Or(changes[i].Answer, changes[i].Desired).(*appsv1ac.DeploymentApplyConfiguration)
-		template := own != nil && desired.SameTemplate(own, want)
-		size := own != nil && desired.SameSize(own, want)
+		want := desired.ReadWorkload(cmp.Or(changes[i].Answer, changes[i].Desired))
+		template, size := own != nil && own.SameTemplate(want), own != nil && own.SameSize(want)
 		p.obs.Changing, p.obs.Resizing = !template || !size, template && !size
+	}
+	isProxy := func(c children.Change) bool { return c.Key == p.proxyKey() }
+	if i := slices.IndexFunc(changes, isProxy); i >= 0 && changes[i].Own != nil && !p.mc.Spec.Paused {
+		before := desired.ReadWorkload(changes[i].Own)
+		want := desired.ReadWorkload(cmp.Or(changes[i].Answer, changes[i].Desired))
+		p.obs.ProxyChanging = want != nil && (!before.SameTemplate(want) || !before.SameSize(want))
 	}
 	return changes, nil
 }
 
 // apply makes the changes and notes what became of them.
 func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool) error {
-	if p.obs.Changing && status.WasReady(p.mc) {
+	if (p.obs.Changing || p.obs.ProxyChanging) && status.WasReady(p.mc) {
 		// No generation announces this change: say that servers will go before they do.
 		if err := p.writeStatus(ctx); err != nil {
 			return err
 		}
 	}
-	before := p.workload
-	r := p.set.Apply(ctx, p.owner, changes, p.mem.Memory, alive, p.now)
+	before, proxyBefore := p.workload, p.observed[p.proxyKey()]
+	r := p.set.Apply(ctx, p.owner, p.withholdServers(changes), p.mem.Memory, alive, p.now)
 	p.noteWritten(ctx, r)
 	p.obs.Changing = p.obs.Changing && (r.Err != nil || p.workload != before) // else the API server made the same of it
+	p.obs.ProxyChanging = p.obs.ProxyChanging && (r.Err != nil || p.observed[p.proxyKey()] != proxyBefore)
 	if errors.Is(r.Err, children.ErrOwnerGone) || r.Raced {
 		p.again = raceRetry // the cache will show what is there now
 		return errChanged
@@ -195,7 +224,10 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 	if r.NamespaceTerminating {
 		p.obs.NamespaceTerminating = true
 	}
-	p.err, p.obs.Problem, p.obs.Waiting = r.Err, problem(r.Err), r.Waiting
+	p.err, p.obs.Waiting = errors.Join(p.err, r.Err), r.Waiting
+	if r.Err != nil {
+		p.obs.Problem = problem(r.Err)
+	}
 	return nil
 }
 
@@ -208,7 +240,7 @@ func (p *pass) noteWritten(ctx context.Context, r children.Result) {
 		if w.Now != nil {
 			p.observed[w.Key] = w.Now
 		}
-		p.see(w.Now)
+		p.see()
 		if w.Adopted {
 			p.record(w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and is managed again", w.Key)
 		}

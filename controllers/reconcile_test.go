@@ -69,16 +69,16 @@ func TestDrift(t *testing.T) {
 		obj  client.Object
 		json string
 	}{
-		"replicas": {kindDeployment, &appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
-		"image": {kindDeployment, &appsv1.Deployment{},
+		"replicas": {"Deployment", &appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
+		"image": {"Deployment", &appsv1.Deployment{},
 			`{"spec":{"template":{"spec":{"containers":[{"name":"memcached","image":"other"}]}}}}`},
-		"argument": {kindDeployment, &appsv1.Deployment{},
+		"argument": {"Deployment", &appsv1.Deployment{},
 			`{"spec":{"template":{"spec":{"containers":[{"name":"memcached","args":["-m","1"]}]}}}}`},
-		"template label": {kindDeployment, &appsv1.Deployment{},
+		"template label": {"Deployment", &appsv1.Deployment{},
 			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
-		"label": {kindDeployment, &appsv1.Deployment{},
+		"label": {"Deployment", &appsv1.Deployment{},
 			`{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
-		"cache label of the workload": {kindDeployment, &appsv1.Deployment{},
+		"cache label of the workload": {"Deployment", &appsv1.Deployment{},
 			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"cache label": {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"port": {"Service", &corev1.Service{},
@@ -170,7 +170,7 @@ func controlledBy(uid types.UID) []metav1.OwnerReference {
 func namesakes() map[string]client.Object {
 	labels := map[string]string{"a": "b"}
 	return map[string]client.Object{
-		kindDeployment: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+		"Deployment": &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}},
 		"Service":             &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}},
@@ -183,7 +183,7 @@ func TestConflict(t *testing.T) {
 		"plain":             func(*fixture, client.Object) {},
 		"with a controller": func(_ *fixture, o client.Object) { o.SetOwnerReferences(controlledBy("other")) },
 		"with our labels, a controller": func(f *fixture, o client.Object) {
-			o.SetLabels(names.Labels(f.mc))
+			o.SetLabels(names.Servers.Labels(f.mc))
 			o.SetOwnerReferences(controlledBy("other"))
 		},
 		"with some of our labels": func(_ *fixture, o client.Object) {
@@ -259,7 +259,7 @@ func TestStaleCache(t *testing.T) {
 			f.patch(`{"spec":{"memory":"128Mi"}}`)
 			f.mustReconcile()
 			f.patch(`{"spec":{"memory":"64Mi"}}`)
-			f.cached[kindDeployment] = first
+			f.cached["Deployment"] = first
 			if restarted {
 				f.restart()
 			}
@@ -290,7 +290,7 @@ func TestRefusedImage(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	before := get[appsv1.Deployment](f).Spec.Template
-	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache",
+	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache",
 		errors.New("denied by a policy"))
 	f.patch(`{"spec":{"image":"refused"}}`)
 	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
@@ -299,7 +299,7 @@ func TestRefusedImage(t *testing.T) {
 	if f.mc.Status.Image != "memcached:1" {
 		t.Errorf("image in use is %q", f.mc.Status.Image)
 	}
-	f.fail[kindDeployment] = nil
+	f.fail["Deployment"] = nil
 	f.patch(`{"spec":{"image":null}}`)
 	f.mustReconcile()
 	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, before) {
@@ -369,27 +369,27 @@ func TestPaused(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	f := newFixture(t)
-	f.fail[kindDeployment] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("exceeded quota"))
+	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("exceeded quota"))
 	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
 		t.Errorf("a refusal returns %v, want it to be retried", err)
 	}
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantEvent("Warning ProgressingWithRetry apply Deployment cache")
 
-	f.fail[kindDeployment] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind(kindDeployment).GroupKind(), "cache",
+	f.fail["Deployment"] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "cache",
 		nil)
 	if result := f.mustReconcile(); result.RequeueAfter != time.Minute {
 		t.Errorf("an invalid child is looked at again after %s, want a minute", result.RequeueAfter)
 	}
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
 
-	f.fail[kindDeployment] = errors.New(strings.Repeat("ä", 40000)) // more than a condition may hold
+	f.fail["Deployment"] = errors.New(strings.Repeat("ä", 40000)) // more than a condition may hold
 	if _, err := f.reconcile(); err == nil {
 		t.Error("an unknown error is not retried")
 	}
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 
-	f.fail[kindDeployment] = nil
+	f.fail["Deployment"] = nil
 	f.now = f.now.Add(children.StaleFor)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
@@ -497,7 +497,7 @@ func TestDelete(t *testing.T) {
 	t.Run("leaves a workload that was orphaned behind the cache", func(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
-		f.cached[kindDeployment] = get[appsv1.Deployment](f)
+		f.cached["Deployment"] = get[appsv1.Deployment](f)
 		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 		f.must(f.api.Delete(f.ctx, f.mc))

@@ -18,6 +18,14 @@ const (
 	// template, and the inputs that are needed again. While the inputs are the same, the template stays, whatever a newer
 	// operator would make of them.
 	TemplateSourceAnnotation = "cache.example.com/template-source"
+
+	// SecretsAnnotation on the pods of servers holds digests of the Secrets that they mount: other content makes other
+	// pods.
+	SecretsAnnotation = "cache.example.com/secrets"
+
+	// ProxyConfigAnnotation on the pods of proxies is the digest of what they read. A kubelet looks at the mounted
+	// ConfigMap of a pod at once when an annotation of the pod changes, and otherwise within a minute or two.
+	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.
@@ -26,6 +34,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || (self.maxConnections >= 16 + 4 * self.threads && self.maxConnections >= 9 + 5 * self.threads)",fieldPath=".maxConnections",message="must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5 for each: memcached limits its open files to this number, and its own come out of it"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || self.maxItemSize != '512Ki' || !has(self.extraArgs) || !self.extraArgs.exists(a, a.contains('no_chunked_items') || a.contains('no_modern'))",fieldPath=".maxItemSize",message="must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs: memcached then stores no item in parts of 512Ki, and refuses to start"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || string(self.pod.resources.limits['memory']).size() > 20 || string(self.pod.resources.limits['memory']).matches('[eE-]') || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod.resources.limits.memory",message="must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
+// +kubebuilder:validation:XValidation:rule="!has(self.serverAddresses) || self.serverAddresses != 'ClusterIP' || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".serverAddresses",message="ClusterIP needs spec.workload StatefulSet: the servers of a Deployment have no lasting identity"
+// +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".proxy",message="needs spec.workload StatefulSet: the proxy finds a key again only on servers with lasting names"
+// +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (!has(self.tls) && !has(self.auth))",fieldPath=".proxy",message="cannot be combined with spec.tls or spec.auth: memcached's proxy speaks neither TLS nor passwords to the servers"
+// +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",fieldPath=".proxy.memory",message="must be at least twice spec.maxItemSize for each of spec.proxy.threads: a thread that has no room for an item tells the client that the item was not stored"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
 	// servers. An autoscaler that owns size works through the scale subresource; leave size out of git then.
@@ -36,6 +48,25 @@ type MemcachedSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:podCount"}
 	Size *int32 `json:"size,omitempty"`
+
+	// workload is the kind of object that runs the servers, Deployment by default. The servers of a StatefulSet have
+	// names that outlive their pods, for clients that spread keys over a list of servers; those of a Deployment share
+	// one name. It cannot be changed.
+	//
+	// +kubebuilder:default=Deployment
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create a Memcached of another name with the new workload, move the clients to its status.servers, and delete this one"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Workload",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Deployment","urn:alm:descriptor:com.tectonic.ui:select:StatefulSet"}
+	Workload WorkloadKind `json:"workload,omitempty"`
+
+	// serverAddresses says how clients address single servers of a StatefulSet: DNS, the default, by the name of each
+	// server's pod, which resolves to the pod's address; ClusterIP by the address of a Service for each server, which
+	// outlives the pod, for clients that resolve names once or place keys by address.
+	//
+	// +kubebuilder:default=DNS
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Server addresses",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:DNS","urn:alm:descriptor:com.tectonic.ui:select:ClusterIP"}
+	ServerAddresses ServerAddresses `json:"serverAddresses,omitempty"`
 
 	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
 	// "docker.io/library/memcached:1.6.45". When image is left out, the operator's default at creation is used, and
@@ -121,7 +152,35 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Extra arguments",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
-	// pod adjusts the pods that the servers run in.
+	// tls encrypts all connections of clients; none is encrypted by default.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="TLS"
+	TLS *TLSSpec `json:"tls,omitempty"`
+
+	// auth asks clients for a user and a password; by default nobody is asked.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Authentication"
+	Auth *AuthSpec `json:"auth,omitempty"`
+
+	// networkPolicy restricts who may reach the servers, where the network of the cluster enforces it; by default every
+	// pod of the cluster may.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Network policy"
+	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
+
+	// proxy puts memcached's built-in proxy in front of the servers of a StatefulSet: one address for clients that
+	// cannot spread keys over servers. The proxy speaks neither TLS nor passwords to the servers, so proxy cannot be
+	// combined with tls or auth.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
+	Proxy *ProxySpec `json:"proxy,omitempty"`
+
+	// pod adjusts the pods that the servers run in. Of the pods of a proxy it sets labels, annotations, nodeSelector,
+	// tolerations, priorityClassName, imagePullSecrets and securityContext.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Pod",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
@@ -150,13 +209,37 @@ type MemcachedSpec struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
+// WorkloadKind is the kind of object that runs the servers.
+//
+// +kubebuilder:validation:Enum=Deployment;StatefulSet
+type WorkloadKind string
+
+// Workloads of a Memcached.
+const (
+	WorkloadDeployment  WorkloadKind = "Deployment"
+	WorkloadStatefulSet WorkloadKind = "StatefulSet"
+)
+
+// ServerAddresses is how clients address single servers.
+//
+// +kubebuilder:validation:Enum=DNS;ClusterIP
+type ServerAddresses string
+
+// Addresses of the servers of a StatefulSet.
+const (
+	// AddressesDNS are names like sessions-0.sessions.shop.svc.
+	AddressesDNS ServerAddresses = "DNS"
+	// AddressesClusterIP are those of Services, one for each server.
+	AddressesClusterIP ServerAddresses = "ClusterIP"
+)
+
 // RolloutSpec paces the replacement of servers, each of which takes its part of the cache with it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
-	// more servers than size run during a rollout, except for a size of 1: then the new server starts before the old
-	// one ends.
+	// more servers than size run during a rollout, except for a Deployment with a size of 1: then the new server starts
+	// before the old one ends. Of a StatefulSet, servers that do not answer are replaced first, then the highest number.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -328,8 +411,10 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Image"
 	Image string `json:"image,omitempty"`
 
-	// servers are the host:port addresses to configure clients with, in a stable order: the name of a headless Service,
-	// which resolves to the addresses of all servers that are ready.
+	// servers are the host:port addresses to configure clients with. Of a StatefulSet, one for each server, in the order
+	// of their numbers. Of a Deployment, the name of a headless Service, which resolves to the addresses of all servers
+	// that are ready. With a proxy, its address alone. They change only with size, containerPort, serverAddresses and
+	// proxy.
 	//
 	// +listType=atomic
 	// +optional
@@ -353,7 +438,7 @@ type MemcachedStatus struct {
 // +kubebuilder:metadata:annotations="argocd.argoproj.io/sync-options=Prune=false,Delete=false"
 // +kubebuilder:metadata:annotations="kustomize.toolkit.fluxcd.io/prune=disabled"
 // +kubebuilder:metadata:annotations="helm.sh/resource-policy=keep"
-// +operator-sdk:csv:customresourcedefinitions:displayName="Memcached",resources={{Deployment,v1,},{Service,v1,},{PodDisruptionBudget,v1,},{Pod,v1,}}
+// +operator-sdk:csv:customresourcedefinitions:displayName="Memcached",resources={{Deployment,v1,},{StatefulSet,v1,},{Service,v1,},{PodDisruptionBudget,v1,},{NetworkPolicy,v1,},{ConfigMap,v1,},{Pod,v1,}}
 type Memcached struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -62,7 +62,7 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 			return nil, err
 		}
 		c := Change{Key: Key{kind.Kind, name}, Desired: config, kind: kind}
-		if err := s.LookUp(ctx, owner, kind, name, observed); err != nil {
+		if err := s.LookUp(ctx, owner, c.Key, observed); err != nil {
 			return nil, err
 		}
 		c.Live = observed[c.Key]

@@ -117,13 +117,16 @@ func (s *Set) applied(obj client.Object) bool {
 
 // LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
 // with our labels; an object that lost them, or somebody else's, has the name all the same.
-func (s *Set) LookUp(ctx context.Context, owner Owner, kind Kind, name string, observed Observed) error {
-	key := Key{kind.Kind, name}
+func (s *Set) LookUp(ctx context.Context, owner Owner, key Key, observed Observed) error {
 	if observed[key] != nil || s.absent[key] {
 		return nil
 	}
-	live := kind.Object.DeepCopyObject().(client.Object)
-	switch err := s.Live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, live); {
+	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return k.Kind == key.Kind })
+	if i < 0 {
+		return fmt.Errorf("%s is not in the table of child kinds", key.Kind)
+	}
+	live := s.Kinds[i].Object.DeepCopyObject().(client.Object)
+	switch err := s.Live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: key.Name}, live); {
 	case err == nil:
 		observed[key] = live
 	case apierrors.IsNotFound(err):

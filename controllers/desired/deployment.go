@@ -17,10 +17,10 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 		maxSurge, maxUnavailable = 1, 0
 	}
 	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
-		WithAnnotations(in.annotations(mc)).
+		WithAnnotations(in.workloadAnnotations(mc)).
 		WithSpec(appsv1ac.DeploymentSpec().
 			WithReplicas(names.Size(mc)).
-			WithSelector(matchSelector(mc)).
+			WithSelector(matchSelector(mc, names.Servers)).
 			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
 			WithRevisionHistoryLimit(1).
 			WithStrategy(appsv1ac.DeploymentStrategy().
@@ -33,6 +33,6 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 		// The live object leaves out a zero, and would never equal a desired one that spells it.
 		d.Spec.WithMinReadySeconds(s)
 	}
-	objectMeta(d.ObjectMetaApplyConfiguration, mc)
+	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Servers)
 	return d
 }

@@ -62,7 +62,15 @@ func TestGolden(t *testing.T) {
 func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	for _, config := range Children(mc, Resolve(mc, nil, Options{DefaultImage: "docker.io/library/memcached:default"})) {
+	var secrets Secrets
+	if mc.Spec.TLS != nil {
+		secrets.TLS = &Secret{mc.Spec.TLS.SecretName, "version of the certificate", "digest-of-certificate"}
+	}
+	if mc.Spec.Auth != nil {
+		secrets.Auth = &Secret{mc.Spec.Auth.SecretName, "version of the passwords", "digest-of-passwords"}
+	}
+	options := Options{DefaultImage: "docker.io/library/memcached:default"}
+	for _, config := range Children(mc, Resolve(mc, nil, secrets, options)) {
 		b, err := yaml.Marshal(config)
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -31,11 +30,14 @@ type Inputs struct {
 	Image string
 	// RestartedAt is the value of the restart annotation for the servers' pods; empty for none.
 	RestartedAt string
+	// Secrets are those that the servers mount.
+	Secrets Secrets
 
-	template *corev1ac.PodTemplateSpecApplyConfiguration
+	options  Options
+	template *corev1ac.PodTemplateSpecApplyConfiguration // nil where there is none to make or to keep
 	digest   string
-	// paused are the annotations of a workload that may not be written; nil where it may.
-	paused map[string]string
+	// annotations of a workload whose template stays as it is; nil where they are made anew.
+	annotations map[string]string
 }
 
 // Resolve decides what servers of mc keep, so that nothing restarts them without a reason. own is what the operator
@@ -48,11 +50,13 @@ type Inputs struct {
 //
 // The pod template that runs stays as long as its inputs do: an operator with a better builder must not empty a cache.
 // Where they differ, or where somebody changed the template, the builder makes it anew.
-func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration, o Options) Inputs {
-	running := templateOf(own)
-	made := sourceOf(own, running)
+func Resolve(mc *v1alpha1.Memcached, own *Workload, secrets Secrets, o Options) Inputs {
+	if own == nil {
+		own = &Workload{}
+	}
+	running, made := own.Template, sourceOf(own)
 	asked := mc.Annotations[v1alpha1.RestartedAtAnnotation]
-	in := Inputs{RestartedAt: cmp.Or(asked, made.RestartedAt)}
+	in := Inputs{RestartedAt: cmp.Or(asked, made.RestartedAt), Secrets: secrets, options: o}
 	restart := running != nil && in.RestartedAt != made.RestartedAt
 	in.Image = cmp.Or(made.Image, mc.Status.Image, o.DefaultImage)
 	if restart {
@@ -60,9 +64,9 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	}
 	in.Image = cmp.Or(mc.Spec.Image, in.Image)
 	in.digest = digestOfInputs(mc, in)
-	in.template = podTemplate(mc, in, o)
+	in.template = podTemplate(mc, in)
 	if mc.Spec.Paused && running != nil {
-		in.paused = own.Annotations
+		in.annotations = own.Annotations
 	}
 	switch {
 	case running == nil:
@@ -73,7 +77,7 @@ func Resolve(mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 			equality.Semantic.DeepEqual(before, running) {
 			in.template = before
 		}
-	case made.Inputs == in.digest && made.Template == digest(running):
+	case made.Inputs == in.digest && made.Template == Digest(running):
 		in.template = running
 	}
 	return in
@@ -87,25 +91,19 @@ func predatesInputs(running *corev1ac.PodTemplateSpecApplyConfiguration) bool {
 }
 
 // Keep returns inputs with the template that runs: the API server changed what was applied, and has the last word.
-func (in Inputs) Keep(own *appsv1ac.DeploymentApplyConfiguration) Inputs {
-	in.template = templateOf(own)
+func (in Inputs) Keep(own *Workload) Inputs {
+	in.template = own.Template
 	return in
 }
 
-// Kept reports whether the template of a workload is the one that its record speaks of, which Resolve keeps.
-func Kept(own *appsv1ac.DeploymentApplyConfiguration) bool {
-	running := templateOf(own)
-	return running == nil || sourceOf(own, running).Template == digest(running)
-}
-
-// SameTemplate reports whether two workloads have the same pod template.
-func SameTemplate(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
-	return equality.Semantic.DeepEqual(templateOf(own), templateOf(want))
-}
-
-// SameSize reports whether two workloads ask for the same number of servers.
-func SameSize(own, want *appsv1ac.DeploymentApplyConfiguration) bool {
-	return own.Spec != nil && want.Spec != nil && equality.Semantic.DeepEqual(own.Spec.Replicas, want.Spec.Replicas)
+// Hold returns inputs that leave the servers as they are, and create none where none run: a Secret that they need
+// cannot be had.
+func (in Inputs) Hold(own *Workload) Inputs {
+	in.template, in.annotations = nil, map[string]string{}
+	if own != nil {
+		in.template, in.annotations = own.Template, own.Annotations
+	}
+	return in
 }
 
 // source says what the pod template of a workload was made from. It is the value of an annotation of the workload.
@@ -118,22 +116,24 @@ type source struct {
 	// Template is the digest of the template as the API server took it. A template with another one was changed by
 	// somebody.
 	Template string `json:"template,omitempty"`
+	// Secrets are those that the servers mount.
+	Secrets Secrets `json:"secrets,omitzero"`
 }
 
-// annotations of the workload of mc. They alone are no difference that a pause holds back.
-func (in Inputs) annotations(mc *v1alpha1.Memcached) map[string]string {
-	if in.paused != nil {
-		return in.paused
+// workloadAnnotations are those of the workload of mc. They alone are no difference that a pause holds back.
+func (in Inputs) workloadAnnotations(mc *v1alpha1.Memcached) map[string]string {
+	if in.annotations != nil {
+		return in.annotations
 	}
-	b, _ := json.Marshal(source{in.Image, in.RestartedAt, in.digest, digest(in.template)}) // four strings
+	b, _ := json.Marshal(source{in.Image, in.RestartedAt, in.digest, Digest(in.template), in.Secrets}) // only strings
 	return map[string]string{v1alpha1.GenerationAnnotation: generation(mc), v1alpha1.TemplateSourceAnnotation: string(b)}
 }
 
 func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
 
 // sourceOf reads what a workload remembers, or of one from before v0.0.3 what its template shows.
-func sourceOf(own *appsv1ac.DeploymentApplyConfiguration,
-	running *corev1ac.PodTemplateSpecApplyConfiguration) (s source) {
+func sourceOf(own *Workload) (s source) {
+	running := own.Template
 	if running == nil {
 		return s
 	}
@@ -162,20 +162,13 @@ func memcachedContainer(t *corev1ac.PodTemplateSpecApplyConfiguration) *corev1ac
 	return nil
 }
 
-func templateOf(own *appsv1ac.DeploymentApplyConfiguration) *corev1ac.PodTemplateSpecApplyConfiguration {
-	if own == nil || own.Spec == nil {
-		return nil
-	}
-	return own.Spec.Template
-}
-
 // digestOfInputs identifies what a pod template is made from. A field that comes later must be left out here where it
 // has its default, or the next upgrade of the operator restarts every server: TestInputs holds the digests of today.
 func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 	pod := names.Pod(mc)
 	pod.Resources, pod.Affinity = filled(pod.Resources), filled(pod.Affinity)
 	pod.SecurityContext = filled(pod.SecurityContext)
-	return digest(struct {
+	return Digest(struct {
 		Image, RestartedAt  string
 		ContainerPort       int32
 		Memory, MaxItemSize string
@@ -183,8 +176,11 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		Threads             int32
 		ExtraArgs           []string `json:",omitempty"`
 		Pod                 v1alpha1.PodSpec
+		TLS                 *v1alpha1.TLSSpec  `json:",omitempty"`
+		Auth                *v1alpha1.AuthSpec `json:",omitempty"`
+		Contents            []string           `json:",omitempty"`
 	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
-		mc.Spec.Threads, mc.Spec.ExtraArgs, pod})
+		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, in.Secrets.contents()})
 }
 
 // filled is nil for a value that says nothing: charts render empty maps.
@@ -195,9 +191,9 @@ func filled[T any](v *T) *T {
 	return v
 }
 
-// digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may
+// Digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may
 // change, and must not replace servers.
-func digest(v any) string {
+func Digest(v any) string {
 	var sorted any
 	b, _ := json.Marshal(v) // of types that are made to be encoded
 	_ = json.Unmarshal(b, &sorted)

@@ -28,7 +28,7 @@ func TestInputs(t *testing.T) {
 			spec += "}"
 		}
 		mc := manifest.Parse(t, manifest.Named("m", spec))
-		got := Resolve(mc, nil, Options{DefaultImage: "docker.io/library/memcached:default"}).digest
+		got := Resolve(mc, nil, Secrets{}, Options{DefaultImage: "docker.io/library/memcached:default"}).digest
 		if want != "" && got != want || want == "" && got == "e08c0a7c62bbc014" {
 			t.Errorf("%s has the digest %s, want %s", spec, got, want)
 		}
@@ -42,7 +42,7 @@ func TestDigestFollowsTemplate(t *testing.T) {
 	type made struct{ spec, template string }
 	byDigest := map[string]made{}
 	for _, spec := range append(specs.Generate(300), specs.Accepted...) {
-		in := Resolve(manifest.Parse(t, manifest.Named("m", spec)), nil, Options{DefaultImage: "memcached:1"})
+		in := Resolve(manifest.Parse(t, manifest.Named("m", spec)), nil, Secrets{}, Options{DefaultImage: "memcached:1"})
 		template, err := json.Marshal(in.template)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestDigestFollowsTemplate(t *testing.T) {
 func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	o Options) *appsv1ac.DeploymentApplyConfiguration {
 	t.Helper()
-	b, err := json.Marshal(deployment(mc, Resolve(mc, own, o)))
+	b, err := json.Marshal(deployment(mc, Resolve(mc, read(own), Secrets{}, o)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +72,17 @@ func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentAppl
 		t.Fatal(err)
 	}
 	return d
+}
+
+func read(d *appsv1ac.DeploymentApplyConfiguration) *Workload {
+	if d == nil {
+		return nil
+	}
+	return ReadWorkload(d)
+}
+
+func sameTemplate(a, b *appsv1ac.DeploymentApplyConfiguration) bool {
+	return read(a).SameTemplate(read(b))
 }
 
 // TestTemplateStays: a builder that makes another template, here that for OpenShift, changes no server until its user
@@ -88,17 +99,17 @@ func TestTemplateStays(t *testing.T) {
 		return d.Spec.Template.Spec.SecurityContext.RunAsUser
 	}
 
-	if after := deployed(t, mc, before, newer); !SameTemplate(before, after) {
+	if after := deployed(t, mc, before, newer); !sameTemplate(before, after) {
 		t.Error("another builder changes the template")
 	}
 	mc.Spec.Size, mc.Generation = new(int32), 2
 	resized := deployed(t, mc, before, newer)
-	if !SameTemplate(before, resized) || SameSize(before, resized) {
+	if !sameTemplate(before, resized) || read(before).SameSize(read(resized)) {
 		t.Error("a change of size changes the template")
 	}
 	mc.Spec.Memory = "128Mi"
 	changed := deployed(t, mc, resized, newer)
-	if SameTemplate(before, changed) || user(changed) != nil {
+	if sameTemplate(before, changed) || user(changed) != nil {
 		t.Error("a change of memory does not bring the template of today's builder")
 	}
 	if image(changed) != "memcached:1" {
@@ -109,11 +120,11 @@ func TestTemplateStays(t *testing.T) {
 	if image(restarted) != "memcached:2" {
 		t.Errorf("a restart leaves the image at %s", image(restarted))
 	}
-	if again := deployed(t, mc, restarted, Options{DefaultImage: "memcached:3"}); !SameTemplate(restarted, again) {
+	if again := deployed(t, mc, restarted, Options{DefaultImage: "memcached:3"}); !sameTemplate(restarted, again) {
 		t.Error("the restart is done twice")
 	}
 	mc.Annotations = nil
-	if again := deployed(t, mc, restarted, newer); !SameTemplate(restarted, again) {
+	if again := deployed(t, mc, restarted, newer); !sameTemplate(restarted, again) {
 		t.Error("a restart that was done is undone with its annotation")
 	}
 }
@@ -129,7 +140,7 @@ func TestTemplateIsMended(t *testing.T) {
 	} {
 		drifted := deployed(t, mc, before, Options{})
 		change(&drifted.Spec.Template.Spec.Containers[0])
-		if after := deployed(t, mc, drifted, Options{DefaultImage: "memcached:2"}); !SameTemplate(before, after) {
+		if after := deployed(t, mc, drifted, Options{DefaultImage: "memcached:2"}); !sameTemplate(before, after) {
 			t.Errorf("%s stays changed", name)
 		}
 	}
@@ -157,13 +168,13 @@ func TestTakeOver(t *testing.T) {
 		before.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = nil
 		tt.change(mc)
 		after := deployed(t, mc, before, o)
-		if SameTemplate(before, after) != tt.stays {
+		if sameTemplate(before, after) != tt.stays {
 			t.Errorf("%s: the template stays: %t, want %t", name, !tt.stays, tt.stays)
 		}
 		if !tt.stays && after.Spec.Template.Spec.Containers[0].TerminationMessagePolicy == nil {
 			t.Errorf("%s: the template is not that of today's builder", name)
 		}
-		if after.Annotations[v1alpha1.TemplateSourceAnnotation] == "" || !Kept(after) {
+		if after.Annotations[v1alpha1.TemplateSourceAnnotation] == "" || !read(after).Kept() {
 			t.Errorf("%s: what the template was made from is not remembered", name)
 		}
 	}

@@ -19,6 +19,8 @@ const (
 	// perConnection: the read buffer of 16 KiB (READ_BUFFER_SIZE in memcached.h), the connection itself, and its share of
 	// response objects.
 	perConnection = 20 << 10
+	// perTLSConnection is what OpenSSL keeps for a connection beside that. docs/memory.md has the measurement.
+	perTLSConnection = 24 << 10
 	// perThread: stack, log buffer, response bundles and allocator arena of a worker.
 	perThread = 4 * mebi
 	// base: the program, its other threads, and the first page of 1 MiB of each of about 40 slab classes, which memcached
@@ -33,9 +35,12 @@ const (
 // containerMemory is the memory request and limit of the memcached container of mc. They are equal, so that a cache
 // that is full to its limit is not what a node under pressure kills first.
 func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
-	items := resource.MustParse(mc.Spec.Memory)
+	items, connection := resource.MustParse(mc.Spec.Memory), int64(perConnection)
+	if mc.Spec.TLS != nil {
+		connection += perTLSConnection
+	}
 	bytes := items.Value() + items.Value()/hashTableShare +
-		int64(mc.Spec.MaxConnections)*perConnection + int64(mc.Spec.Threads)*perThread + base
+		int64(mc.Spec.MaxConnections)*connection + int64(mc.Spec.Threads)*perThread + base
 	return *resource.NewQuantity((bytes+mebi-1)/mebi*mebi, resource.BinarySI)
 }
 

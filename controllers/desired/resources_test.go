@@ -12,6 +12,7 @@ func TestContainerMemory(t *testing.T) {
 	for spec, want := range map[string]string{
 		"{}":                                  "159Mi",
 		"{memory: 16Mi}":                      "103Mi",
+		"{tls: {secretName: s}}":              "183Mi",
 		"{memory: 1Gi}":                       "1279Mi",
 		"{memory: 2Gi, maxConnections: 4096}": "2534Mi",
 		"{memory: 64Gi, maxConnections: 10000, threads: 8}": "76734Mi",

@@ -2,7 +2,9 @@ package desired
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,25 +24,42 @@ const (
 
 // podTemplate is the template of the pods in which servers run. A change here reaches a cache that runs only when its
 // user changes something that replaces the servers anyway.
-func podTemplate(mc *v1alpha1.Memcached, in Inputs, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
+func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
+	p := names.Pod(mc)
+	server := container(in.Image, mc.Spec.ContainerPort, arguments(mc), resources(mc))
+	template := memcachedPod(mc, names.Servers, server, in.options)
+	mountSecrets(mc, template.Spec)
+	if p.Affinity != nil {
+		template.Spec.WithAffinity(convert(p.Affinity, corev1ac.Affinity()))
+	}
+	for i := range p.TopologySpreadConstraints {
+		template.Spec.WithTopologySpreadConstraints(
+			convert(&p.TopologySpreadConstraints[i], corev1ac.TopologySpreadConstraint()))
+	}
+	if in.RestartedAt != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.RestartedAt})
+	}
+	if contents := in.Secrets.contents(); len(contents) > 0 {
+		template.WithAnnotations(map[string]string{v1alpha1.SecretsAnnotation: strings.Join(contents, " ")})
+	}
+	return template
+}
+
+// memcachedPod is what the pods of all components have in common.
+func memcachedPod(mc *v1alpha1.Memcached, component names.Component, c *corev1ac.ContainerApplyConfiguration,
+	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
 	p := names.Pod(mc)
 	spec := corev1ac.PodSpec().
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
 		WithSecurityContext(podSecurityContext(p, o)).
-		WithContainers(container(mc, in.Image))
+		WithContainers(c)
 	if len(p.NodeSelector) > 0 {
 		spec.WithNodeSelector(p.NodeSelector)
 	}
 	for i := range p.Tolerations {
 		spec.WithTolerations(convert(&p.Tolerations[i], corev1ac.Toleration()))
-	}
-	if p.Affinity != nil {
-		spec.WithAffinity(convert(p.Affinity, corev1ac.Affinity()))
-	}
-	for i := range p.TopologySpreadConstraints {
-		spec.WithTopologySpreadConstraints(convert(&p.TopologySpreadConstraints[i], corev1ac.TopologySpreadConstraint()))
 	}
 	if p.PriorityClassName != "" {
 		spec.WithPriorityClassName(p.PriorityClassName)
@@ -48,35 +67,33 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs, o Options) *corev1ac.PodTemp
 	for _, s := range p.ImagePullSecrets {
 		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(s.Name))
 	}
-
-	template := corev1ac.PodTemplateSpec().WithLabels(names.PodLabels(mc)).WithSpec(spec)
+	template := corev1ac.PodTemplateSpec().WithLabels(component.PodLabels(mc)).WithSpec(spec)
 	if len(p.Annotations) > 0 {
 		template.WithAnnotations(p.Annotations)
-	}
-	if in.RestartedAt != "" {
-		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.RestartedAt})
 	}
 	return template
 }
 
 // podTemplateV002 is the template that the releases up to v0.0.2 made.
 func podTemplateV002(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
-	template := podTemplate(mc, in, Options{})
+	in.options = Options{}
+	template := podTemplate(mc, in)
 	template.Spec.Containers[0].TerminationMessagePolicy = nil
 	return template
 }
 
-func container(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyConfiguration {
+func container(image string, port int32, args []string,
+	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
 	return corev1ac.Container().
 		WithName(names.Container).
 		WithImage(image).
 		WithCommand("memcached").
-		WithArgs(arguments(mc)...).
+		WithArgs(args...).
 		WithPorts(corev1ac.ContainerPort().
 			WithName(names.Port).
-			WithContainerPort(mc.Spec.ContainerPort).
+			WithContainerPort(port).
 			WithProtocol(corev1.ProtocolTCP)).
-		WithResources(resources(mc)).
+		WithResources(resources).
 		WithSecurityContext(corev1ac.SecurityContext().
 			WithAllowPrivilegeEscalation(false).
 			WithReadOnlyRootFilesystem(true).
@@ -95,14 +112,19 @@ func container(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyCon
 // arguments are the options of memcached. The short ones are those that every version and every tutorial knows.
 func arguments(mc *v1alpha1.Memcached) []string {
 	memory := resource.MustParse(mc.Spec.Memory)
+	return slices.Concat(baseArguments(mc, memory.Value(), mc.Spec.MaxConnections, mc.Spec.Threads),
+		tlsArguments(mc), authArguments(mc), mc.Spec.ExtraArgs)
+}
+
+func baseArguments(mc *v1alpha1.Memcached, memory int64, connections, threads int32) []string {
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
-	return append([]string{
+	return []string{
 		"-p", strconv.Itoa(int(mc.Spec.ContainerPort)),
-		"-m", strconv.FormatInt(memory.Value()/mebi, 10),
-		"-c", strconv.Itoa(int(mc.Spec.MaxConnections)),
-		"-t", strconv.Itoa(int(mc.Spec.Threads)),
+		"-m", strconv.FormatInt(memory/mebi, 10),
+		"-c", strconv.Itoa(int(connections)),
+		"-t", strconv.Itoa(int(threads)),
 		"-I", strconv.FormatInt(itemSize.Value()/1024, 10) + "k",
-	}, mc.Spec.ExtraArgs...)
+	}
 }
 
 // probe opens a connection. A command would need a shell in the image, and an answer to one would need a password once

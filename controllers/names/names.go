@@ -29,35 +29,53 @@ const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 )
 
-// Selector selects the servers of mc, and no others: two Memcacheds in one namespace never share a pod.
-func Selector(mc *v1alpha1.Memcached) map[string]string {
+// Component is a part of a Memcached: the value of the component label of the part's pods and other children.
+type Component string
+
+// Components of a Memcached.
+const (
+	Servers Component = "server"
+	Proxies Component = "proxy"
+)
+
+// Selector selects the pods of a component of mc, and no others: two Memcacheds in one namespace never share a pod.
+func (c Component) Selector(mc *v1alpha1.Memcached) map[string]string {
 	return map[string]string{
 		LabelName:      "memcached",
 		LabelInstance:  mc.Name,
-		LabelComponent: "server",
+		LabelComponent: string(c),
 	}
 }
 
 // SelectorQuery is Selector in the form of a label query.
-func SelectorQuery(mc *v1alpha1.Memcached) string {
-	return labels.SelectorFromSet(Selector(mc)).String()
+func (c Component) SelectorQuery(mc *v1alpha1.Memcached) string {
+	return labels.SelectorFromSet(c.Selector(mc)).String()
 }
 
-// Labels are on every child and pod of mc. They do not copy those of mc itself: tracking labels of GitOps tools would
-// make the children look like objects of the application, which the tools then prune.
-func Labels(mc *v1alpha1.Memcached) map[string]string {
-	l := Selector(mc)
-	l[LabelPartOf] = "memcached"
-	l[LabelManagedBy] = Operator
-	return l
-}
-
-// PodLabels are the labels of the pods of mc: the user's, and ours, which win.
-func PodLabels(mc *v1alpha1.Memcached) map[string]string {
-	l := map[string]string{}
-	maps.Copy(l, Pod(mc).Labels)
+// Labels are on every child and pod of a component of mc. They do not copy those of mc itself: tracking labels of
+// GitOps tools would make the children look like objects of the application, which the tools then prune.
+func (c Component) Labels(mc *v1alpha1.Memcached) map[string]string {
+	l := c.Selector(mc)
 	maps.Copy(l, Labels(mc))
 	return l
+}
+
+// PodLabels are the labels of the pods of a component of mc: the user's, and ours, which win.
+func (c Component) PodLabels(mc *v1alpha1.Memcached) map[string]string {
+	l := map[string]string{}
+	maps.Copy(l, Pod(mc).Labels)
+	maps.Copy(l, c.Labels(mc))
+	return l
+}
+
+// Labels are on every child of mc, whatever its component.
+func Labels(mc *v1alpha1.Memcached) map[string]string {
+	return map[string]string{
+		LabelName:      "memcached",
+		LabelInstance:  mc.Name,
+		LabelPartOf:    "memcached",
+		LabelManagedBy: Operator,
+	}
 }
 
 // Size is the number of servers that mc asks for.
@@ -76,7 +94,24 @@ func Pod(mc *v1alpha1.Memcached) v1alpha1.PodSpec {
 	return *mc.Spec.Pod
 }
 
-// Servers are the addresses to configure clients with: the name of the headless Service, and a port.
-func Servers(mc *v1alpha1.Memcached, port int32) []string {
-	return []string{fmt.Sprintf("%s.%s.svc:%d", mc.Name, mc.Namespace, port)}
+// Server is the name of a server of a StatefulSet, and of the Service that has its address.
+func Server(mc *v1alpha1.Memcached, ordinal int32) string {
+	return fmt.Sprintf("%s-%d", mc.Name, ordinal)
+}
+
+// Proxy is the name of the proxy of mc, and of the Service that has its address.
+func Proxy(mc *v1alpha1.Memcached) string { return mc.Name + "-proxy" }
+
+// ServerServices reports whether each server of mc has a Service of its own.
+func ServerServices(mc *v1alpha1.Memcached) bool {
+	return mc.Spec.ServerAddresses == v1alpha1.AddressesClusterIP || mc.Spec.Proxy != nil
+}
+
+// Host is the name of the headless Service, which resolves to the addresses of the servers. The name of a server in
+// front of it resolves to that of the server.
+func Host(mc *v1alpha1.Memcached) string { return ServiceHost(mc, mc.Name) }
+
+// ServiceHost is the name that resolves to the address of a Service of mc.
+func ServiceHost(mc *v1alpha1.Memcached, service string) string {
+	return fmt.Sprintf("%s.%s.svc", service, mc.Namespace)
 }

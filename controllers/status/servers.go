@@ -4,19 +4,22 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
 // maxLastWords bounds what is repeated of the log of a memcached that ended, in bytes.
 const maxLastWords = 300
 
-// servers are the names of the pods that are neither terminating nor finished, sorted, and how many of them are ready.
+// running are the names of the pods that are neither terminating nor finished, sorted, and how many of them are ready.
 // The pods say so themselves, because the status of the workload lags behind: after a loss it counts servers that are
 // gone.
-func servers(pods []corev1.Pod) (list []string, ready int32) {
+func running(pods []corev1.Pod) (list []string, ready int32) {
 	list = []string{}
 	for i := range pods {
 		p := &pods[i]
@@ -59,16 +62,21 @@ func causeOf(w *Workload, pods []corev1.Pod) string {
 }
 
 func podCause(p *corev1.Pod) string {
-	if ending(p) || condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+	if condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+		return ""
+	}
+	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
+	// It evicts the pod then. That of a StatefulSet stays nevertheless, and no other takes its place.
+	_, fixed := p.Labels[appsv1.StatefulSetRevisionLabel]
+	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
+		condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil && (fixed || !ending(p)) {
+		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
+	}
+	if ending(p) {
 		return ""
 	}
 	if c := condition(p, corev1.PodScheduled, corev1.ConditionFalse); c != nil {
 		return c.Reason + ": " + c.Message
-	}
-	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
-	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
-		condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil {
-		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
 	}
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
@@ -106,13 +114,29 @@ func condition(p *corev1.Pod, conditionType corev1.PodConditionType,
 	return nil
 }
 
+// ReadySince says since when a pod accepts connections, and whether.
+func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
+	if c := condition(p, corev1.PodReady, corev1.ConditionTrue); c != nil {
+		return c.LastTransitionTime.Time, true
+	}
+	return time.Time{}, false
+}
+
 // StripPod leaves of a pod what the status reads, for the cache: kubelets write pods often, and most of that is of no
 // use here.
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
 	out.DeletionTimestamp, out.OwnerReferences = p.DeletionTimestamp, p.OwnerReferences
-	out.Labels = map[string]string{names.LabelInstance: p.Labels[names.LabelInstance]}
+	out.Labels = map[string]string{}
+	for _, key := range []string{names.LabelInstance, names.LabelComponent, appsv1.StatefulSetRevisionLabel} {
+		if value, ok := p.Labels[key]; ok {
+			out.Labels[key] = value
+		}
+	}
+	if config, ok := p.Annotations[v1alpha1.ProxyConfigAnnotation]; ok {
+		out.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: config}
+	}
 	out.Spec.NodeName = p.Spec.NodeName
 	out.Status.Phase = p.Status.Phase
 	for i := range p.Status.ContainerStatuses {
@@ -128,6 +152,9 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 		switch c.Type {
 		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
 			kept := corev1.PodCondition{Type: c.Type, Status: c.Status}
+			if c.Type == corev1.PodReady {
+				kept.LastTransitionTime = c.LastTransitionTime
+			}
 			if c.Status == corev1.ConditionFalse {
 				kept.Reason = c.Reason
 			}

@@ -21,8 +21,12 @@ type Observed struct {
 	Workload *Workload
 	// Pods are those of the servers.
 	Pods []corev1.Pod
-	// Port is that of the Service; 0 where there is none yet.
-	Port int32
+	// Proxy runs the proxies; nil where there is none of ours.
+	Proxy *Workload
+	// ProxyPods are those of the proxies.
+	ProxyPods []corev1.Pod
+	// Servers are the addresses to configure clients with.
+	Servers []string
 	// Problem is why children could not be applied; nil where they could.
 	Problem *Problem
 	// Waiting says what must be gone before children can be created; empty for nothing.
@@ -31,6 +35,8 @@ type Observed struct {
 	Changing bool
 	// Resizing says that of what changes only the number of servers does.
 	Resizing bool
+	// ProxyChanging says that this reconcile replaces, adds or removes proxies.
+	ProxyChanging bool
 	// HeldBack says that children differ from the spec, and spec.paused forbids to write them.
 	HeldBack bool
 	// NamespaceTerminating says that the namespace is being deleted, with all that is in it.
@@ -47,22 +53,25 @@ type Problem struct {
 // Compute makes the whole status of mc. now fills transition times and measures the progress deadline. The table of all
 // rows is in docs/status.md.
 func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.MemcachedStatus {
-	list, ready := servers(o.Pods)
+	if mc.Spec.Proxy == nil {
+		o.Proxy, o.ProxyPods, o.ProxyChanging = nil, nil, false
+	}
+	list, ready := running(o.Pods)
 	s := v1alpha1.MemcachedStatus{
 		ObservedGeneration: mc.Generation,
 		Nodes:              list,
 		Replicas:           int32(len(list)),
 		ReadyReplicas:      ready,
-		Selector:           names.SelectorQuery(mc),
+		Selector:           names.Servers.SelectorQuery(mc),
 		Image:              mc.Status.Image,
-		Servers:            names.Servers(mc, cmp.Or(o.Port, mc.Spec.ContainerPort)),
+		Servers:            o.Servers,
 	}
 	if o.Workload != nil {
 		s.Image = cmp.Or(o.Workload.Image, s.Image)
 	}
-	progressing := o.Changing && o.Problem == nil
+	progressing := o.changing() && o.Problem == nil
 	set := func(conditionType string, c claim) { setCondition(&s, mc, conditionType, c, progressing, now) }
-	set(v1alpha1.ConditionAvailable, available(mc, ready))
+	set(v1alpha1.ConditionAvailable, available(mc, o, ready))
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
 		deleting(set, o)
@@ -77,8 +86,32 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 	return s
 }
 
-func available(mc *v1alpha1.Memcached, ready int32) claim {
+// changing reports whether this reconcile replaces, adds or removes servers or proxies.
+func (o Observed) changing() bool { return o.Changing || o.ProxyChanging }
+
+// cause says what keeps servers or proxies from being ready; empty where nothing does.
+func (o Observed) cause() string {
+	return cmp.Or(causeOf(o.Workload, o.Pods), causeOf(o.Proxy, o.ProxyPods))
+}
+
+// mixed reports whether servers or proxies of an older template still run.
+func (o Observed) mixed() bool { return o.Workload.mixed() || o.Proxy.mixed() }
+
+// proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.
+func (o Observed) proxiesComplete(mc *v1alpha1.Memcached) bool {
+	if mc.Spec.Proxy == nil {
+		return true
+	}
+	list, ready := running(o.ProxyPods)
+	size := mc.Spec.Proxy.Size
+	return !o.ProxyChanging && o.Proxy.complete(mc, size) && int32(len(list)) == size && ready == size
+}
+
+func available(mc *v1alpha1.Memcached, o Observed, ready int32) claim {
+	_, proxies := running(o.ProxyPods)
 	switch {
+	case ready > 0 && mc.Spec.Proxy != nil && proxies == 0:
+		return claim{false, v1alpha1.ReasonUnavailable, "No proxy accepts connections"}
 	case ready > 0:
 		return claim{true, v1alpha1.ReasonAvailable, "At least one server accepts connections"}
 	case names.Size(mc) == 0:
@@ -109,8 +142,8 @@ func notDegraded(mc *v1alpha1.Memcached) claim {
 func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existing, ready int32, now time.Time) {
 	size := names.Size(mc)
 	progress := count(mc, o, existing, ready)
-	if o.Problem == nil && o.Waiting == "" && !o.Changing && !o.HeldBack &&
-		o.Workload.complete(mc) && existing == size && ready == size {
+	if o.Problem == nil && o.Waiting == "" && !o.Changing && !o.HeldBack && o.Workload.complete(mc, size) &&
+		existing == size && ready == size && o.proxiesComplete(mc) {
 		set(v1alpha1.ConditionReady, claim{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
@@ -123,11 +156,14 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 		why.reason = v1alpha1.ReasonServersLost
 	}
 	stalled := o.Problem != nil && o.Problem.Stalled
-	progressing := o.Changing && o.Problem == nil
+	progressing := o.changing() && o.Problem == nil
 	if !stalled && !progressing && !mc.Spec.Paused && before.deadlineExceeded(mc, o.Workload, ready, now) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
+		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < size && o.cause() == "" {
+			why.message += "; the events of StatefulSet " + mc.Name + " say what keeps pods from being created"
+		}
 	}
 
 	set(v1alpha1.ConditionReady, claim{false, why.reason, why.message})
@@ -157,29 +193,31 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 		if w != nil {
 			want = w.Wanted
 		}
-		return ready < want && !w.mixed() && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
+		// But the controller of a Deployment goes on with a rollout.
+		rollsOn := w.mixed() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
+		return ready < want && !rollsOn && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
 	if o.Changing && !o.Resizing && o.Problem == nil {
 		return false // whatever was lost before, servers are being replaced now
 	}
-	cause := causeOf(w, o.Pods)
-	if w.mixed() && o.Problem == nil && cause == "" {
+	cause := o.cause()
+	if o.mixed() && o.Problem == nil && cause == "" {
 		return false // a rollout that goes on
 	}
 	if hadLoss(mc) {
 		return true
 	}
-	if before.wasReady() && (o.Problem != nil || !o.Changing && !w.rolling()) {
+	if before.wasReady() && (o.Problem != nil || !o.changing() && !w.rolling() && !o.Proxy.rolling()) {
 		return true
 	}
 	// A rollout that cannot go on has taken servers away and does not bring them back.
-	return installed(mc) && (o.Problem != nil || w.mixed() && cause != "")
+	return installed(mc) && (o.Problem != nil || o.mixed() && cause != "")
 }
 
 // diagnose says in one reason and message why mc is not ready.
 func diagnose(o Observed, before history, progress string) claim {
 	why := claim{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
-	switch cause := causeOf(o.Workload, o.Pods); {
+	switch cause := o.cause(); {
 	case o.Problem != nil:
 		why.reason, why.message = o.Problem.Reason, o.Problem.Message
 	case o.HeldBack:
@@ -213,6 +251,10 @@ func count(mc *v1alpha1.Memcached, o Observed, existing, ready int32) string {
 	}
 	if existing > size && w != nil && !w.mixed() {
 		text += fmt.Sprintf(", %d more to remove", existing-size)
+	}
+	if mc.Spec.Proxy != nil && !o.proxiesComplete(mc) {
+		_, proxies := running(o.ProxyPods)
+		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
 	}
 	return text
 }

@@ -27,6 +27,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 type world struct {
 	mc         *v1alpha1.Memcached
 	deployment *appsv1.Deployment // nil for none of ours
+	proxy      *appsv1.Deployment
 	obs        Observed
 	now        time.Time
 }
@@ -39,8 +40,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// running gives the world a workload made from the current generation, of which some servers are updated and ready.
-func running(replicas, updated, ready int32) func(*world) {
+// runs gives the world a workload made from the current generation, of which some servers are updated and ready.
+func runs(replicas, updated, ready int32) func(*world) {
 	return func(w *world) {
 		w.deployment = &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{
@@ -59,6 +60,18 @@ func running(replicas, updated, ready int32) func(*world) {
 			}
 			w.obs.Pods = append(w.obs.Pods, p)
 		}
+	}
+}
+
+// proxies gives the world two proxies, of which some are updated and ready.
+func proxies(updated, ready int32) func(*world) {
+	return func(w *world) {
+		servers, pods := w.deployment, w.obs.Pods
+		w.mc.Spec.Proxy = &v1alpha1.ProxySpec{Size: 2}
+		runs(2, updated, ready)(w)
+		w.proxy, w.obs.ProxyPods = w.deployment, w.obs.Pods
+		w.proxy.Spec.Replicas = ptr.To[int32](2)
+		w.deployment, w.obs.Pods = servers, pods
 	}
 }
 
@@ -87,13 +100,16 @@ func nextGeneration(w *world) {
 // then makes what the world is so far the previous status, and ends what was done to reach it.
 func then(w *world) {
 	w.mc.Status = w.status()
-	w.obs = Observed{Pods: w.obs.Pods}
+	w.obs = Observed{Pods: w.obs.Pods, ProxyPods: w.obs.ProxyPods}
 	w.now = w.now.Add(time.Second)
 }
 
 func (w *world) status() v1alpha1.MemcachedStatus {
 	if w.deployment != nil {
-		w.obs.Workload = FromDeployment(w.deployment)
+		w.obs.Workload = Read(w.deployment)
+	}
+	if w.proxy != nil {
+		w.obs.Proxy = Read(w.proxy)
 	}
 	return Compute(w.mc, w.obs, w.now)
 }
@@ -128,59 +144,59 @@ func TestStatus(t *testing.T) {
 	}{
 		"created": {[]func(*world){changing},
 			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"rolling out": {[]func(*world){running(3, 2, 2)},
+		"rolling out": {[]func(*world){runs(3, 2, 2)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"resizing": {[]func(*world){running(2, 2, 2), resizing},
+		"resizing": {[]func(*world){runs(2, 2, 2), resizing},
 			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
-		"resizing goes on": {[]func(*world){running(2, 2, 2), resizing, then, running(3, 3, 2)},
+		"resizing goes on": {[]func(*world){runs(2, 2, 2), resizing, then, runs(3, 3, 2)},
 			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
-		"resizing, not looked at by its controller": {[]func(*world){running(2, 2, 2), resizing, then,
+		"resizing, not looked at by its controller": {[]func(*world){runs(2, 2, 2), resizing, then,
 			workload(func(d *appsv1.Deployment) { d.Generation++ })},
 			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
-		"ready": {[]func(*world){running(3, 3, 3)},
+		"ready": {[]func(*world){runs(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
 		"ready at size 0": {[]func(*world){spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }),
-			running(0, 0, 0)},
+			runs(0, 0, 0)},
 			"Available=False/ScaledToZero" + fine + " Ready=True/Ready; Ready; Current"},
-		"all servers, but one not available for long enough": {[]func(*world){running(3, 3, 3),
+		"all servers, but one not available for long enough": {[]func(*world){runs(3, 3, 3),
 			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload of an older generation of the object": {[]func(*world){running(3, 3, 3),
+		"workload of an older generation of the object": {[]func(*world){runs(3, 3, 3),
 			workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload not looked at by its controller": {[]func(*world){running(3, 3, 3),
+		"workload not looked at by its controller": {[]func(*world){runs(3, 3, 3),
 			workload(func(d *appsv1.Deployment) { d.Generation++ })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload just written": {[]func(*world){running(3, 3, 3), changing},
+		"workload just written": {[]func(*world){runs(3, 3, 3), changing},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"workload being deleted": {[]func(*world){running(3, 3, 3),
+		"workload being deleted": {[]func(*world){runs(3, 3, 3),
 			workload(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: start} })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"pods not seen yet": {[]func(*world){running(3, 3, 3), func(w *world) { w.obs.Pods = w.obs.Pods[1:] }},
+		"pods not seen yet": {[]func(*world){runs(3, 3, 3), func(w *world) { w.obs.Pods = w.obs.Pods[1:] }},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"servers replaced that the workload still counts": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1),
+		"servers replaced that the workload still counts": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 1),
 			workload(func(d *appsv1.Deployment) {
 				d.Status.ReadyReplicas, d.Status.AvailableReplicas = 3, 3
 			})}, up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
-		"server lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2)},
+		"server lost": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
-		"server stays lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, running(3, 3, 1)},
+		"server stays lost": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then, runs(3, 3, 1)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
-		"lost server came back": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, running(3, 3, 3)},
+		"lost server came back": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then, runs(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
-		"announced restart": {[]func(*world){running(3, 3, 3), then, changing},
+		"announced restart": {[]func(*world){runs(3, 3, 3), then, changing},
 			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"rollout that somebody else started": {[]func(*world){running(3, 3, 3), then, running(3, 1, 2)},
+		"rollout that somebody else started": {[]func(*world){runs(3, 3, 3), then, runs(3, 1, 2)},
 			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"error that a retry may fix": {[]func(*world){changing, fails(refused)},
 			down + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
-		"the same after it was ready": {[]func(*world){running(3, 3, 3), then, fails(refused), then, fails(refused)},
+		"the same after it was ready": {[]func(*world){runs(3, 3, 3), then, fails(refused), then, fails(refused)},
 			up + broken},
-		"image not pulled": {[]func(*world){running(3, 1, 2), func(w *world) {
+		"image not pulled": {[]func(*world){runs(3, 1, 2), func(w *world) {
 			w.obs.Pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
 		}}, up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
-		"pods refused by quota": {[]func(*world){running(1, 1, 1), workload(func(d *appsv1.Deployment) {
+		"pods refused by quota": {[]func(*world){runs(1, 1, 1), workload(func(d *appsv1.Deployment) {
 			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure,
 				Status: corev1.ConditionTrue, Message: "exceeded quota"}}
 		})}, up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
@@ -188,119 +204,140 @@ func TestStatus(t *testing.T) {
 			down + " Degraded=True/Invalid Ready=False/Invalid Stalled=True/Invalid; Degraded; Failed"},
 		"foreign child": {[]func(*world){changing, fails(conflict)},
 			down + " Degraded=True/Conflict Ready=False/Conflict Stalled=True/Conflict; Degraded; Failed"},
-		"foreign child removed": {[]func(*world){changing, fails(conflict), then, running(3, 3, 3)},
+		"foreign child removed": {[]func(*world){changing, fails(conflict), then, runs(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
-		"no progress, before the deadline": {[]func(*world){running(3, 1, 1), then, later(598 * time.Second)},
+		"no progress, before the deadline": {[]func(*world){runs(3, 1, 1), then, later(598 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"no progress": {[]func(*world){running(3, 1, 1), then, later(599 * time.Second)},
+		"no progress": {[]func(*world){runs(3, 1, 1), then, later(599 * time.Second)},
 			up + late},
-		"still no progress": {[]func(*world){running(3, 1, 1), then, later(599 * time.Second), then},
+		"still no progress": {[]func(*world){runs(3, 1, 1), then, later(599 * time.Second), then},
 			up + late},
-		"an error that lasts past the deadline": {[]func(*world){running(3, 1, 1), fails(refused), then, changing,
+		"an error that lasts past the deadline": {[]func(*world){runs(3, 1, 1), fails(refused), then, changing,
 			fails(refused), later(599 * time.Second)},
 			up + late},
-		"slow progress": {[]func(*world){running(3, 1, 1), then, progressedAt(500 * time.Second), later(800 * time.Second)},
+		"slow progress": {[]func(*world){runs(3, 1, 1), then, progressedAt(500 * time.Second), later(800 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"progress after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then,
+		"progress after the deadline": {[]func(*world){runs(3, 1, 1), then, later(700 * time.Second), then,
 			progressedAt(705 * time.Second), later(5 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"ready after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then, running(3, 3, 3)},
+		"ready after the deadline": {[]func(*world){runs(3, 1, 1), then, later(700 * time.Second), then, runs(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
-		"new generation after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then,
+		"new generation after the deadline": {[]func(*world){runs(3, 1, 1), then, later(700 * time.Second), then,
 			nextGeneration},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"new generation restarts the clock": {[]func(*world){running(3, 1, 1), then, later(500 * time.Second), nextGeneration,
+		"new generation restarts the clock": {[]func(*world){runs(3, 1, 1), then, later(500 * time.Second), nextGeneration,
 			then, later(500 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"its controller gives up after the deadline": {[]func(*world){running(3, 1, 1), then, later(700 * time.Second), then,
+		"its controller gives up after the deadline": {[]func(*world){runs(3, 1, 1), then, later(700 * time.Second), then,
 			gaveUpAt(701 * time.Second), then, later(2 * time.Second)},
 			up + late},
-		"its controller gives up before the deadline": {[]func(*world){running(3, 1, 1), then, gaveUpAt(590 * time.Second),
+		"its controller gives up before the deadline": {[]func(*world){runs(3, 1, 1), then, gaveUpAt(590 * time.Second),
 			later(600 * time.Second)},
 			up + late},
-		"container ended after it was ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true)},
+		"container ended after it was ready": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), ended(2, true)},
 			up + missing},
-		"it runs again, not ready": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), ended(2, true), then,
+		"it runs again, not ready": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), ended(2, true), then,
 			ended(2, false)},
 			up + missing},
-		"rollout blocked by a policy": {[]func(*world){running(3, 3, 3), then, nextGeneration, running(2, 0, 2), blocked},
+		"rollout blocked by a policy": {[]func(*world){runs(3, 3, 3), then, nextGeneration, runs(2, 0, 2), blocked},
 			up + missing},
-		"rollout that stays blocked": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then,
-			running(2, 0, 2), blocked, then},
+		"rollout that stays blocked": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing, then,
+			runs(2, 0, 2), blocked, then},
 			up + missing},
-		"growth that a quota blocks": {[]func(*world){running(2, 2, 2), then, running(2, 2, 2), blocked},
+		"growth that a quota blocks": {[]func(*world){runs(2, 2, 2), then, runs(2, 2, 2), blocked},
 			up + fresh + " Ready=False/ProgressingWithRetry Reconciling=True/ProgressingWithRetry; Progressing; InProgress"},
-		"rollout after an error that passed": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing,
+		"rollout after an error that passed": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing,
 			fails(refused), then, changing},
 			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"rollout beside a pod that was evicted long ago": {[]func(*world){running(3, 3, 3), evicted, then, nextGeneration,
-			changing, then, running(3, 1, 2), evicted},
+		"rollout beside a pod that was evicted long ago": {[]func(*world){runs(3, 3, 3), evicted, then, nextGeneration,
+			changing, then, runs(3, 1, 2), evicted},
 			up + rolling},
-		"rollout on a full node": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then, running(3, 1, 2),
+		"rollout on a full node": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing, then, runs(3, 1, 2),
 			noRoom, ends},
 			up + rolling},
-		"rollout for which there is no room": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then,
-			running(3, 1, 2), noRoom},
+		"rollout for which there is no room": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing, then,
+			runs(3, 1, 2), noRoom},
 			up + missing},
-		"rollout that found room": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing, then, running(3, 1, 2),
-			noRoom, then, running(3, 2, 2)},
+		"rollout that found room": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing, then, runs(3, 1, 2),
+			noRoom, then, runs(3, 2, 2)},
 			up + rolling},
-		"rollout after an error of another child": {[]func(*world){running(3, 3, 3), then, nextGeneration, changing,
-			fails(refused), then, running(3, 1, 2)},
+		"rollout after an error of another child": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing,
+			fails(refused), then, runs(3, 1, 2)},
 			up + rolling},
-		"growth after an error of another child": {[]func(*world){running(3, 3, 3), then, nextGeneration,
+		"growth after an error of another child": {[]func(*world){runs(3, 3, 3), then, nextGeneration,
 			spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](5) }), resizing, fails(refused), then,
-			running(4, 4, 3)},
+			runs(4, 4, 3)},
 			up + rolling},
-		"an error while a server is lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, fails(refused)},
+		"an error while a server is lost": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then, fails(refused)},
 			up + missing},
-		"it passes, and the server stays lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then,
+		"it passes, and the server stays lost": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then,
 			fails(refused), then},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"created after a long wait": {[]func(*world){fails(refused), then, later(700 * time.Second), changing, then},
 			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"a clock that another manager set ahead": {[]func(*world){running(3, 1, 1), then, ahead, then,
+		"a clock that another manager set ahead": {[]func(*world){runs(3, 1, 1), then, ahead, then,
 			later(600 * time.Second)},
 			up + late},
-		"budget changed while a server is lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then,
+		"budget changed while a server is lost": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then,
 			nextGeneration},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
-		"resized while a server is lost": {[]func(*world){running(3, 3, 3), then, running(3, 3, 2), then, nextGeneration,
+		"resized while a server is lost": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then, nextGeneration,
 			resizing},
 			up + " Degraded=True/ServersLost Ready=False/Resizing Reconciling=True/Resizing; Degraded; InProgress"},
-		"lost servers that come back after the deadline": {[]func(*world){running(3, 3, 3), then, running(3, 3, 0), then,
-			later(700 * time.Second), then, running(3, 3, 1)},
+		"lost servers that come back after the deadline": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 0), then,
+			later(700 * time.Second), then, runs(3, 3, 1)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
-		"slow growth": {[]func(*world){running(3, 3, 1), resizing, then, later(500 * time.Second), running(3, 3, 2), then,
+		"slow growth": {[]func(*world){runs(3, 3, 1), resizing, then, later(500 * time.Second), runs(3, 3, 2), then,
 			later(500 * time.Second)},
 			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
 		"children of a predecessor": {[]func(*world){func(w *world) { w.obs.Waiting = "waiting for Service cache" }},
 			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
-		"namespace being deleted": {[]func(*world){running(3, 3, 3), then, running(3, 3, 1),
+		"namespace being deleted": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 1),
 			func(w *world) { w.obs.NamespaceTerminating = true }},
 			up + fine + " Ready=False/Deleting; Progressing; InProgress"},
-		"paused with changes held back, all servers lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then,
-			running(0, 0, 0), heldBack},
+		"paused with changes held back, all servers lost": {[]func(*world){runs(3, 3, 3), paused, heldBack, then,
+			runs(0, 0, 0), heldBack},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
-		"they stay lost": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then,
+		"they stay lost": {[]func(*world){runs(3, 3, 3), paused, heldBack, then, runs(0, 0, 0), heldBack, then,
 			heldBack},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
-		"they come back": {[]func(*world){running(3, 3, 3), paused, heldBack, then, running(0, 0, 0), heldBack, then,
-			running(3, 3, 3), heldBack},
+		"they come back": {[]func(*world){runs(3, 3, 3), paused, heldBack, then, runs(0, 0, 0), heldBack, then,
+			runs(3, 3, 3), heldBack},
 			up + fine + " Ready=False/Paused; Paused; InProgress"},
-		"paused, somebody deletes the workload": {[]func(*world){running(3, 3, 3), paused, then,
+		"paused, somebody deletes the workload": {[]func(*world){runs(3, 3, 3), paused, then,
 			func(w *world) { w.deployment, w.obs = nil, Observed{HeldBack: true} }},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
-		"paused": {[]func(*world){running(3, 3, 3), paused,
+		"paused": {[]func(*world){runs(3, 3, 3), paused,
 			workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
 			up + fine + " Ready=True/Ready; Paused; Current"},
-		"paused, a server lost": {[]func(*world){running(3, 3, 3), paused, then, running(3, 3, 2), paused},
+		"paused, a server lost": {[]func(*world){runs(3, 3, 3), paused, then, runs(3, 3, 2), paused},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost; Paused; InProgress"},
-		"paused, children differ": {[]func(*world){running(3, 3, 3), paused, heldBack},
+		"paused, children differ": {[]func(*world){runs(3, 3, 3), paused, heldBack},
 			up + fresh + " Ready=False/Paused; Paused; InProgress"},
-		"deleting": {[]func(*world){running(3, 3, 3), deleted},
+		"proxies start": {[]func(*world){runs(3, 3, 3), proxies(2, 1)},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"no proxy answers": {[]func(*world){runs(3, 3, 3), proxies(2, 0)},
+			down + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"proxies ready": {[]func(*world){runs(3, 3, 3), proxies(2, 2)},
+			up + fine + " Ready=True/Ready; Ready; Current"},
+		"proxies ready, of an older generation": {[]func(*world){runs(3, 3, 3), proxies(2, 2),
+			func(w *world) { w.proxy.Annotations[v1alpha1.GenerationAnnotation] = "1" }},
+			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"a proxy lost": {[]func(*world){runs(3, 3, 3), proxies(2, 2), then, proxies(2, 1)},
+			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
+		"proxies replaced": {[]func(*world){runs(3, 3, 3), proxies(2, 2), then,
+			func(w *world) { w.obs.ProxyChanging = true }, then, proxies(1, 2)},
+			up + rolling},
+		"a proxy that ended": {[]func(*world){runs(3, 3, 3), proxies(2, 2), then, proxies(2, 1), func(w *world) {
+			w.obs.ProxyPods[1].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container,
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}}
+		}}, up + missing},
+		"proxies that nobody wants any more": {[]func(*world){runs(3, 3, 3), proxies(0, 0),
+			spec(func(s *v1alpha1.MemcachedSpec) { s.Proxy = nil })},
+			up + fine + " Ready=True/Ready; Ready; Current"},
+		"deleting": {[]func(*world){runs(3, 3, 3), deleted},
 			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
-		"deleting a workload that somebody else owns": {[]func(*world){running(3, 3, 3), deleted,
+		"deleting a workload that somebody else owns": {[]func(*world){runs(3, 3, 3), deleted,
 			func(w *world) { w.deployment = nil }},
 			up + " Degraded=True/Finalizing Ready=False/Deleting; Deleting; Terminating"},
 	}
@@ -407,33 +444,33 @@ func TestMessages(t *testing.T) {
 		steps []func(*world)
 		want  string
 	}{
-		"rolling out":  {[]func(*world){running(3, 1, 2)}, "1 of 3 servers updated, 2 ready"},
-		"starting":     {[]func(*world){running(3, 3, 2)}, "2 of 3 servers ready"},
-		"one too many": {[]func(*world){running(4, 4, 4)}, "3 of 3 servers ready, 1 more to remove"},
-		"settling": {[]func(*world){running(3, 3, 3),
+		"rolling out":  {[]func(*world){runs(3, 1, 2)}, "1 of 3 servers updated, 2 ready"},
+		"starting":     {[]func(*world){runs(3, 3, 2)}, "2 of 3 servers ready"},
+		"one too many": {[]func(*world){runs(4, 4, 4)}, "3 of 3 servers ready, 1 more to remove"},
+		"settling": {[]func(*world){runs(3, 3, 3),
 			spec(func(s *v1alpha1.MemcachedSpec) { s.Rollout.MinReadySeconds = 30 }),
 			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })},
 			"3 of 3 servers ready, waiting until each has been ready for 30 s"},
-		"crash": {[]func(*world){running(3, 3, 2), ended(2, true)},
+		"crash": {[]func(*world){runs(3, 3, 2), ended(2, true)},
 			"2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
 				" files"},
-		"crash loop": {[]func(*world){running(3, 3, 2), ended(2, false), pod(func(p *corev1.Pod) {
+		"crash loop": {[]func(*world){runs(3, 3, 2), ended(2, false), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
 		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
 			" files"},
-		"out of memory": {[]func(*world){running(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
+		"out of memory": {[]func(*world){runs(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
 		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 137 (OOMKilled):" +
 			" the container needed more memory than its limit"},
-		"lost node": {[]func(*world){running(3, 3, 2), pod(func(p *corev1.Pod) {
+		"lost node": {[]func(*world){runs(3, 3, 2), pod(func(p *corev1.Pod) {
 			p.Spec.NodeName = "worker-1"
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
 		})}, "2 of 3 servers ready; cache-2: node worker-1 does not answer"},
-		"paused by somebody": {[]func(*world){running(3, 1, 3),
+		"paused by somebody": {[]func(*world){runs(3, 1, 3),
 			workload(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
 			"1 of 3 servers updated, 3 ready; somebody paused the rollouts of the workload; kubectl rollout resume ends that"},
-		"refused pods": {[]func(*world){running(2, 0, 2), blocked}, "0 of 3 servers updated, 2 ready; violates PodSecurity"},
+		"refused pods": {[]func(*world){runs(2, 0, 2), blocked}, "0 of 3 servers updated, 2 ready; violates PodSecurity"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -475,14 +512,14 @@ func describe(t *testing.T, mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus) 
 func TestTransitionTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	running(3, 3, 3)(w)
+	runs(3, 3, 3)(w)
 	then(w)
 	later(time.Hour)(w)
 	if c := meta.FindStatusCondition(w.status().Conditions,
 		v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: start}) {
 		t.Errorf("Ready changed at %s, want %s", c.LastTransitionTime, start)
 	}
-	running(3, 3, 2)(w)
+	runs(3, 3, 2)(w)
 	if c := meta.FindStatusCondition(w.status().Conditions,
 		v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: w.now}) {
 		t.Errorf("Ready changed at %s, want %s", c.LastTransitionTime, w.now)
@@ -498,13 +535,13 @@ func TestServers(t *testing.T) {
 		}
 		return p
 	}
-	got, _ := servers([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false),
+	got, _ := running([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false),
 		pod("b", corev1.PodRunning, true),
 		pod("d", corev1.PodFailed, false), pod("e", corev1.PodSucceeded, false)})
 	if fmt.Sprint(got) != "[a c]" {
 		t.Errorf("nodes are %v, want [a c]", got)
 	}
-	if got, _ := servers(nil); got == nil || len(got) != 0 {
+	if got, _ := running(nil); got == nil || len(got) != 0 {
 		t.Errorf("no nodes are %#v, want an empty list, not null", got)
 	}
 }

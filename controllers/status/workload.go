@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -26,14 +27,24 @@ type Workload struct {
 	Image string
 	// Wanted is the number of servers that it asks for; the others are numbers of servers by its status.
 	Wanted, Replicas, Updated, Ready, Available int32
-	// Progressed is when its controller last saw progress; zero where it saw none.
+	// Outdated is the number of servers of an older template.
+	Outdated int32
+	// Progressed is when its controller last saw progress, or the last server has been ready for long enough; zero where
+	// nobody knows.
 	Progressed time.Time
 	// Failure says why its controller cannot create servers; empty where it can.
 	Failure string
 }
 
-// FromDeployment reads a Deployment.
-func FromDeployment(d *appsv1.Deployment) *Workload {
+// Read reads a Deployment or StatefulSet, of which pods are the servers.
+func Read(obj runtime.Object, pods ...corev1.Pod) *Workload {
+	if s, ok := obj.(*appsv1.StatefulSet); ok {
+		return fromStatefulSet(s, pods)
+	}
+	return fromDeployment(obj.(*appsv1.Deployment))
+}
+
+func fromDeployment(d *appsv1.Deployment) *Workload {
 	w := &Workload{
 		Generation:  d.Annotations[v1alpha1.GenerationAnnotation],
 		Terminating: !d.DeletionTimestamp.IsZero(),
@@ -44,11 +55,8 @@ func FromDeployment(d *appsv1.Deployment) *Workload {
 		Updated:     d.Status.UpdatedReplicas,
 		Ready:       d.Status.ReadyReplicas,
 		Available:   d.Status.AvailableReplicas,
-	}
-	for i := range d.Spec.Template.Spec.Containers {
-		if c := &d.Spec.Template.Spec.Containers[i]; c.Name == names.Container {
-			w.Image = c.Image
-		}
+		Outdated:    d.Status.Replicas - d.Status.UpdatedReplicas,
+		Image:       image(&d.Spec.Template),
 	}
 	for _, c := range d.Status.Conditions {
 		switch {
@@ -62,18 +70,64 @@ func FromDeployment(d *appsv1.Deployment) *Workload {
 	return w
 }
 
-// complete reports whether, by the workload, every server of the current generation of mc is updated and available. The
-// generation on the workload proves that what the cache shows was made from this one, even where the cache lags behind
-// what another operator process wrote.
-func (w *Workload) complete(mc *v1alpha1.Memcached) bool {
+func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
+	w := &Workload{
+		Generation:  s.Annotations[v1alpha1.GenerationAnnotation],
+		Terminating: !s.DeletionTimestamp.IsZero(),
+		Observed:    s.Status.ObservedGeneration >= s.Generation,
+		Wanted:      ptr.Deref(s.Spec.Replicas, 1),
+		Replicas:    s.Status.Replicas,
+		Updated:     s.Status.UpdatedReplicas,
+		Ready:       s.Status.ReadyReplicas,
+		Available:   s.Status.AvailableReplicas,
+		Image:       image(&s.Spec.Template),
+	}
+	// By the numbers of its status, a server that ends is one that is not updated: a loss would look like a rollout.
+	for i := range pods {
+		if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != s.Status.UpdateRevision {
+			w.Outdated++
+		}
+		// A StatefulSet says nothing of progress, and a rollout waits this long on purpose.
+		if since, ready := ReadySince(&pods[i]); ready {
+			available := since.Add(time.Duration(s.Spec.MinReadySeconds) * time.Second)
+			if available.After(w.Progressed) {
+				w.Progressed = available
+			}
+		}
+	}
+	return w
+}
+
+func image(template *corev1.PodTemplateSpec) string {
+	for i := range template.Spec.Containers {
+		if c := &template.Spec.Containers[i]; c.Name == names.Container {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// complete reports whether, by the workload, every one of want pods of the current generation of mc is updated and
+// available. The generation on the workload proves that what the cache shows was made from this one, even where the
+// cache lags behind what another operator process wrote.
+func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
 	generation := strconv.FormatInt(mc.Generation, 10)
-	want := names.Size(mc)
 	return w != nil && !w.Terminating && w.Observed && (mc.Spec.Paused || w.Generation == generation) &&
 		w.Wanted == want && w.Updated == want && w.Replicas == want && w.Ready == want && w.Available == want
 }
 
+// AsObserved is the workload as it is once its controller has seen the newest spec, if that touches no pod.
+func (w *Workload) AsObserved() *Workload {
+	if w == nil {
+		return nil
+	}
+	observed := *w
+	observed.Observed = true
+	return &observed
+}
+
 // mixed reports whether servers of an older template still run.
-func (w *Workload) mixed() bool { return w != nil && w.Updated < w.Replicas }
+func (w *Workload) mixed() bool { return w != nil && w.Outdated > 0 }
 
 // rolling reports whether servers are being replaced, or the newest template has not been looked at.
 func (w *Workload) rolling() bool { return w != nil && (!w.Observed || w.mixed()) }

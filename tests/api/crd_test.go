@@ -29,8 +29,7 @@ func readCRD(t *testing.T) (*apiextensionsv1.CustomResourceDefinition, []byte) {
 }
 
 // GitOps tools apply a CRD again and again, some on the client, some on the server. It must come back as it went, or
-// they see a
-// difference for ever.
+// they see a difference for ever.
 func TestApplyCRD(t *testing.T) {
 	crd, content := readCRD(t)
 	if len(content) >= 262144 {

@@ -17,6 +17,8 @@ import (
 
 const defaultSpec = `
 size: 1
+workload: Deployment
+serverAddresses: DNS
 containerPort: 11211
 memory: 64Mi
 maxConnections: 1024
@@ -38,9 +40,9 @@ conditions:
 `
 
 func TestDefaultSpec(t *testing.T) {
-	const nulls = `{size: null, image: null, containerPort: null, memory: null, maxConnections: null, threads: null,
- maxItemSize: null,
- extraArgs: null, pod: null, rollout: null, disruptionBudget: null, paused: null}`
+	const nulls = `{size: null, workload: null, serverAddresses: null, image: null, containerPort: null, memory: null,
+ maxConnections: null, threads: null, maxItemSize: null, extraArgs: null, tls: null, auth: null, networkPolicy: null,
+ proxy: null, pod: null, rollout: null, disruptionBudget: null, paused: null}`
 	for name, document := range map[string]string{
 		"no spec":       "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\n",
 		"empty spec":    document(`{}`),

@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -15,8 +14,7 @@ import (
 )
 
 // TestChildren has the API server check the children, and a pod, of each spec that it accepts: what it would refuse
-// then has to
-// be refused at the door.
+// then has to be refused at the door.
 func TestChildren(t *testing.T) {
 	accepted := 0
 	for i, spec := range append(specs.Generate(2000), specs.Accepted...) {
@@ -37,9 +35,9 @@ func TestChildren(t *testing.T) {
 			if err := c.Apply(t.Context(), child, client.DryRunAll, client.FieldOwner("memcached-operator"),
 				client.ForceOwnership); err != nil {
 				t.Errorf("spec %d: %.2000s: %v", i, spec, err)
-			} else if d, ok := child.(*appsv1ac.DeploymentApplyConfiguration); ok {
+			} else if w := desired.ReadWorkload(child); w != nil {
 				pod := &corev1.Pod{}
-				b, err := json.Marshal(d.Spec.Template)
+				b, err := json.Marshal(w.Template)
 				if err == nil {
 					err = json.Unmarshal(b, pod)
 				}
@@ -60,5 +58,6 @@ func TestChildren(t *testing.T) {
 }
 
 func children(mc *v1alpha1.Memcached) []runtime.ApplyConfiguration {
-	return desired.Children(mc, desired.Resolve(mc, nil, desired.Options{DefaultImage: "docker.io/library/memcached:1.6"}))
+	options := desired.Options{DefaultImage: "docker.io/library/memcached:1.6"}
+	return desired.Children(mc, desired.Resolve(mc, nil, desired.Secrets{}, options))
 }

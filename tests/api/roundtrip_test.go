@@ -59,6 +59,11 @@ func TestScale(t *testing.T) {
 func TestRoundTrip(t *testing.T) {
 	const spec = `
 size: 0
+workload: StatefulSet
+serverAddresses: ClusterIP
+tls: {secretName: certificate, clientAuth: None, minVersion: "1.2"}
+auth: {secretName: passwords}
+networkPolicy: {from: [{podSelector: {}}]}
 memory: 1024Mi
 maxItemSize: 1024Ki
 maxConnections: 1024

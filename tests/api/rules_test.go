@@ -46,9 +46,8 @@ func whole(re *syntax.Regexp) bool {
 }
 
 // TestOldestKubernetes compiles each rule with what Kubernetes 1.30 knows: with a later function, its API server would
-// refuse the
-// CRD. It estimates the costs a little higher than the version that the tests run with: 63 for 61, so the sum keeps its
-// distance.
+// refuse the CRD. It estimates the costs a little higher than the version that the tests run with: 63 for 61, so the
+// sum keeps its distance.
 func TestOldestKubernetes(t *testing.T) {
 	crd, _ := readCRD(t)
 	schema := &apiextensions.JSONSchemaProps{}

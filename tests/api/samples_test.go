@@ -37,7 +37,7 @@ func TestSamples(t *testing.T) {
 			if err := yaml.Unmarshal(document, &meta); err != nil {
 				t.Fatal(err)
 			}
-			if meta.Kind == "Kustomization" {
+			if meta.Kind != "Memcached" { // a Kustomization, or what cert-manager adds
 				continue
 			}
 			found++

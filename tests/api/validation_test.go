@@ -72,6 +72,40 @@ var refused = []struct{ spec, field, message string }{
 	{`{pod: {resource: {}}}`, "", `unknown field "spec.pod.resource"`},
 	{`[]`, "spec", "must be of type object"},
 	{`{paused: "yes"}`, "spec.paused", "must be of type boolean"},
+	{`{workload: DaemonSet}`, "spec.workload", "supported values"},
+	{`{serverAddresses: ClusterIP}`, "spec.serverAddresses", "ClusterIP needs spec.workload StatefulSet"},
+	{`{workload: Deployment, serverAddresses: ClusterIP}`, "spec.serverAddresses", "needs spec.workload StatefulSet"},
+	{`{tls: {}}`, "spec.tls.secretName", "Required value"},
+	{`{tls: {secretName: ""}}`, "spec.tls.secretName", "must be the name of a Secret"},
+	{`{tls: {secretName: a/b}}`, "spec.tls.secretName", "must be the name of a Secret"},
+	{`{tls: {secretName: a, clientAuth: Always}}`, "spec.tls.clientAuth", "supported values"},
+	{`{tls: {secretName: a, minVersion: "1.1"}}`, "spec.tls.minVersion", "supported values"},
+	{`{tls: {secretName: a, minVersion: 1.3}}`, "spec.tls.minVersion", "must be of type string"},
+	{`{auth: {}}`, "spec.auth.secretName", "Required value"},
+	{`{auth: {secretName: A}}`, "spec.auth.secretName", "must be the name of a Secret"},
+	{`{networkPolicy: {from: [{}]}}`, "spec.networkPolicy.from[0]", "must hold ipBlock alone"},
+	{`{networkPolicy: {from: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}}`, "spec.networkPolicy.from[0]",
+		"must hold ipBlock alone"},
+	{`{networkPolicy: {from: [{ipBlock: {cidr: 10.0.0.0}}]}}`, "spec.networkPolicy.from[0].ipBlock.cidr",
+		"must be a network such as 10.0.0.0/8"},
+	{`{networkPolicy: {from: [{ipBlock: {cidr: 10.1.0.0/8}}]}}`, "spec.networkPolicy.from[0].ipBlock.cidr",
+		"with no bits set behind its prefix"},
+	{`{networkPolicy: {from: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}}`,
+		"spec.networkPolicy.from[0].ipBlock.except", "must be networks inside of cidr"},
+	{`{networkPolicy: {from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/8]}}]}}`,
+		"spec.networkPolicy.from[0].ipBlock.except", "must be networks inside of cidr"},
+	{`{networkPolicy: {from: [{podSelector: {matchExpressions: [{key: a, operator: In}]}}]}}`,
+		"spec.networkPolicy.from[0].podSelector", "matchExpressions must have values"},
+	{`{proxy: {}}`, "spec.proxy", "needs spec.workload StatefulSet"},
+	{`{workload: StatefulSet, proxy: {}, tls: {secretName: a}}`, "spec.proxy", "cannot be combined with spec.tls"},
+	{`{workload: StatefulSet, proxy: {}, auth: {secretName: a}}`, "spec.proxy", "cannot be combined with spec.tls or"},
+	{`{workload: StatefulSet, proxy: {size: 0}}`, "spec.proxy.size", "should be greater than or equal to 1"},
+	{`{workload: StatefulSet, proxy: {threads: 65, memory: 1Gi}}`, "spec.proxy.threads", "should be less than or equal to 64"},
+	{`{workload: StatefulSet, proxy: {memory: 16Mi}}`, "spec.proxy.memory", "must be from 32Mi to 64Gi"},
+	{`{workload: StatefulSet, maxItemSize: 32Mi, proxy: {}}`, "spec.proxy.memory", "must be at least twice spec.maxItemSize"},
+	{`{workload: StatefulSet, proxy: {threads: 64, memory: 127Mi}}`, "spec.proxy.memory",
+		"must be at least twice spec.maxItemSize"},
+	{`{workload: StatefulSet, proxy: {memory: 1G}}`, "spec.proxy.memory", "must be a whole number followed by Mi or Gi"},
 	{`{containerPort: 80}`, "spec.containerPort", "should be greater than or equal to 1024"},
 	{`{containerPort: 70000}`, "spec.containerPort", "should be less than or equal to 65535"},
 	{`{containerPort: "11211"}`, "spec.containerPort", "must be of type integer"},
@@ -418,9 +452,8 @@ var refused = []struct{ spec, field, message string }{
 		"cpu and memory must not exceed their limits"},
 	{`{pod: {resources: {limits: {memory: 1Gi}, requests: {memory: 1073741825}}}}`, "spec.pod.resources.requests",
 		"cpu and memory must not exceed their limits"},
-	// The schema of a quantity lets these through. The operator could not read any Memcached with the first two in one of
-	// them,
-	// and the others keep it, and the API server, busy for minutes.
+	// The schema of a quantity lets these through. The operator could not read any Memcached with the first two in one
+	// of them, and the others keep it, and the API server, busy for minutes.
 	{limits(`cpu: 1e1.5`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: 1E.5`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: 1e2000000000`), "spec.pod.resources.limits", quantityRule},
@@ -471,8 +504,7 @@ func TestRefusedNames(t *testing.T) {
 }
 
 // refuse wants the API server to refuse a document with a message about a field, and with none about another, which
-// would
-// mislead the user.
+// would mislead the user.
 func refuse(t *testing.T, document, field, message string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

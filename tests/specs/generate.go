@@ -9,8 +9,7 @@ import (
 )
 
 // Generate returns n specs, the same each time, with fields set by chance to values that are right alone; some are not
-// right
-// together, or not right at all, which the API server has to find.
+// right together, or not right at all, which the API server has to find.
 func Generate(n int) []string {
 	g := generator{rand.New(rand.NewPCG(1, 2))}
 	all := make([]string, n)
@@ -30,20 +29,40 @@ type object = map[string]any
 
 func (g generator) spec() object {
 	return g.some(object{
-		"size":           g.one(0, 1, 2, 3, 1000),
-		"image":          g.one("memcached", "docker.io/library/memcached:1.6.45", "localhost:5000/a/memcached@"+Digest),
-		"containerPort":  g.one(1024, 11211, 65535),
-		"memory":         g.one("16Mi", "64Mi", "100Mi", "1Gi", "4096Gi"),
-		"maxItemSize":    g.one("512Ki", "1Mi", "1536Ki", "8Mi", "1024Mi"),
-		"maxConnections": g.one(20, 29, 32, 36, 48, 49, 100, 169, 328, 329, 1024, 100000),
-		"threads":        g.one(1, 2, 4, 7, 8, 16, 32, 64),
-		"extraArgs":      g.extraArgs(),
-		"pod":            g.pod(),
+		"size":            g.one(0, 1, 2, 3, 1000),
+		"workload":        g.one("Deployment", "StatefulSet"),
+		"serverAddresses": g.one("DNS", "ClusterIP"),
+		"tls":             g.tls(),
+		"auth":            object{"secretName": g.one("passwords", "a.b-c")},
+		"networkPolicy":   g.some(object{"from": g.one([]any{}, []any{g.peer()}, []any{g.peer(), g.peer()})}),
+		"proxy":           g.some(object{"size": g.one(1, 100), "threads": g.one(1, 64), "memory": g.one("32Mi", "64Gi")}),
+		"image":           g.one("memcached", "docker.io/library/memcached:1.6.45", "localhost:5000/a/memcached@"+Digest),
+		"containerPort":   g.one(1024, 11211, 65535),
+		"memory":          g.one("16Mi", "64Mi", "100Mi", "1Gi", "4096Gi"),
+		"maxItemSize":     g.one("512Ki", "1Mi", "1536Ki", "8Mi", "1024Mi"),
+		"maxConnections":  g.one(20, 29, 32, 36, 48, 49, 100, 169, 328, 329, 1024, 100000),
+		"threads":         g.one(1, 2, 4, 7, 8, 16, 32, 64),
+		"extraArgs":       g.extraArgs(),
+		"pod":             g.pod(),
 		"rollout": g.some(object{"maxUnavailable": g.one(1, 1000), "minReadySeconds": g.one(0, 10, 599),
 			"progressDeadlineSeconds": g.one(1, 600, 172800)}),
 		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000)}),
 		"paused":           g.one(true, false),
 	})
+}
+
+func (g generator) tls() object {
+	tls := g.some(object{"clientAuth": g.one("None", "Request", "Require"), "minVersion": g.one("1.2", "1.3")})
+	tls["secretName"] = g.one("certificate", "a.b-c")
+	return tls
+}
+
+// peer of a NetworkPolicy.
+func (g generator) peer() object {
+	block := g.some(object{"except": g.one([]any{}, []any{"10.1.0.0/16"}, []any{"10.0.0.0/8"}, []any{"fd00:1::/32"})})
+	block["cidr"] = g.one("10.0.0.0/8", "10.1.2.3/16", "fd00::/16", "10.0.0.0", "a")
+	return g.one(object{"ipBlock": block}, g.some(object{"podSelector": g.selector(), "namespaceSelector": g.selector()}),
+		object{"podSelector": object{}}, object{"ipBlock": block, "podSelector": object{}}).(object)
 }
 
 func (g generator) extraArgs() []string {

@@ -105,6 +105,16 @@ var Accepted = []string{
 	`{rollout: {minReadySeconds: 86400, progressDeadlineSeconds: 172800}}`,
 	`{disruptionBudget: {maxUnavailable: 0}}`,
 	`{paused: true}`,
+	`{workload: StatefulSet}`,
+	`{workload: StatefulSet, serverAddresses: ClusterIP, size: 3}`,
+	`{tls: {secretName: certificate}}`,
+	`{tls: {secretName: a.b-c, clientAuth: Require, minVersion: "1.3"}, auth: {secretName: passwords}}`,
+	`{networkPolicy: {}}`,
+	`{networkPolicy: {from: [{podSelector: {}}, {namespaceSelector: {matchLabels: {a: b}}, podSelector: {}},
+ {ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {ipBlock: {cidr: "fd00::/16"}}]}}`,
+	`{workload: StatefulSet, proxy: {}}`,
+	`{workload: StatefulSet, maxItemSize: 16Mi, proxy: {}}`,
+	`{workload: StatefulSet, proxy: {size: 100, threads: 64, memory: 64Gi}, networkPolicy: {from: []}}`,
 }
 
 // Args is a spec with extraArgs.

@@ -1,0 +1,156 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// TLSSpec encrypts the connections of clients.
+type TLSSpec struct {
+	// secretName names a Secret of this namespace with the keys tls.crt, tls.key and, where clientAuth asks for
+	// certificates of clients, ca.crt, as cert-manager makes it. A changed certificate replaces the servers, at the pace
+	// of rollout. While the Secret is missing or wrong, a new Memcached gets no servers, and those that run stay.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +required
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
+	SecretName string `json:"secretName"`
+
+	// clientAuth says what servers ask of clients. None, the default: no certificate. Request: a client may send a
+	// certificate, and is refused where no CA in ca.crt has signed the certificate. Require: each client sends a
+	// certificate that a CA in ca.crt has signed.
+	//
+	// +kubebuilder:default=None
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Client authentication"
+	ClientAuth ClientAuth `json:"clientAuth,omitempty"`
+
+	// minVersion is the oldest version of TLS that servers speak: "1.2", the default, or "1.3".
+	//
+	// +kubebuilder:default="1.2"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Minimum version"
+	MinVersion TLSVersion `json:"minVersion,omitempty"`
+}
+
+// ClientAuth says what servers ask of the certificates of clients.
+//
+// +kubebuilder:validation:Enum=None;Request;Require
+type ClientAuth string
+
+// What servers ask of the certificates of clients.
+const (
+	ClientAuthNone    ClientAuth = "None"
+	ClientAuthRequest ClientAuth = "Request"
+	ClientAuthRequire ClientAuth = "Require"
+)
+
+// TLSVersion is a version of TLS.
+//
+// +kubebuilder:validation:Enum="1.2";"1.3"
+type TLSVersion string
+
+// Versions of TLS.
+const (
+	TLS12 TLSVersion = "1.2"
+	TLS13 TLSVersion = "1.3"
+)
+
+// AuthSpec asks clients for a user and a password, in memcached's ASCII protocol.
+type AuthSpec struct {
+	// secretName names a Secret of this namespace with the key authfile: 1 to 8 lines of at most 254 bytes, each a user,
+	// a colon and a password, with a line break after each line, the last one too. A changed file replaces the servers,
+	// at the pace of rollout. While the Secret is missing or wrong, a new Memcached gets no servers, and those that run
+	// stay.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +required
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
+	SecretName string `json:"secretName"`
+}
+
+// NetworkPolicySpec says who may reach the servers.
+type NetworkPolicySpec struct {
+	// from are the peers that may reach memcached, as in a NetworkPolicy of networking.k8s.io/v1, at most 32. An empty
+	// list lets nobody in.
+	//
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="From"
+	From []NetworkPolicyPeer `json:"from,omitempty"`
+}
+
+// NetworkPolicyPeer is a peer of a NetworkPolicy of networking.k8s.io/v1, with bounds.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.ipBlock) ? !has(self.podSelector) && !has(self.namespaceSelector) : has(self.podSelector) || has(self.namespaceSelector)",message="must hold ipBlock alone, or podSelector, namespaceSelector or both"
+// +kubebuilder:validation:XValidation:rule="!has(self.podSelector) || !has(self.podSelector.matchExpressions) || [self.podSelector.matchExpressions].all(list, list.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0)))",fieldPath=".podSelector",message="matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
+// +kubebuilder:validation:XValidation:rule="!has(self.namespaceSelector) || !has(self.namespaceSelector.matchExpressions) || [self.namespaceSelector.matchExpressions].all(list, list.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0)))",fieldPath=".namespaceSelector",message="matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
+type NetworkPolicyPeer struct {
+	// podSelector selects pods by their labels, of this namespace or of those that namespaceSelector selects; an empty one
+	// selects all.
+	//
+	// +optional
+	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
+
+	// namespaceSelector selects namespaces by their labels; an empty one selects all.
+	//
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// ipBlock is a network of clients outside of the cluster.
+	//
+	// +optional
+	IPBlock *IPBlock `json:"ipBlock,omitempty"`
+}
+
+// IPBlock is a network without parts of it.
+//
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !has(self.except) || self.except.all(e, isCIDR(e) && cidr(e).masked() == cidr(e) && cidr(self.cidr).containsCIDR(e) && cidr(e).prefixLength() > cidr(self.cidr).prefixLength())",fieldPath=".except",message="must be networks inside of cidr, such as 10.1.0.0/16"
+type IPBlock struct {
+	// cidr is the network, such as 10.0.0.0/8.
+	//
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self).masked() == cidr(self)",message="must be a network such as 10.0.0.0/8, with no bits set behind its prefix"
+	// +required
+	CIDR string `json:"cidr"`
+
+	// except are the parts of the network that are not meant, at most 16.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=43
+	// +listType=atomic
+	// +optional
+	Except []string `json:"except,omitempty"`
+}
+
+// ProxySpec puts memcached's built-in proxy in front of the servers.
+type ProxySpec struct {
+	// size is the number of proxies, from 1 to 100, 2 by default.
+	//
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size"
+	Size int32 `json:"size,omitempty"`
+
+	// threads is the number of worker threads of each proxy, from 1 to 64, 4 by default.
+	//
+	// +kubebuilder:default=4
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Threads"
+	Threads int32 `json:"threads,omitempty"`
+
+	// memory is the memory request and limit of each proxy, in Mi or Gi, from 32Mi to 64Gi, 128Mi by default. Proxies
+	// store no items.
+	//
+	// +kubebuilder:default="128Mi"
+	// +kubebuilder:validation:MaxLength=12
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Mi|Gi)$')",message="must be a whole number followed by Mi or Gi, such as 128Mi"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]*(Mi|Gi)$') || (quantity(self).compareTo(quantity('32Mi')) >= 0 && quantity(self).compareTo(quantity('64Gi')) <= 0)",message="must be from 32Mi to 64Gi"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
+	Memory string `json:"memory,omitempty"`
+}

@@ -1,0 +1,94 @@
+package desired
+
+import (
+	_ "embed"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// proxyProgram configures memcached's proxy. The stock configuration, routelib, cannot take a dead server for a miss:
+// with a route that does, memcached 1.6.45 ends by a segmentation fault.
+//
+//go:embed proxy.lua
+var proxyProgram string
+
+const (
+	proxyPath = "/etc/memcached/proxy"
+	// proxyRetry is how long a proxy may take to use a server that answers again, in seconds: twice what proxy.lua waits.
+	proxyRetry = 2
+)
+
+// proxyService is the one address of a Memcached with a proxy.
+func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
+	return addressedService(mc, names.Proxy(mc), names.Proxies)
+}
+
+// proxyConfig lists the servers. Each has a Service of its own, whose address outlives the server's pod: a proxy that
+// waits for names to change would fail requests meanwhile.
+func proxyConfig(mc *v1alpha1.Memcached) *corev1ac.ConfigMapApplyConfiguration {
+	var servers strings.Builder
+	for i := range names.Size(mc) {
+		host := names.ServiceHost(mc, names.Server(mc, i))
+		fmt.Fprintln(&servers, net.JoinHostPort(host, strconv.Itoa(int(mc.Spec.ContainerPort))))
+	}
+	// Answers that slow clients have not read yet may fill half of the container, or the kernel would kill the proxy.
+	memory := resource.MustParse(mc.Spec.Proxy.Memory)
+	c := corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
+		WithData(map[string]string{
+			"proxy.lua": fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram),
+			"servers":   servers.String(),
+		})
+	objectMeta(c.ObjectMetaApplyConfiguration, mc, names.Proxies)
+	return c
+}
+
+// proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one ends, and an operator
+// with a better builder may replace them.
+func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConfiguration {
+	p := mc.Spec.Proxy
+	// Each thread has a connection to each server, and a proxy that may not open as many files ends. The number grows in
+	// steps, because another one replaces the proxies.
+	servers := int32(128)
+	for servers < names.Size(mc) {
+		servers *= 2
+	}
+	connections := mc.Spec.MaxConnections + servers*p.Threads
+	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
+	items := max(64*mebi, 2*itemSize.Value()) // memcached takes no less, though proxies store none
+	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
+	memory := resource.MustParse(p.Memory)
+	resources := corev1ac.ResourceRequirements().
+		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: memory}).
+		WithLimits(corev1.ResourceList{corev1.ResourceMemory: memory})
+	template := memcachedPod(mc, names.Proxies, container(in.Image, mc.Spec.ContainerPort, args, resources), in.options)
+	mount(template.Spec, proxyPath, corev1ac.Volume().WithName("proxy").
+		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
+	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
+		// That of the servers, because a generation is no difference that a pause holds back.
+		WithAnnotations(map[string]string{
+			v1alpha1.GenerationAnnotation: in.workloadAnnotations(mc)[v1alpha1.GenerationAnnotation]}).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(p.Size).
+			WithSelector(matchSelector(mc, names.Proxies)).
+			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
+			WithRevisionHistoryLimit(1).
+			WithStrategy(appsv1ac.DeploymentStrategy().
+				WithType("RollingUpdate").
+				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+					WithMaxSurge(intstr.FromInt32(1)).
+					WithMaxUnavailable(intstr.FromInt32(0)))).
+			WithTemplate(template))
+	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Proxies)
+	return d
+}

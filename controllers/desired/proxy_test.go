@@ -1,0 +1,34 @@
+package desired
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/example/memcached-operator/tests/manifest"
+)
+
+// TestProxyFiles: a proxy may open as many files as its threads have connections to servers, and a few servers more do
+// not replace it.
+func TestProxyFiles(t *testing.T) {
+	t.Parallel()
+	const clients, threads = 1024, 4
+	limit := func(size int) int {
+		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{size: %d, workload: StatefulSet, proxy: {}}", size)))
+		args := proxyDeployment(mc, Inputs{Image: "memcached:1"}).Spec.Template.Spec.Containers[0].Args
+		n, err := strconv.Atoi(args[slices.Index(args, "-c")+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, size := range []int{0, 1, 128, 129, 400, 1000} {
+		if got := limit(size); got < clients+threads*size {
+			t.Errorf("with %d servers a proxy may open %d files", size, got)
+		}
+	}
+	if limit(1) != limit(128) || limit(300) != limit(500) {
+		t.Error("a few servers more replace the proxies")
+	}
+}

@@ -1,0 +1,54 @@
+package desired
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+)
+
+// Workload is what decisions about servers need of the object that runs them, whatever the kind of that object.
+type Workload struct {
+	Annotations map[string]string
+	Replicas    *int32
+	Template    *corev1ac.PodTemplateSpecApplyConfiguration
+}
+
+// ReadWorkload reads a Deployment or StatefulSet; nil where config is none.
+func ReadWorkload(config runtime.ApplyConfiguration) *Workload {
+	w := &Workload{}
+	switch c := config.(type) {
+	case *appsv1ac.DeploymentApplyConfiguration:
+		if c.Spec != nil {
+			w.Replicas, w.Template = c.Spec.Replicas, c.Spec.Template
+		}
+		if c.ObjectMetaApplyConfiguration != nil {
+			w.Annotations = c.Annotations
+		}
+	case *appsv1ac.StatefulSetApplyConfiguration:
+		if c.Spec != nil {
+			w.Replicas, w.Template = c.Spec.Replicas, c.Spec.Template
+		}
+		if c.ObjectMetaApplyConfiguration != nil {
+			w.Annotations = c.Annotations
+		}
+	default:
+		return nil
+	}
+	return w
+}
+
+// SameTemplate reports whether two workloads have the same pod template.
+func (w *Workload) SameTemplate(other *Workload) bool {
+	return equality.Semantic.DeepEqual(w.Template, other.Template)
+}
+
+// SameSize reports whether two workloads ask for the same number of servers.
+func (w *Workload) SameSize(other *Workload) bool {
+	return equality.Semantic.DeepEqual(w.Replicas, other.Replicas)
+}
+
+// Kept reports whether the template of a workload is the one that its record speaks of, which Resolve keeps.
+func (w *Workload) Kept() bool {
+	return w.Template == nil || sourceOf(w).Template == Digest(w.Template)
+}

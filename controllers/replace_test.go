@@ -1,0 +1,206 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// setOf is a StatefulSet with its pods, in the order of their numbers: "old" or "new" by the template, "-" for none,
+// with ! for one that is not ready, ~ for one that is being deleted, and a number for the seconds of being ready.
+func setOf(size int32, now time.Time, servers ...string) (*appsv1.StatefulSet, []corev1.Pod) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set", Generation: 4}}
+	set.Spec.Replicas = ptr.To(size)
+	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: 4, UpdateRevision: "new"}
+	var pods []corev1.Pod
+	for i, s := range servers {
+		if s == "-" {
+			continue
+		}
+		seconds := 3600
+		if _, text, ok := strings.Cut(s, " "); ok {
+			_, _ = fmt.Sscan(text, &seconds)
+		}
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i),
+			Labels:          map[string]string{appsv1.StatefulSetRevisionLabel: strings.Trim(s, "!~ 0123456789")},
+			OwnerReferences: []metav1.OwnerReference{{UID: "set", Controller: ptr.To(true)}}}}
+		if strings.Contains(s, "~") {
+			p.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		if !strings.Contains(s, "!") {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-time.Duration(seconds) * time.Second))}}
+		}
+		pods = append(pods, p)
+	}
+	return set, pods
+}
+
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		size                     int32
+		servers                  []string
+		maxUnavailable, minReady int32
+		want                     []int
+		wait                     time.Duration
+		change                   func(*appsv1.StatefulSet, []corev1.Pod)
+	}{
+		"nothing to do":        {size: 3, servers: []string{"new", "new", "new"}},
+		"highest number first": {size: 3, servers: []string{"old", "old", "old"}, want: []int{2}},
+		"one after the other":  {size: 3, servers: []string{"old", "old", "new"}, want: []int{1}},
+		"as many as allowed": {size: 3, servers: []string{"old", "old", "old"}, maxUnavailable: 2,
+			want: []int{2, 1}},
+		"more than there are": {size: 2, servers: []string{"old", "old"}, maxUnavailable: 1000,
+			want: []int{1, 0}},
+		"a new one is not ready":             {size: 3, servers: []string{"old", "old", "!new"}},
+		"one is away":                        {size: 3, servers: []string{"old", "old", "-"}},
+		"one is being deleted":               {size: 3, servers: []string{"old", "old", "~old"}},
+		"a broken one first, and it is free": {size: 3, servers: []string{"!old", "old", "old"}, want: []int{0}},
+		"broken ones beside the budget": {size: 4, servers: []string{"!old", "old", "!old", "old"}, maxUnavailable: 3,
+			want: []int{2, 0, 3}},
+		"all broken": {size: 3, servers: []string{"!old", "!old", "!old"}, want: []int{2, 1, 0}},
+		"not ready for long enough": {size: 3, servers: []string{"old", "old", "new 10"}, minReady: 30,
+			wait: 20 * time.Second},
+		"ready for long enough": {size: 3, servers: []string{"old", "old", "new 30"}, minReady: 30, want: []int{1}},
+		"old ones that have just become ready": {size: 2, servers: []string{"old 1", "old 1"}, minReady: 30,
+			want: []int{1}},
+		"nothing waits when all are new": {size: 2, servers: []string{"new", "new 10"}, minReady: 30},
+		"a server to be removed":         {size: 2, servers: []string{"old", "new", "old"}, want: []int{0}},
+		"a pod of another workload": {size: 2, servers: []string{"new", "old"},
+			change: func(_ *appsv1.StatefulSet, pods []corev1.Pod) { pods[1].OwnerReferences[0].UID = "other" }},
+		"a template that nobody has looked at": {size: 2, servers: []string{"old", "old"},
+			change: func(s *appsv1.StatefulSet, _ []corev1.Pod) { s.Generation++ }},
+		"a StatefulSet that goes": {size: 2, servers: []string{"old", "old"},
+			change: func(s *appsv1.StatefulSet, _ []corev1.Pod) { s.DeletionTimestamp = &metav1.Time{Time: now} }},
+	} {
+		set, pods := setOf(tt.size, now, tt.servers...)
+		set.Spec.MinReadySeconds = tt.minReady
+		if tt.change != nil {
+			tt.change(set, pods)
+		}
+		victims, wait := outdated(set, pods, max(tt.maxUnavailable, 1), now)
+		var got []int
+		for _, v := range victims {
+			got = append(got, ordinal(set, v))
+		}
+		if !slices.Equal(got, tt.want) || wait != tt.wait {
+			t.Errorf("%s: replaces %v and waits %s, want %v and %s", name, got, wait, tt.want, tt.wait)
+		}
+	}
+}
+
+// TestStatefulSet: the operator replaces the servers of a StatefulSet one at a time, and tells in between.
+func TestStatefulSet(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, workload: StatefulSet}")
+	f.mustReconcile()
+	if !get[corev1.Service](f).Spec.PublishNotReadyAddresses {
+		t.Error("a server that restarts leaves the ring")
+	}
+	f.servers("old", "old", "old")
+	f.mustReconcile()
+	f.wantRequests("patch status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	host := ".cache." + f.mc.Namespace + ".svc:11211"
+	addresses := []string{"cache-0" + host, "cache-1" + host, "cache-2" + host}
+
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	f.wantRequests("apply StatefulSet", "patch status")
+	for _, step := range []struct {
+		servers  []string
+		requests []string
+	}{
+		{[]string{"old", "old", "old"}, []string{"get StatefulSet", "delete Pod"}},
+		{[]string{"old", "old", "-"}, nil},
+		{[]string{"old", "old", "!new"}, nil},
+		{[]string{"old", "old", "new"}, []string{"patch status", "get StatefulSet", "delete Pod"}},
+		{[]string{"!old", "new", "new"}, []string{"patch status", "get StatefulSet", "delete Pod"}},
+		{[]string{"!new", "new", "new"}, []string{"patch status"}},
+	} {
+		f.servers(step.servers...)
+		f.mustReconcile()
+		if step.requests != nil {
+			f.wantRequests(step.requests...)
+		} else if slices.Contains(f.requests, "delete Pod") {
+			t.Errorf("%q: replaces a server too many", step.servers)
+		}
+		f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+		if !slices.Equal(f.mc.Status.Servers, addresses) {
+			t.Errorf("%q: status.servers are %q", step.servers, f.mc.Status.Servers)
+		}
+	}
+	f.servers("new", "new", "new")
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+
+	// The cache shows servers of before, and the StatefulSet has another template already.
+	f.servers("old", "old", "old")
+	f.cached["StatefulSet"] = get[appsv1.StatefulSet](f)
+	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(`{"metadata":{"annotations":{"a":"b"}}}`)))
+	f.mustReconcile()
+	if slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("replaces servers by a template that is not the newest one: %q", f.requests)
+	}
+}
+
+// TestPausedRollout: a pause stops a rollout, and what is lost meanwhile is told.
+func TestPausedRollout(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, workload: StatefulSet}")
+	f.mustReconcile()
+	f.servers("old", "old", "old")
+	f.mustReconcile()
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	f.patch(`{"spec":{"paused":true}}`)
+	for _, step := range []struct {
+		servers  []string
+		degraded metav1.ConditionStatus
+		reason   string
+	}{
+		{[]string{"old", "old", "new"}, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
+		{[]string{"!old", "old", "new"}, metav1.ConditionTrue, v1alpha1.ReasonServersLost},
+		{[]string{"old", "old", "new"}, metav1.ConditionFalse, v1alpha1.ReasonAsExpected},
+	} {
+		f.servers(step.servers...)
+		f.mustReconcile()
+		if slices.Contains(f.requests, "delete Pod") {
+			t.Errorf("%q: the rollout goes on", step.servers)
+		}
+		f.want(v1alpha1.ConditionDegraded, step.degraded, step.reason)
+	}
+}
+
+// TestServerServices: each server has an address of its own, which goes with the server.
+func TestServerServices(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, serverAddresses: ClusterIP}")
+	f.mustReconcile()
+	f.servers("new", "new")
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	var want []string
+	for i := range 2 {
+		s := &corev1.Service{}
+		f.must(f.api.Get(f.ctx, f.key(fmt.Sprintf("cache-%d", i)), s))
+		want = append(want, s.Spec.ClusterIP+":11211")
+	}
+	if !slices.Equal(f.mc.Status.Servers, want) {
+		t.Errorf("status.servers are %q, want %q", f.mc.Status.Servers, want)
+	}
+	f.patch(`{"spec":{"size":1}}`)
+	f.mustReconcile()
+	f.wantRequests("apply StatefulSet", "delete Service", "patch status")
+	if !slices.Equal(f.mc.Status.Servers, want[:1]) {
+		t.Errorf("status.servers are %q, want %q", f.mc.Status.Servers, want[:1])
+	}
+}

@@ -1,0 +1,100 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/desired"
+)
+
+// Only the metadata of Secrets is watched, so that no content is kept in memory. Of the Secrets that Memcacheds name,
+// the content is read when it changed.
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+
+// bySecret indexes Memcacheds by the Secrets that they name.
+const bySecret = "secret"
+
+func secretNames(obj client.Object) []string {
+	spec := &obj.(*v1alpha1.Memcached).Spec
+	var list []string
+	if spec.TLS != nil {
+		list = append(list, spec.TLS.SecretName)
+	}
+	if spec.Auth != nil {
+		list = append(list, spec.Auth.SecretName)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// requestsOfSecret are the Memcacheds that name a Secret.
+func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
+	var list v1alpha1.MemcachedList
+	if err := r.Client.List(ctx, &list, client.InNamespace(secret.GetNamespace()),
+		client.MatchingFields{bySecret: secret.GetName()}); err != nil {
+		return nil // of the cache, which is synced
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, request(list.Items[i].Namespace, list.Items[i].Name))
+	}
+	return requests
+}
+
+// secrets returns what the servers mount, or why they cannot. A Secret of which the version is known is not read again.
+func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.Secrets, err error) {
+	known := desired.KnownSecrets(own)
+	if t := p.mc.Spec.TLS; t != nil {
+		now.TLS, err = p.secret(ctx, t.SecretName, desired.TLSKeys(p.mc), []*desired.Secret{known.TLS, p.mem.secrets.TLS},
+			func(s *corev1.Secret) (string, error) { return desired.CheckTLS(p.mc, s) })
+	}
+	if a := p.mc.Spec.Auth; a != nil && err == nil {
+		now.Auth, err = p.secret(ctx, a.SecretName, nil, []*desired.Secret{known.Auth, p.mem.secrets.Auth}, desired.CheckAuth)
+	}
+	if err == nil {
+		p.mem.secrets = now
+	}
+	return now, err
+}
+
+func (p *pass) secret(ctx context.Context, name string, keys []string, known []*desired.Secret,
+	check func(*corev1.Secret) (string, error)) (*desired.Secret, error) {
+	key := client.ObjectKey{Namespace: p.mc.Namespace, Name: name}
+	meta := &metav1.PartialObjectMetadata{}
+	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err := client.IgnoreNotFound(p.Client.Get(ctx, key, meta)); err != nil {
+		return nil, fmt.Errorf("look up Secret %s: %w", name, err)
+	}
+	version := func(s client.Object) string {
+		return strings.Join(append([]string{string(s.GetUID()), s.GetResourceVersion()}, keys...), "/")
+	}
+	for _, k := range known {
+		if k != nil && k.Name == name && k.Version == version(meta) {
+			return k, nil
+		}
+	}
+	s := &corev1.Secret{}
+	if err := p.APIReader.Get(ctx, key, s); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("SecretNotFound: there is no Secret %s", name)
+	} else if err != nil {
+		return nil, fmt.Errorf("read Secret %s: %w", name, err)
+	}
+	digest, err := check(s)
+	if missing := (*desired.MissingKeyError)(nil); errors.As(err, &missing) {
+		return nil, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
+	} else if err != nil {
+		return nil, &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", name, err)}
+	}
+	return &desired.Secret{Name: name, Version: version(s), Digest: digest}, nil
+}

@@ -1,0 +1,184 @@
+package controllers
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+func (f *fixture) secret(content string) {
+	f.Helper()
+	s := f.passwords()
+	s.StringData = map[string]string{"authfile": content}
+	f.must(f.api.Create(f.ctx, s))
+}
+
+func (f *fixture) patchSecret(patch string) {
+	f.Helper()
+	f.must(f.api.Patch(f.ctx, f.passwords(), mergePatch(patch)))
+}
+
+func (f *fixture) passwords() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "passwords", Namespace: f.mc.Namespace}}
+}
+
+// wantError reconciles, and wants an error, which is retried.
+func (f *fixture) wantError(part string) {
+	f.Helper()
+	if _, err := f.reconcile(); err == nil || !strings.Contains(err.Error(), part) {
+		f.Errorf("returns %v, want an error with %q", err, part)
+	}
+}
+
+func (f *fixture) message(conditionType string) string {
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
+// TestSecrets: servers are made and replaced by the content of a Secret, whatever else happens to the Secret.
+func TestSecrets(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}}")
+	f.wantError("SecretNotFound")
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	if got := f.message(v1alpha1.ConditionReady); got != "SecretNotFound: there is no Secret passwords" {
+		t.Errorf("Ready says %q", got)
+	}
+	f.wantRequests("apply Memcached", "get Deployment", "get Secret", "get Service", "get PodDisruptionBudget",
+		"apply Service", "apply PodDisruptionBudget", "patch status")
+
+	f.secret("app:first\n")
+	f.mustReconcile()
+	f.wantRequests("get Deployment", "get Secret", "get Memcached", "apply Deployment", "patch status")
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	template := get[appsv1.Deployment](f).Spec.Template
+	f.restart()
+	f.mustReconcile()
+	f.wantRequests() // what the Deployment remembers is enough
+
+	f.patchSecret(`{"metadata":{"labels":{"rotated":"no"}},"data":{"other":"YQ=="}}`)
+	f.fail["get Secret"] = apierrors.NewForbidden(corev1.Resource("secrets"), "passwords", errors.New("no role"))
+	f.wantError("no role")
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantTemplate(template)
+	f.fail["get Secret"] = nil
+	f.mustReconcile()
+	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch status")
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantTemplate(template)
+
+	f.must(f.api.Delete(f.ctx, f.passwords()))
+	f.patch(`{"spec":{"size":2}}`)
+	f.wantError("SecretNotFound")
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantTemplate(template)
+	if got := *get[appsv1.Deployment](f).Spec.Replicas; got != 2 {
+		t.Errorf("%d servers are wanted, though only the Secret is missing", got)
+	}
+	f.secret("app:first\n")
+	f.roll(2)
+	f.mustReconcile()
+	f.roll(2)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantTemplate(template)
+
+	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.mustReconcile()
+	f.wantRequests("get Secret", "ask Deployment", "patch status", "apply Deployment")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	if now := get[appsv1.Deployment](f).Spec.Template; equality.Semantic.DeepEqual(now, template) {
+		t.Error("another password replaces no server")
+	}
+}
+
+// TestSecretIsNotTold: whatever is wrong with a Secret, its content is in no status, event or child.
+func TestSecretIsNotTold(t *testing.T) {
+	for name, tt := range map[string]struct{ content, condition, want string }{
+		"no password":    {"hunter2\n", v1alpha1.ConditionStalled, "line 1 of authfile must be a user"},
+		"no end":         {"app:hunter2", v1alpha1.ConditionStalled, "authfile must end with a line break"},
+		"a user twice":   {"app:hunter2\napp:hunter22\n", v1alpha1.ConditionStalled, "line 2 of authfile names a user again"},
+		"empty":          {"", v1alpha1.ConditionReconciling, "SecretNotFound: Secret passwords has no key authfile"},
+		"as it shall be": {"app:hunter2\n", v1alpha1.ConditionReconciling, "0 of 3 servers ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}}")
+			f.secret(tt.content)
+			_, _ = f.reconcile()
+			if got := f.message(tt.condition); !strings.Contains(got, tt.want) {
+				t.Errorf("%s says %q, want %q", tt.condition, got, tt.want)
+			}
+			b, err := json.Marshal(f.mc)
+			f.must(err)
+			told := []string{string(b)}
+			for len(f.events.Events) > 0 {
+				told = append(told, <-f.events.Events)
+			}
+			var deployments appsv1.DeploymentList
+			f.must(f.api.List(f.ctx, &deployments, client.InNamespace(f.mc.Namespace)))
+			b, err = json.Marshal(deployments)
+			f.must(err)
+			for _, text := range append(told, string(b)) {
+				if strings.Contains(text, "hunter2") {
+					t.Errorf("the content is told: %s", text)
+				}
+			}
+		})
+	}
+}
+
+func TestSecretNames(t *testing.T) {
+	t.Parallel()
+	mc := &v1alpha1.Memcached{}
+	for _, want := range [][]string{nil, {"b"}, {"a", "b"}, {"b"}} {
+		if got := secretNames(mc); !slices.Equal(got, want) {
+			t.Errorf("names %q, want %q", got, want)
+		}
+		switch {
+		case mc.Spec.TLS == nil:
+			mc.Spec.TLS = &v1alpha1.TLSSpec{SecretName: "b"}
+		case mc.Spec.Auth == nil:
+			mc.Spec.Auth = &v1alpha1.AuthSpec{SecretName: "a"}
+		default:
+			mc.Spec.Auth.SecretName = "b"
+		}
+	}
+}
+
+// TestSecretHoldsReplacements: a rollout takes no server away whose successor could not start.
+func TestSecretHoldsReplacements(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, auth: {secretName: passwords}}")
+	f.secret("app:first\n")
+	f.mustReconcile()
+	f.servers("old", "old", "old")
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.mustReconcile()
+	f.servers("old", "old", "old")
+	f.must(f.api.Delete(f.ctx, f.passwords()))
+	f.wantError("SecretNotFound")
+	f.wantRequests("get Secret", "get Namespace", "patch status")
+	f.secret("app:second\n")
+	f.mustReconcile()
+	if !slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("the rollout does not go on: %q", f.requests)
+	}
+}
