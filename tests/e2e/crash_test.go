@@ -3,6 +3,9 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -27,19 +31,29 @@ var fleet = func() (names []string) {
 	return names
 }()
 
-// crash does something with each of the fleet, kills the operator when it shows in half of the Deployments, and starts
+// createOne makes a Memcached of the fleet: every other one runs in a StatefulSet.
+func (w world) createOne(name string) {
+	w.Helper()
+	spec := `{size: 1}`
+	if i := slices.Index(fleet, name); i%2 > 0 {
+		spec = `{size: 1, workload: StatefulSet, serverAddresses: ClusterIP}`
+	}
+	w.make(name, spec)
+}
+
+// crash does something with each of the fleet, kills the operator when it shows in half of the workloads, and starts
 // it again once it is certain that something was left to do.
-func (w world) crash(act func(name string), trace func(watch.EventType, *appsv1.Deployment) bool,
+func (w world) crash(act func(name string), trace func(watch.EventType, client.Object) bool,
 	done func(name string) error) {
 	w.Helper()
-	events := w.watch(&appsv1.DeploymentList{})
+	events := w.watch(&appsv1.DeploymentList{}, &appsv1.StatefulSetList{})
 	for _, name := range fleet {
 		act(name)
 	}
 	traced := map[string]bool{}
-	await(w, events, "the operator is at work", func(e watch.EventType, d *appsv1.Deployment) bool {
-		if trace(e, d) {
-			traced[d.Name] = true
+	await(w, events, "the operator is at work", func(e watch.EventType, o client.Object) bool {
+		if trace(e, o) {
+			traced[o.GetName()] = true
 		}
 		return len(traced) >= len(fleet)/2
 	})
@@ -70,14 +84,13 @@ func (w world) restart() {
 func TestOperatorKilled(t *testing.T) {
 	testEnv.Test(t, features.New("operator killed in the middle").
 		Assess("of creating", step(func(w world) {
-			w.crash(func(name string) { w.create(name, 1) },
-				func(e watch.EventType, _ *appsv1.Deployment) bool { return e == watch.Added }, w.ready)
+			w.crash(w.createOne, func(e watch.EventType, _ client.Object) bool { return e == watch.Added }, w.ready)
 			w.awaitReady(fleet...)
 		})).
 		Assess("of scaling", step(func(w world) {
 			before := w.pods()
 			w.crash(func(name string) { w.merge(name, `{"size":2}`) },
-				func(_ watch.EventType, d *appsv1.Deployment) bool { return *d.Spec.Replicas == 2 }, w.ready)
+				func(_ watch.EventType, o client.Object) bool { return *replicasOf(o) == 2 }, w.ready)
 			w.awaitReady(fleet...)
 			after := w.pods()
 			for uid := range before {
@@ -88,10 +101,10 @@ func TestOperatorKilled(t *testing.T) {
 		})).
 		Assess("of a rollout", step(func(w world) {
 			const image = "docker.io/library/memcached:1.6"
-			before := w.pods()
+			before, replaced := w.pods(), w.serversDeleted()
 			w.crash(func(name string) { w.merge(name, `{"image":"`+image+`"}`) },
-				func(_ watch.EventType, d *appsv1.Deployment) bool {
-					return d.Spec.Template.Spec.Containers[0].Image == image
+				func(_ watch.EventType, o client.Object) bool {
+					return templateOf(o).Spec.Containers[0].Image == image
 				}, w.ready)
 			w.awaitReady(fleet...)
 			for uid, name := range w.pods() {
@@ -99,12 +112,17 @@ func TestOperatorKilled(t *testing.T) {
 					w.Errorf("server %s was not replaced", name)
 				}
 			}
+			for name, n := range replaced() {
+				if n != 2 {
+					w.Errorf("%d servers of %s were deleted to replace 2", n, name)
+				}
+			}
 		})).
 		Assess("of deleting", step(func(w world) {
 			w.crash(func(name string) {
-				w.must(w.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
-			}, func(e watch.EventType, d *appsv1.Deployment) bool {
-				return e == watch.Deleted || d.DeletionTimestamp != nil
+				w.remove(name)
+			}, func(e watch.EventType, o client.Object) bool {
+				return e == watch.Deleted || o.GetDeletionTimestamp() != nil
 			}, w.gone)
 			for _, name := range fleet {
 				w.eventually("delete "+name, func() error { return w.gone(name) })
@@ -113,11 +131,25 @@ func TestOperatorKilled(t *testing.T) {
 		})).Feature())
 }
 
+func replicasOf(workload client.Object) *int32 {
+	if s, ok := workload.(*appsv1.StatefulSet); ok {
+		return s.Spec.Replicas
+	}
+	return workload.(*appsv1.Deployment).Spec.Replicas
+}
+
+func templateOf(workload client.Object) *corev1.PodTemplateSpec {
+	if s, ok := workload.(*appsv1.StatefulSet); ok {
+		return &s.Spec.Template
+	}
+	return &workload.(*appsv1.Deployment).Spec.Template
+}
+
 // pods are the names of all servers of the namespace by their uid.
 func (w world) pods() map[string]string {
 	w.Helper()
 	var list corev1.PodList
-	w.must(w.List(w.ctx, &list, client.InNamespace(w.ns)))
+	w.must(w.List(w.ctx, &list, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/component": "server"}))
 	names := map[string]string{}
 	for i := range list.Items {
 		if p := &list.Items[i]; p.DeletionTimestamp == nil {
@@ -125,6 +157,34 @@ func (w world) pods() map[string]string {
 		}
 	}
 	return names
+}
+
+// serversDeleted counts the servers that are told to end from now on, by Memcached. What ends at once is not counted:
+// nobody told it but the simulated kubelets, which delete by name, and so at times the next server of that name.
+func (w world) serversDeleted() func() map[string]int {
+	w.Helper()
+	events, mu, uids, count := w.watch(&corev1.PodList{}), sync.Mutex{}, map[types.UID]bool{}, map[string]int{}
+	go func() {
+		for {
+			select {
+			case e := <-events:
+				pod, ok := e.Object.(*corev1.Pod)
+				mu.Lock()
+				if ok && e.Type == watch.Modified && pod.DeletionTimestamp != nil && !uids[pod.UID] {
+					uids[pod.UID] = true
+					count[pod.Labels["app.kubernetes.io/instance"]]++
+				}
+				mu.Unlock()
+			case <-w.Context().Done():
+				return
+			}
+		}
+	}()
+	return func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(count)
+	}
 }
 
 // gone returns nil if there is no Memcached of that name.
@@ -136,15 +196,12 @@ func (w world) gone(name string) error {
 }
 
 func (w world) noChildren() error {
-	for _, list := range children() {
-		if err := w.List(w.ctx, list, client.InNamespace(w.ns)); err != nil {
-			return err
-		}
-		if n := len(listItems(list)); n > 0 {
-			return fmt.Errorf("%T: %d are left", list, n)
-		}
+	var left []string
+	err := w.eachChild(func(o client.Object) { left = append(left, fmt.Sprintf("%T %s", o, o.GetName())) })
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d are left: %v", len(left), left))
 	}
-	return nil
+	return err
 }
 
 func TestStandby(t *testing.T) {

@@ -124,8 +124,8 @@ func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ t
 
 // tell shows how things stand.
 func (w world) tell() {
-	for _, args := range [][]string{{"get", "memcacheds,deployments", "-o", "yaml"}, {"get", "pods", "-o", "wide"},
-		{"get", "events"}} {
+	for _, args := range [][]string{{"get", "memcacheds,deployments,statefulsets", "-o", "yaml"},
+		{"get", "pods", "-o", "wide"}, {"get", "events"}} {
 		out, err := w.kubectl(args...)
 		w.Logf("kubectl %v: %v\n%s", args, err, out)
 	}

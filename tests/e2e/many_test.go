@@ -95,7 +95,8 @@ func (w world) createMany(count int) (names []string) {
 	w.Helper()
 	for i := range count {
 		names = append(names, fmt.Sprintf("cache-%d", i))
-		w.create(names[i], 1)
+		w.make(names[i], []string{`{}`, `{workload: StatefulSet}`,
+			`{workload: StatefulSet, serverAddresses: ClusterIP}`}[i%3])
 	}
 	w.awaitReady(names...)
 	return names

@@ -38,7 +38,11 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 			w.must(operator.Start(w.ctx, 1))
 			w.create("cache", 2)
 			w.create("paused", 0)
-			w.awaitReady("cache", "paused")
+			w.passwords("passwords", "user:password")
+			w.make("set", `{size: 2, workload: StatefulSet, serverAddresses: ClusterIP, auth: {secretName: passwords},
+				networkPolicy: {}}`)
+			w.make("proxied", `{workload: StatefulSet, proxy: {size: 1}}`)
+			w.awaitReady("cache", "paused", "set", "proxied")
 			w.merge("paused", `{"paused":true}`)
 			w.awaitReady("paused")
 			before = w.atRest()

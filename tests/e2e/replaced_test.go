@@ -7,8 +7,6 @@ import (
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
@@ -17,8 +15,8 @@ func TestDeletedAndCreatedAtOnce(t *testing.T) {
 	const tries = 36
 	testEnv.Test(t, features.New("deleted and created at once").Assess("is never Failed", step(func(w world) {
 		events, failed := w.watch(&v1alpha1.MemcachedList{}), map[string]string{}
-		for range tries {
-			w.create("cache", 0)
+		for i := range tries {
+			w.make("cache", []string{`{size: 0}`, `{size: 0, workload: StatefulSet}`}[i%2])
 			await(w, events, "it is ready", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 				s, err := kstatus(mc)
 				w.must(err)
@@ -27,7 +25,7 @@ func TestDeletedAndCreatedAtOnce(t *testing.T) {
 				}
 				return s == status.CurrentStatus
 			})
-			w.must(w.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "cache"}}))
+			w.remove("cache")
 			await(w, events, "it is gone", func(e watch.EventType, _ *v1alpha1.Memcached) bool { return e == watch.Deleted })
 		}
 		if len(failed) > 0 {

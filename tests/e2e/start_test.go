@@ -46,8 +46,7 @@ func TestEveryAcceptedSpecStarts(t *testing.T) {
 }
 
 // arguments are those of memcached for all accepted specs, each once and without the port. Large pages are left out:
-// whether
-// there are any is up to the node.
+// whether there are any is up to the node.
 func (w world) arguments() (all [][]string) {
 	w.Helper()
 	seen := map[string]bool{}
@@ -58,7 +57,8 @@ func (w world) arguments() (all [][]string) {
 		if err := w.Create(w.ctx, mc, client.DryRunAll); err != nil {
 			continue
 		}
-		for _, child := range desired.Children(mc, desired.Resolve(mc, nil, desired.Options{DefaultImage: "memcached"})) {
+		inputs := desired.Resolve(mc, nil, desired.Secrets{}, desired.Options{DefaultImage: "memcached"})
+		for _, child := range desired.Children(mc, inputs) {
 			d, ok := child.(*appsv1ac.DeploymentApplyConfiguration)
 			if !ok {
 				continue
@@ -76,10 +76,9 @@ func (w world) arguments() (all [][]string) {
 }
 
 // start starts a memcached for each list of arguments, each on a port of its own, and asks it for its version. With
-// more
-// connections than the container may have files open, memcached refuses to start: the API server cannot know how many
-// that are.
-// With the least that are accepted it starts, and has one for a client where it does not listen on IPv6 too.
+// more connections than the container may have files open, memcached refuses to start: the API server cannot know how
+// many that are. With the least that are accepted it starts, and has one for a client where it does not listen on IPv6
+// too.
 func (w world) start(lists [][]string) {
 	w.Helper()
 	const firstPort = 20000

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,37 +21,52 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 	feature := features.New("a change that touches no server").
 		Setup(step(func(w world) {
 			w.create("cache", 3)
-			w.awaitReady("cache")
+			w.make("set", `{size: 3, workload: StatefulSet}`)
+			w.awaitReady("cache", "set")
+			for _, name := range []string{"cache", "set"} {
+				w.eventually("tell that "+name+" is ready", func() error {
+					told := slices.Collect(maps.Values(w.told(name)))
+					if !slices.ContainsFunc(told, func(reason string) bool { return strings.HasPrefix(reason, "Ready") }) {
+						return fmt.Errorf("the events are %v", told)
+					}
+					return nil
+				})
+			}
 		}))
 	for _, spec := range []string{
 		`{"disruptionBudget":{"maxUnavailable":2}}`, `{"rollout":{"maxUnavailable":2}}`,
-		`{"rollout":{"progressDeadlineSeconds":601}}`,
+		`{"rollout":{"progressDeadlineSeconds":601}}`, `{"networkPolicy":{}}`,
 	} {
 		feature.Assess("leaves it Ready: "+spec, step(func(w world) {
-			events, before := w.watch(&v1alpha1.MemcachedList{}), w.told("cache")
-			generation := w.generation("cache") + 1
-			w.merge("cache", spec)
-			await(w, events, "it is observed", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
-				observed, ready := mc.Status.ObservedGeneration == generation, condition(mc, v1alpha1.ConditionReady)
-				if observed && ready.Status != metav1.ConditionTrue {
-					w.Errorf("Ready is %s, reason %s: %s", ready.Status, ready.Reason, ready.Message)
+			events, before := w.watch(&v1alpha1.MemcachedList{}), w.told("cache", "set")
+			left := map[string]int64{"cache": w.generation("cache") + 1, "set": w.generation("set") + 1}
+			for name := range left {
+				w.merge(name, spec)
+			}
+			await(w, events, "both are observed", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
+				if mc.Status.ObservedGeneration == left[mc.Name] {
+					ready := condition(mc, v1alpha1.ConditionReady)
+					if ready.Status != metav1.ConditionTrue {
+						w.Errorf("Ready of %s is %s, reason %s: %s", mc.Name, ready.Status, ready.Reason, ready.Message)
+					}
+					delete(left, mc.Name)
 				}
-				return observed && ready.Status == metav1.ConditionTrue
+				return len(left) == 0
 			})
-			w.always("stay silent", 2*time.Second, func() error { return differ(before, w.told("cache")) })
+			w.always("stay silent", 2*time.Second, func() error { return differ(before, w.told("cache", "set")) })
 		}))
 	}
 	testEnv.Test(t, feature.Feature())
 }
 
-// told are the operator's events of a Memcached, and how often each came.
-func (w world) told(name string) map[string]string {
+// told are the operator's events of Memcacheds, and how often each came.
+func (w world) told(names ...string) map[string]string {
 	w.Helper()
 	var list eventsv1.EventList
 	w.must(w.List(w.ctx, &list, client.InNamespace(w.ns)))
 	told := map[string]string{}
 	for i := range list.Items {
-		if e := &list.Items[i]; e.Regarding.Kind == "Memcached" && e.Regarding.Name == name &&
+		if e := &list.Items[i]; e.Regarding.Kind == "Memcached" && slices.Contains(names, e.Regarding.Name) &&
 			strings.Contains(e.ReportingController, "memcached") {
 			told[e.Name] = fmt.Sprint(e.Reason, e.Series)
 		}

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,10 +21,12 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/cli-utils/pkg/kstatus/status"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/tests/e2e/truth"
 	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/tests/manifest"
 )
 
 // world is what a step sees: the cluster, and a namespace of its own. Whatever fails ends the step.
@@ -68,6 +71,27 @@ func (w world) create(name string, size int32) {
 	}))
 }
 
+// make makes a Memcached of that spec.
+func (w world) make(name, spec string) {
+	w.Helper()
+	w.must(w.Create(w.ctx, w.parse(name, spec)))
+}
+
+// parse reads a spec.
+func (w world) parse(name, spec string) *v1alpha1.Memcached {
+	w.Helper()
+	mc := &v1alpha1.Memcached{}
+	w.must(yaml.UnmarshalStrict([]byte(manifest.Named(name, spec)), mc))
+	mc.Namespace = w.ns
+	return mc
+}
+
+// remove deletes a Memcached.
+func (w world) remove(name string) {
+	w.Helper()
+	w.must(w.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
+}
+
 // merge patches the spec of a Memcached.
 func (w world) merge(name, spec string) {
 	w.Helper()
@@ -84,11 +108,14 @@ func load[T any, P interface {
 	return object, w.Get(w.ctx, client.ObjectKey{Namespace: w.ns, Name: name}, object)
 }
 
-// servers are the pods of a Memcached that are not being deleted, by name.
-func (w world) servers(name string) ([]corev1.Pod, error) {
+// servers are the pods of the servers of a Memcached that are not being deleted, by name.
+func (w world) servers(name string) ([]corev1.Pod, error) { return w.podsOf(name, "server") }
+
+// podsOf are the pods of a component of a Memcached that are not being deleted, by name.
+func (w world) podsOf(name, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached",
-		"app.kubernetes.io/instance": name})
+		"app.kubernetes.io/instance": name, "app.kubernetes.io/component": component})
 	list := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	slices.SortFunc(list, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return list, err
@@ -121,11 +148,17 @@ func (w world) ready(name string) error {
 	if s, err := kstatus(mc); err != nil || s != status.CurrentStatus {
 		return fmt.Errorf("%s is %s, conditions %v, %w", name, s, mc.Status.Conditions, err)
 	}
-	d, err := load[appsv1.Deployment](w, name)
+	servers, err := w.workload(truth.ServersKind(mc), name)
 	if err != nil {
 		return err
 	}
-	if reason := truth.Contradiction(mc, d); reason != "" {
+	var proxies *truth.Workload
+	if mc.Spec.Proxy != nil {
+		if proxies, err = w.workload("Deployment", truth.ProxyName(mc)); err != nil {
+			return err
+		}
+	}
+	if reason := truth.Contradiction(mc, servers, proxies); reason != "" {
 		return fmt.Errorf("%s is ready, but %s", name, reason)
 	}
 	pods, err := w.servers(name)
@@ -142,6 +175,16 @@ func (w world) ready(name string) error {
 	return nil
 }
 
+// workload reads a Deployment or a StatefulSet.
+func (w world) workload(kind, name string) (*truth.Workload, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(kind))
+	if err := w.Get(w.ctx, client.ObjectKey{Namespace: w.ns, Name: name}, u); err != nil {
+		return nil, err
+	}
+	return truth.Read(u)
+}
+
 // awaitReady waits until they all are.
 func (w world) awaitReady(names ...string) {
 	w.Helper()
@@ -152,19 +195,48 @@ func (w world) awaitReady(names ...string) {
 
 // children are the lists of what the operator creates.
 func children() []client.ObjectList {
-	return []client.ObjectList{&appsv1.DeploymentList{}, &corev1.ServiceList{}, &policyv1.PodDisruptionBudgetList{}}
+	return []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{},
+		&corev1.ConfigMapList{}, &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}}
 }
 
-// watch follows the objects of the kind of a list from now on, until the end of the test.
-func (w world) watch(list client.ObjectList) <-chan watch.Event {
+// managed selects what the operator manages: a namespace has other ConfigMaps too.
+var managed = client.MatchingLabels{"app.kubernetes.io/managed-by": "memcached-operator"}
+
+// eachChild calls do with each child of the namespace.
+func (w world) eachChild(do func(client.Object)) error {
+	for _, list := range children() {
+		if err := w.List(w.ctx, list, client.InNamespace(w.ns), managed); err != nil {
+			return err
+		}
+		for _, object := range listItems(list) {
+			do(object)
+		}
+	}
+	return nil
+}
+
+// watch follows the objects of the kinds of lists from now on, until the end of the test.
+func (w world) watch(lists ...client.ObjectList) <-chan watch.Event {
 	w.Helper()
-	w.must(w.List(w.ctx, list, client.InNamespace(w.ns)))
-	watcher, err := w.Watch(w.ctx, list, client.InNamespace(w.ns), &client.ListOptions{
-		Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()},
-	})
-	w.must(err)
-	w.Cleanup(watcher.Stop)
-	return watcher.ResultChan()
+	all := make(chan watch.Event)
+	for _, list := range lists {
+		w.must(w.List(w.ctx, list, client.InNamespace(w.ns)))
+		watcher, err := w.Watch(w.ctx, list, client.InNamespace(w.ns), &client.ListOptions{
+			Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()},
+		})
+		w.must(err)
+		w.Cleanup(watcher.Stop)
+		go func() {
+			for e := range watcher.ResultChan() {
+				select {
+				case all <- e:
+				case <-w.Context().Done(): // nobody reads any more
+					return
+				}
+			}
+		}()
+	}
+	return all
 }
 
 // await reads events until one passes, and returns its object.

@@ -118,11 +118,8 @@ func (w world) onlyReady(name string) error {
 func (w world) specs() map[string]string {
 	w.Helper()
 	specs := map[string]string{}
-	for _, list := range children() {
-		w.must(w.List(w.ctx, list, client.InNamespace(w.ns)))
-		for _, object := range listItems(list) {
-			specs[fmt.Sprintf("%T %s", object, object.GetName())] = fmt.Sprint(object.GetUID(), object.GetGeneration())
-		}
-	}
+	w.must(w.eachChild(func(o client.Object) {
+		specs[fmt.Sprintf("%T %s", o, o.GetName())] = fmt.Sprint(o.GetUID(), o.GetGeneration())
+	}))
 	return specs
 }

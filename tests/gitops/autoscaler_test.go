@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -103,26 +105,13 @@ type gitops interface {
 	sync()
 }
 
-// autoscaler is that of docs/operations.md.
-const autoscaler = `apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata:
-  name: cache
-spec:
-  scaleTargetRef:
-    apiVersion: cache.example.com/v1alpha1
-    kind: Memcached
-    name: cache
-  minReplicas: 3
-  maxReplicas: 10
-  metrics:
-  - type: Resource
-    resource:
-      name: cpu
-      target:
-        type: Utilization
-        averageUtilization: 70
-`
+// autoscaler is the sample, for the Memcached of the test and without the five minutes that it waits for a peak to end.
+func (e *env) autoscaler() string {
+	text, err := os.ReadFile(filepath.Join(root, "config/samples/autoscaler.yaml"))
+	require.NoError(e, err)
+	return strings.NewReplacer("name: memcached-production", "name: cache",
+		"stabilizationWindowSeconds: 300", "stabilizationWindowSeconds: 0").Replace(string(text))
+}
 
 // hasSize says whether a Memcached of that size is ready.
 func hasSize(size int64) func(event) string {
@@ -139,18 +128,21 @@ func sizeOf(mc *unstructured.Unstructured) int64 {
 	return size
 }
 
-// autoscaledOutsideOfGit checks that the size which the real HorizontalPodAutoscaler gave a Memcached survives ten
-// syncs of a git that says nothing of it.
+// autoscaledOutsideOfGit checks that the real HorizontalPodAutoscaler adds one server where the load asks for twice as
+// many, that it removes none as soon as the load is gone, and that its size survives ten syncs of a git that says nothing
+// of it.
 func (e *env) autoscaledOutsideOfGit(engine gitops) {
 	e.Helper()
 	load := e.metricsAPI()
 	load.Store(70)
 	memcacheds := e.observe(memcachedKind, e.namespace)
-	engine.push(map[string]string{"caches/cache.yaml": cacheYAML, "caches/autoscaler.yaml": autoscaler})
-	memcacheds.until("cache", hasSize(3)) // the minimum
+	engine.push(map[string]string{"caches/cache.yaml": cacheYAML})
+	e.run("bin/kubectl", "scale", "--namespace", e.namespace, "memcached/cache", "--replicas=5")
+	memcacheds.until("cache", hasSize(5))
+	engine.push(map[string]string{"caches/cache.yaml": cacheYAML, "caches/autoscaler.yaml": e.autoscaler()})
 	load.Store(140)
 	memcacheds.until("cache", hasSize(6))
-	load.Store(70)
+	load.Store(1)
 	generation := e.get(e.object(memcachedKind, "cache")).GetGeneration()
 	for range 10 {
 		engine.sync()

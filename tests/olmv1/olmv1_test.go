@@ -28,14 +28,15 @@ const (
 // on.
 func TestUpgradeAndRemoval(t *testing.T) {
 	w := newWorld(t)
-	before, now := w.release(w.last()), w.release(w.root+"/bundle")
+	last := w.last()
+	before, now := w.release(last+"/bundle"), w.release(w.root+"/bundle")
 	w.catalog("latest", before)
 
 	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
 	w.installed(before)
 	installed := w.get(deployment)
 	w.image(installed, before)
-	stop := w.startOperator(installed)
+	stop := w.startOperator(last, installed)
 	w.run("kubectl", "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml", "--filename",
 		"config/samples/cache_v1alpha1_memcached_minimal.yaml")
 	w.cachesReady(2)
@@ -49,7 +50,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.crdUpgradeSafety("null")
 	w.image(w.get(deployment), now)
 	stop()
-	stop = w.startOperator(w.get(deployment))
+	stop = w.startOperator(w.root, w.get(deployment))
 	w.comeAndGo(caches)
 	w.same("the upgrade", caches)
 	w.logf("v%s is installed by the graph, and the caches are the same", now.version)
@@ -75,7 +76,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.catalog("latest", before, now)
 	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
 	w.installed(now)
-	stop = w.startOperator(w.get(deployment))
+	stop = w.startOperator(w.root, w.get(deployment))
 	w.comeAndGo(caches)
 	w.same("another installation", caches)
 	if got := w.get(crd).GetUID(); got != crdBefore {

@@ -90,8 +90,9 @@ func (w *world) startOLM() {
 	w.ready(controller)
 }
 
-// startOperator starts bin/manager as the pod of the operator's Deployment would, with the rights that OLM gave it.
-func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func()) {
+// startOperator starts bin/manager of a source tree as the pod of the operator's Deployment would, with the rights that
+// OLM gave it.
+func (w *world) startOperator(source string, deployment *unstructured.Unstructured) (stop func()) {
 	w.Helper()
 	annotations, _, err := unstructured.NestedStringMap(deployment.Object, "spec", "template", "metadata", "annotations")
 	w.must(err)
@@ -117,7 +118,7 @@ func (w *world) startOperator(deployment *unstructured.Unstructured) (stop func(
 			env = append(env, v.(map[string]any)["name"].(string)+"="+value)
 		}
 	}
-	stop = w.start("operator", env, "manager", "--kubeconfig="+w.path("operator.kubeconfig"),
+	stop = w.start("operator", env, filepath.Join(source, "bin/manager"), "--kubeconfig="+w.path("operator.kubeconfig"),
 		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0",
 		"--health-probe-bind-address="+probes)
 	w.ready(probes)

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,7 +34,7 @@ func (v *Verdict) failed(h *history, mc *v1alpha1.Memcached, failed bool, seen t
 	old := h.failure
 	if !failed {
 		h.failure = nil
-		if old != nil && !h.byOthers && !old.mayEnd(mc, h.progressed) {
+		if old != nil && !h.byOthers && !old.mayEnd(mc, h) {
 			v.lie(mc, fmt.Sprintf("stopped to be Stalled with reason %s, although nothing had changed that could help",
 				old.reason))
 		}
@@ -47,55 +46,49 @@ func (v *Verdict) failed(h *history, mc *v1alpha1.Memcached, failed bool, seen t
 	}
 	v.Failures++
 	h.failure = &failure{mc: mc, reason: reason, seen: seen}
-	if reason == v1alpha1.ReasonConflict && !h.anyStrange() && seen.Sub(h.strangeUntil) > grace {
+	if reason == v1alpha1.ReasonConflict && !h.anyStrange(mc.Name) && seen.Sub(h.strangeUntil) > grace {
 		v.lie(mc, "is Stalled with reason Conflict, although nobody else has an object of a child's name")
 	}
 }
 
-// mayEnd tells whether anything happened that lets mc say Failed no more: its user asked for something else, somebody
-// else changed something, or, where no error is the reason, a server became ready. That may also have come just before
-// the deadline, too late for the operator to know.
-func (f *failure) mayEnd(mc *v1alpha1.Memcached, progressed time.Time) bool {
+// mayEnd tells whether anything happened that lets mc say Failed no more: its user asked for something else or changed
+// a Secret, somebody else changed something, or, where no error is the reason, a server became ready. A Secret or a
+// server may also have come just before, too late for the operator to know.
+func (f *failure) mayEnd(mc *v1alpha1.Memcached, h *history) bool {
 	isError := f.reason == v1alpha1.ReasonConflict || f.reason == v1alpha1.ReasonInvalid
 	return f.outside || mc.DeletionTimestamp != nil || mc.Generation != f.mc.Generation ||
-		!maps.Equal(mc.Annotations, f.mc.Annotations) ||
-		!isError && !progressed.Before(f.seen.Add(-grace))
+		!maps.Equal(mc.Annotations, f.mc.Annotations) || !h.supplied.Before(f.seen.Add(-grace)) ||
+		!isError && !h.progressed.Before(f.seen.Add(-grace))
 }
 
-// child remembers an object of the name of a child, and what its event means for a failure.
-func (h *history) child(e Event) {
-	kind, is := e.Object.GetKind(), e.Object
-	was := h.children[kind]
+// child remembers an object that has the name of a child of a Memcached, and what its event means for a failure.
+func (h *history) child(memcached string, e Event) {
+	key, is := child{e.Object.GetKind(), e.Object.GetName()}, e.Object
+	was := h.children[key]
 	if e.Deleted {
 		is = nil
 	}
-	h.children[kind] = is
-	if strange(was) && !strange(is) {
+	h.children[key] = is
+	if strange(was, memcached) && !strange(is, memcached) {
 		h.strangeUntil = e.Seen
 	}
-	if h.failure != nil && (is == nil || strange(was) || strange(is) || writtenByOthers(was, is, "")) {
+	if h.failure != nil && (is == nil || strange(was, memcached) || strange(is, memcached) ||
+		writtenByOthers(was, is, "")) {
 		h.failure.outside = true
 	}
 }
 
-// workload notes progress of the Deployment: more servers than before, or what its controller calls progress.
-func (h *history) workload(was, is *appsv1.Deployment, seen time.Time) {
-	if was == nil {
-		was = &appsv1.Deployment{}
+// secret notes that a Secret changed, if the Memcached names it.
+func (h *history) secret(e Event) {
+	if h.object == nil {
+		return
 	}
-	if is.Status.ReadyReplicas > was.Status.ReadyReplicas || is.Status.AvailableReplicas > was.Status.AvailableReplicas ||
-		lastProgress(is).After(lastProgress(was)) {
-		h.progressed = seen
-	}
-}
-
-func lastProgress(d *appsv1.Deployment) time.Time {
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionTrue {
-			return c.LastUpdateTime.Time
+	for _, field := range []string{"tls", "auth"} {
+		name, _, _ := unstructured.NestedString(h.object.Object, "spec", field, "secretName")
+		if name == e.Object.GetName() {
+			h.supplied = e.Seen
 		}
 	}
-	return time.Time{}
 }
 
 // server notes that a pod became ready. The status of the Deployment says so a moment later.
@@ -112,9 +105,9 @@ func (h *history) server(e Event) {
 	h.ready[e.Object.GetName()] = ready && !e.Deleted
 }
 
-func (h *history) anyStrange() bool {
+func (h *history) anyStrange(memcached string) bool {
 	for _, o := range h.children {
-		if strange(o) {
+		if strange(o, memcached) {
 			return true
 		}
 	}
@@ -123,14 +116,14 @@ func (h *history) anyStrange() bool {
 
 // strange tells whether an object of the name of a child belongs to somebody else. That of a Memcached of this name is
 // its own or that of a predecessor, which goes away; one that an orphaning deletion left is adopted.
-func strange(o *unstructured.Unstructured) bool {
+func strange(o *unstructured.Unstructured, memcached string) bool {
 	if o == nil {
 		return false
 	}
 	if c := metav1.GetControllerOfNoCopy(o); c != nil {
-		return c.Kind != "Memcached" || c.Name != o.GetName()
+		return c.Kind != "Memcached" || c.Name != memcached
 	}
-	return o.GetLabels()[labelManagedBy] != operator || o.GetLabels()[labelInstance] != o.GetName()
+	return o.GetLabels()[labelManagedBy] != operator || o.GetLabels()[labelInstance] != memcached
 }
 
 // writtenByOthers tells whether between two events of an object another manager than the operator wrote that

@@ -2,20 +2,18 @@
 // which it says Failed of what was about to succeed.
 //
 // It sees what any client sees: the watch events of Memcacheds, of their children and of what may refuse these. One
-// etcd orders them all, so the workload as of a status is the newest event of the Deployment before it.
+// etcd orders them all, so the workload as of a status is the newest event of the workload before it.
 package truth
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,8 +27,8 @@ import (
 // that somebody changed.
 const grace = time.Second
 
-// Event is a watch event of a Memcached, of an object of its name that may be its child, of one of its pods, or of an
-// admission policy.
+// Event is a watch event of a Memcached, of an object that by its name may be its child, of one of its pods, of a
+// Secret, or of an admission policy.
 type Event struct {
 	Seen    time.Time
 	Deleted bool
@@ -39,16 +37,16 @@ type Event struct {
 
 // Verdict is what Judge found.
 type Verdict struct {
-	Memcacheds, Deployments int // events
-	Claims                  int // events of a Memcached that said Ready of its current spec
-	Failures                int // times that one began to say Failed
-	Lies                    []string
+	Memcacheds, Workloads int // events
+	Claims                int // events of a Memcached that said Ready of its current spec
+	Failures              int // times that one began to say Failed
+	Lies                  []string
 }
 
 func (v Verdict) String() string {
-	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of Deployments watched,"+
+	return strings.Join(append([]string{fmt.Sprintf("%d events of Memcacheds and %d of workloads watched,"+
 		" %d times Ready, %d times Failed, lies: %d",
-		v.Memcacheds, v.Deployments, v.Claims, v.Failures, len(v.Lies))}, v.Lies...), "\n  ")
+		v.Memcacheds, v.Workloads, v.Claims, v.Failures, len(v.Lies))}, v.Lies...), "\n  ")
 }
 
 // history is what is known of one Memcached at a point of the sequence of events.
@@ -56,20 +54,29 @@ type history struct {
 	mc         *v1alpha1.Memcached // nil unless its status claims to be true of its current spec
 	uid        types.UID           // of the last Memcached, also if it claims nothing
 	installed  bool                // it was ready once, or was there before the first event
-	deployment *appsv1.Deployment
-	whole      *appsv1.Deployment // the last one of this generation that had all servers
-	lostAt     time.Time          // when it had them no more
-	falseSince time.Time          // when the workload stopped being what mc claims; zero while it is
+	workloads  map[child]*seen     // Deployments and StatefulSets
+	falseSince time.Time           // when the workloads stopped being what mc claims; zero while they are
 	reason     string
 
-	object       *unstructured.Unstructured            // the last event of the Memcached
-	byOthers     bool                                  // the status was written by another manager than the operator, last
-	everByOthers bool                                  // or at any time
-	children     map[string]*unstructured.Unstructured // by kind
-	strangeUntil time.Time                             // when one of these that belonged to somebody else was last there
-	ready        map[string]bool                       // servers by the names of their pods
-	progressed   time.Time                             // when a server became ready, or the workload progressed
-	failure      *failure                              // nil unless the status says Failed
+	object       *unstructured.Unstructured           // the last event of the Memcached
+	byOthers     bool                                 // the status was written by another manager than the operator, last
+	everByOthers bool                                 // or at any time
+	children     map[child]*unstructured.Unstructured // objects that have the names of children
+	strangeUntil time.Time                            // when one of these that belonged to somebody else was last there
+	ready        map[string]bool                      // servers by the names of their pods
+	progressed   time.Time                            // when a server became ready, or a workload progressed
+	supplied     time.Time                            // when a Secret changed that the Memcached names
+	failure      *failure                             // nil unless the status says Failed
+}
+
+// child names an object of the namespace of a Memcached.
+type child struct{ kind, name string }
+
+// seen is what is known of one workload.
+type seen struct {
+	now    *Workload // nil where there is none
+	whole  *Workload // the last one of this generation that had all its pods
+	lostAt time.Time // when it had them no more
 }
 
 // Judge looks at all events in the order in which they happened; until then is when the last one could have been seen.
@@ -79,39 +86,36 @@ func Judge(events []Event, until time.Time) (Verdict, error) {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return compare(a.Object, b.Object) })
 	for _, e := range events {
-		key := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}
-		if e.Object.GetKind() == "Pod" {
-			key.Name = e.Object.GetLabels()[labelInstance]
-		}
-		if key.Namespace == "" { // a policy, which may concern every object
+		kind, namespace := e.Object.GetKind(), e.Object.GetNamespace()
+		switch {
+		case namespace == "": // a policy, which may concern every object
 			for _, h := range known {
 				if h.failure != nil {
 					h.failure.outside = true
 				}
 			}
 			continue
+		case kind == "Secret":
+			for key, h := range known {
+				if key.Namespace == namespace {
+					h.secret(e)
+				}
+			}
+			continue
+		case isWorkload(kind):
+			v.Workloads++
 		}
-		h := known[key]
-		if h == nil {
-			h = &history{children: map[string]*unstructured.Unstructured{}, ready: map[string]bool{}}
-			known[key] = h
-		}
-		var err error
-		switch e.Object.GetKind() {
-		case "Memcached":
-			v.Memcacheds++
-			err = v.memcached(h, e)
-		case "Pod":
-			h.server(e)
-		case "Deployment":
-			v.Deployments++
-			err = v.deployment(h, e)
-			fallthrough
-		default:
-			h.child(e)
-		}
-		if err != nil {
-			return v, fmt.Errorf("%s %s: %w", e.Object.GetKind(), key, err)
+		for _, name := range memcachedsOf(e.Object) {
+			key := types.NamespacedName{Namespace: namespace, Name: name}
+			h := known[key]
+			if h == nil {
+				h = &history{workloads: map[child]*seen{}, children: map[child]*unstructured.Unstructured{},
+					ready: map[string]bool{}}
+				known[key] = h
+			}
+			if err := v.event(h, name, e); err != nil {
+				return v, fmt.Errorf("%s %s: %w", kind, key, err)
+			}
 		}
 	}
 	for _, h := range known {
@@ -120,35 +124,118 @@ func Judge(events []Event, until time.Time) (Verdict, error) {
 	return v, nil
 }
 
-func (v *Verdict) deployment(h *history, e Event) error {
+// numbered is the name of a child that belongs to one server.
+var numbered = regexp.MustCompile(`^(.+)-\d+$`)
+
+// memcachedsOf are the names of the Memcacheds that an event may concern. An object of somebody else can have the name
+// of a child.
+func memcachedsOf(o *unstructured.Unstructured) []string {
+	name := o.GetName()
+	switch o.GetKind() {
+	case "Memcached":
+		return []string{name}
+	case "Pod":
+		return []string{o.GetLabels()[labelInstance]}
+	}
+	list := []string{name}
+	if m := numbered.FindStringSubmatch(name); m != nil && o.GetKind() == "Service" {
+		list = append(list, m[1])
+	}
+	if prefix, ok := strings.CutSuffix(name, proxySuffix); ok {
+		list = append(list, prefix)
+	}
+	return list
+}
+
+func (v *Verdict) event(h *history, memcached string, e Event) (err error) {
+	switch kind := e.Object.GetKind(); {
+	case kind == "Memcached":
+		v.Memcacheds++
+		return v.memcached(h, e)
+	case kind == "Pod":
+		h.server(e)
+		return nil
+	case isWorkload(kind):
+		err = v.workload(h, e)
+	}
+	h.child(memcached, e)
+	return err
+}
+
+func (v *Verdict) workload(h *history, e Event) error {
+	key := child{e.Object.GetKind(), e.Object.GetName()}
+	s := h.workloads[key]
+	if s == nil {
+		s = &seen{}
+		h.workloads[key] = s
+	}
 	if e.Deleted {
-		h.deployment, h.whole = nil, nil
+		*s = seen{}
 	} else {
-		was := h.deployment
-		h.deployment = &appsv1.Deployment{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, h.deployment); err != nil {
+		was := s.now
+		var err error
+		if s.now, err = Read(e.Object); err != nil {
 			return err
 		}
-		h.remember(e.Seen)
-		h.workload(was, h.deployment, e.Seen)
+		s.remember(e.Seen)
+		if s.now.progressedSince(was) {
+			h.progressed = e.Seen
+		}
 	}
 	if h.mc != nil {
-		v.doubt(h, Contradiction(h.mc, h.deployment), e.Seen)
+		v.doubt(h, h.contradiction(h.mc, (*seen).current), e.Seen)
 	}
 	return nil
 }
 
-// remember keeps the Deployment if it has all servers, or notes when it lost some without anybody asking for it.
-func (h *history) remember(seen time.Time) {
-	d := h.deployment
+// remember keeps the workload if it has all its pods, or notes when it lost some without anybody asking for it.
+func (s *seen) remember(at time.Time) {
+	w := s.now
 	switch {
-	case d.Spec.Replicas != nil && missing(d, *d.Spec.Replicas) == "":
-		h.whole, h.lostAt = d, time.Time{}
-	case h.whole == nil || h.whole.UID != d.UID || h.whole.Generation != d.Generation:
-		h.whole = nil
-	case h.lostAt.IsZero():
-		h.lostAt = seen
+	case w.Spec.Replicas != nil && w.missing(*w.Spec.Replicas, "pods") == "":
+		s.whole, s.lostAt = w, time.Time{}
+	case s.whole == nil || s.whole.UID != w.UID || s.whole.Generation != w.Generation:
+		s.whole, s.lostAt = nil, time.Time{}
+	case s.lostAt.IsZero():
+		s.lostAt = at
 	}
+}
+
+func (s *seen) current() *Workload {
+	if s == nil {
+		return nil
+	}
+	return s.now
+}
+
+func (s *seen) lastWhole() *Workload {
+	if s == nil {
+		return nil
+	}
+	return s.whole
+}
+
+// contradiction is that of mc with its workloads, either as they are or as they were when they had all their pods.
+func (h *history) contradiction(mc *v1alpha1.Memcached, which func(*seen) *Workload) string {
+	return Contradiction(mc, which(h.servers(mc)), which(h.proxies(mc)))
+}
+
+func (h *history) servers(mc *v1alpha1.Memcached) *seen {
+	return h.workloads[child{ServersKind(mc), mc.Name}]
+}
+
+func (h *history) proxies(mc *v1alpha1.Memcached) *seen {
+	return h.workloads[child{"Deployment", ProxyName(mc)}]
+}
+
+// lostAt is when the first of the workloads of mc lost pods; zero where none did.
+func (h *history) lostAt(mc *v1alpha1.Memcached) (first time.Time) {
+	for _, s := range []*seen{h.servers(mc), h.proxies(mc)} {
+		if s != nil && !s.lostAt.IsZero() && (first.IsZero() || s.lostAt.Before(first)) {
+			first = s.lostAt
+		}
+	}
+	return first
 }
 
 func (v *Verdict) memcached(h *history, e Event) error {
@@ -187,13 +274,13 @@ func (v *Verdict) memcached(h *history, e Event) error {
 	v.Claims++
 	claimed := h.mc != nil && h.mc.UID == mc.UID && h.mc.Generation == mc.Generation
 	h.mc = mc
-	reason, since := Contradiction(mc, h.deployment), e.Seen
+	reason, since := h.contradiction(mc, (*seen).current), e.Seen
 	if reason != "" && !claimed {
-		if Contradiction(mc, h.whole) != "" {
+		if h.contradiction(mc, (*seen).lastWhole) != "" {
 			v.lie(mc, "turned Ready, but "+reason)
 			return nil
 		}
-		since = h.lostAt
+		since = h.lostAt(mc)
 	}
 	v.doubt(h, reason, since)
 	return nil
@@ -229,67 +316,6 @@ func claimsReady(read *status.Result, mc *v1alpha1.Memcached) bool {
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
 	return read.Status == status.CurrentStatus || ready != nil && ready.Status == metav1.ConditionTrue &&
 		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation)
-}
-
-// Contradiction says what keeps every server of the spec of mc from being updated, available and observed; empty if
-// nothing does.
-func Contradiction(mc *v1alpha1.Memcached, d *appsv1.Deployment) string {
-	switch {
-	case d == nil:
-		return "there is no Deployment"
-	case !metav1.IsControlledBy(d, mc):
-		return "the Deployment is not its own"
-	case d.DeletionTimestamp != nil:
-		return "the Deployment is being deleted"
-	case d.Status.ObservedGeneration < d.Generation:
-		return fmt.Sprintf("generation %d of the Deployment is not observed", d.Generation)
-	case mc.Spec.Size == nil || d.Spec.Replicas == nil:
-		return "a size is missing"
-	case *d.Spec.Replicas != *mc.Spec.Size:
-		return fmt.Sprintf("the Deployment asks for %d servers, not %d", *d.Spec.Replicas, *mc.Spec.Size)
-	}
-	if reason := missing(d, *mc.Spec.Size); reason != "" {
-		return reason
-	}
-	return templateContradiction(mc, d.Spec.Template.Spec)
-}
-
-// missing says which servers are not there, updated, ready or available; empty if all are.
-func missing(d *appsv1.Deployment, size int32) string {
-	s := d.Status
-	for i, n := range []int32{s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas} {
-		if n != size {
-			return fmt.Sprintf("%d of %d servers are %s", n, size, []string{"there", "updated", "ready", "available"}[i])
-		}
-	}
-	return ""
-}
-
-func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
-	if len(pod.Containers) == 0 {
-		return "the servers have no container"
-	}
-	image := mc.Spec.Image
-	if image == "" {
-		image = mc.Status.Image
-	}
-	if got := pod.Containers[0].Image; got != image {
-		return fmt.Sprintf("the servers run %s, not %s", got, image)
-	}
-	memory, err := resource.ParseQuantity(mc.Spec.Memory)
-	if err != nil {
-		return err.Error()
-	}
-	args := strings.Join(pod.Containers[0].Args, " ") + " "
-	for _, want := range append([]string{
-		"-p " + strconv.Itoa(int(mc.Spec.ContainerPort)), "-m " + strconv.FormatInt(memory.Value()>>20, 10),
-		"-c " + strconv.Itoa(int(mc.Spec.MaxConnections)), "-t " + strconv.Itoa(int(mc.Spec.Threads)),
-	}, mc.Spec.ExtraArgs...) {
-		if !strings.Contains(args, want+" ") {
-			return fmt.Sprintf("the servers run with %snot with %s", args, want)
-		}
-	}
-	return ""
 }
 
 // compare orders two objects by resource version.

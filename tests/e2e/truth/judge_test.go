@@ -76,6 +76,19 @@ status: {conditions: [{type: Ready, status: "True"}]}`
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: strict, uid: v, resourceVersion: "21"}`
 
+	// Of a Memcached whose servers a StatefulSet runs, and of one that has a proxy too.
+	statefulSet  = `kind: Deployment=>kind: StatefulSet`
+	inSet        = `size: 2, =>size: 2, workload: StatefulSet, `
+	listed       = `observedGeneration: 1, =>observedGeneration: 1, servers: ["c-0:11211", "c-1:11211"], `
+	withProxy    = `size: 2, =>size: 2, workload: StatefulSet, proxy: {size: 2, threads: 3}, `
+	oneAddress   = `observedGeneration: 1, =>observedGeneration: 1, servers: ["c-proxy:11211"], `
+	proxy        = `name: c, uid: d=>name: c-proxy, uid: e`
+	proxyThreads = `-t, "4"=>-t, "3"`
+	secret       = `
+kind: Secret
+metadata: {namespace: ns, name: passwords, uid: x, resourceVersion: "21"}`
+	asks = `size: 2, =>size: 2, auth: {secretName: passwords}, `
+
 	// Fields that another manager wrote, of an object and of its status.
 	byOthers       = `name: c=>name: c, managedFields: [{manager: kubectl, operation: Update, time: 2026-01-01T00:00:00Z}]`
 	statusByOthers = `name: c=>name: c, managedFields: [{manager: velero, operation: Update, subresource: status, time: 2026-01-01T00:00:00Z}]`
@@ -282,6 +295,99 @@ func TestJudge(t *testing.T) {
 				"type: Ready=>type: Ready, lastTransitionTime: 2025-01-01T00:00:00Z"),
 			at(t, 1, memcached, v30, notReady, statusByOthers, "name: c=>name: c, creationTimestamp: 2026-01-01T00:00:00Z",
 				"type: Ready=>type: Ready, message: restored, lastTransitionTime: 2025-01-01T00:00:00Z")}, ""},
+		"a StatefulSet": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed)}, ""},
+		"a Deployment beside the StatefulSet": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed), at(t, 2, deployment, `"10"=>"21"`, lost)}, ""},
+		"a Deployment in place of a StatefulSet": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached, inSet, listed)}, "no StatefulSet"},
+		"a StatefulSet in place of a Deployment": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached)}, "no Deployment"},
+		"a StatefulSet that is not all updated": {[]Event{
+			at(t, 0, deployment, statefulSet, "updatedReplicas: 2=>updatedReplicas: 1"), at(t, 1, memcached, inSet,
+				listed)}, "1 of 2 servers are updated"},
+		"a StatefulSet that is not observed": {[]Event{
+			at(t, 0, deployment, statefulSet, "generation: 1,=>generation: 2,"), at(t, 1, memcached, inSet,
+				listed)}, "generation 2 of the StatefulSet is not observed"},
+		"a loss of a StatefulSet that is told too late": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed),
+			at(t, 2, deployment, statefulSet, `"10"=>"21"`, lost), at(t, 1100, memcached, v30, inSet, listed,
+				notReady)}, "stayed Ready for 1.1 s"},
+		"a StatefulSet with an address too few": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed, `, "c-1:11211"=>`)}, "lists 1 addresses"},
+		"a proxy": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads), at(t, 1, memcached, withProxy,
+				oneAddress)}, ""},
+		"a proxy that nobody asks for": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, lost), at(t, 1, memcached, inSet, listed)}, ""},
+		"no proxy": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached, withProxy, oneAddress)}, "no proxy"},
+		"a proxy too few": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads, lost), at(t, 1, memcached, withProxy,
+				oneAddress)}, "1 of 2 proxies are ready"},
+		"proxies of another size": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads, "replicas: 2=>replicas: 1"),
+			at(t, 1, memcached, withProxy, oneAddress)}, "the proxy asks for 1 proxies, not 2"},
+		"proxies with other options": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy), at(t, 1, memcached, withProxy,
+				oneAddress)}, "the proxies run with"},
+		"proxies of another image": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads, "memcached:1=>memcached:2"),
+			at(t, 1, memcached, withProxy, oneAddress)}, "the proxies run memcached:2, not memcached:1"},
+		"proxies of which only the servers are listed": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads), at(t, 1, memcached, withProxy,
+				listed)}, "lists 2 addresses"},
+		"proxies of another": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads, "uid: m=>uid: x"),
+			at(t, 1, memcached, withProxy, oneAddress)}, "the proxy is not its own"},
+		"a loss of a proxy that is told in time": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads), at(t, 1, memcached, withProxy,
+				oneAddress), at(t, 2, deployment, proxy, proxyThreads, `"10"=>"21"`, lost),
+			at(t, 900, memcached, v30, withProxy, oneAddress, notReady)}, ""},
+		"a loss of a proxy that is never told": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads), at(t, 1, memcached, withProxy,
+				oneAddress), at(t, 2, deployment, proxy, proxyThreads, `"10"=>"21"`, lost)}, "stayed Ready for 10.0 s"},
+		"Ready anew within a second of the loss of a proxy": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads), at(t, 1, memcached, withProxy,
+				oneAddress, notReady), at(t, 2, deployment, proxy, proxyThreads, `"10"=>"21"`, lost),
+			at(t, 3, memcached, v30, withProxy, oneAddress), at(t, 4, memcached, v40, withProxy, oneAddress, notReady)}, ""},
+		"Ready anew long after the loss of a proxy": {[]Event{
+			at(t, 0, deployment, statefulSet), at(t, 0, deployment, proxy, proxyThreads), at(t, 1, memcached, withProxy,
+				oneAddress, notReady), at(t, 2, deployment, proxy, proxyThreads, `"10"=>"21"`, lost),
+			at(t, 1100, memcached, v30, withProxy, oneAddress), at(t, 1101, memcached, v40, withProxy, oneAddress,
+				notReady)}, "stayed Ready for 1.1 s"},
+		"servers that speak no TLS": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached,
+				"size: 2, =>size: 2, tls: {secretName: certificate}, ")}, "speak TLS is false"},
+		"servers that speak TLS": {[]Event{
+			at(t, 0, deployment, "--verbose=>--verbose, --enable-ssl"), at(t, 1, memcached)}, "speak TLS is true"},
+		"servers that ask for no password": {[]Event{
+			at(t, 0, deployment), at(t, 1, memcached, asks)}, "ask for passwords is false"},
+		"servers that ask for a password": {[]Event{
+			at(t, 0, deployment, "--verbose=>--verbose, --auth-file=/passwords"), at(t, 1, memcached, asks)}, ""},
+		"conflict with a server's Service": {[]Event{at(t, 0, service, "name: c=>name: c-1"),
+			at(t, 1, memcached, stalled, conflict)}, ""},
+		"conflict with its own server's Service": {[]Event{at(t, 0, service, "name: c=>name: c-1", controlled),
+			at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
+		"conflict with one of two Services": {[]Event{at(t, 0, service, "name: c=>name: c-0"),
+			at(t, 0, service, "name: c=>name: c-1", controlled), at(t, 1100, memcached, stalled, conflict)}, ""},
+		"conflict with a proxy's ConfigMap": {[]Event{
+			at(t, 0, service, "kind: Service=>kind: ConfigMap", "name: c=>name: c-proxy"), at(t, 1, memcached, stalled,
+				conflict)}, ""},
+		"conflict with what has no name of a child": {[]Event{
+			at(t, 0, service, "kind: Service=>kind: ConfigMap", "name: c=>name: c-1"), at(t, 0, service, "name: c=>name: c-x"),
+			at(t, 1, memcached, stalled, conflict)}, "although nobody else"},
+		"refused no more because its Secret changed": {[]Event{
+			at(t, 0, memcached, asks, stalled, refused), at(t, 1, secret), at(t, 2, memcached, v30, asks, notReady)}, ""},
+		"refused no more because its Secret changed just before": {[]Event{
+			at(t, 0, memcached, asks, notReady, `"20"=>"10"`), at(t, 1, secret, `"21"=>"11"`), at(t, 900, memcached, asks, stalled,
+				refused), at(t, 901, memcached, v30, asks, notReady)}, ""},
+		"refused no more although its Secret changed long ago": {[]Event{
+			at(t, 0, memcached, asks, notReady, `"20"=>"10"`), at(t, 1, secret, `"21"=>"11"`), at(t, 1100, memcached, asks,
+				stalled, refused), at(t, 1101, memcached, v30, asks, notReady)}, "reason Invalid"},
+		"refused no more because another Secret changed": {[]Event{
+			at(t, 0, memcached, asks, stalled, refused), at(t, 1, secret, "passwords=>others"), at(t, 2, memcached, v30, asks,
+				notReady)}, "reason Invalid"},
 		"deleted": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, "DELETED"), at(t, 3, deployment, `"10"=>"41"`,
 				"DELETED")}, ""},

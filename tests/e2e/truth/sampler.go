@@ -23,7 +23,7 @@ import (
 )
 
 // sampled is what is watched. A new kind of child belongs here: a conflict with an object that is not watched looks
-// like a lie.
+// like a lie. So does a status that follows a Secret.
 var sampled = []struct {
 	schema.GroupVersionResource
 	selector string
@@ -31,7 +31,12 @@ var sampled = []struct {
 }{
 	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("memcacheds")},
 	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}},
+	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}},
 	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "services"}},
+	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
+	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}},
+	{GroupVersionResource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1",
+		Resource: "networkpolicies"}},
 	{GroupVersionResource: schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}},
 	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, selector: labelManagedBy + "=" +
 		operator},
@@ -106,6 +111,7 @@ func (s *Sampler) record(e watch.Event) {
 		s.err = errors.Join(s.err, fmt.Errorf("events were lost: %w", apierrors.FromObject(e.Object)))
 		return
 	}
+	unstructured.RemoveNestedField(object.Object, "data") // of a Secret: nothing here may keep that
 	s.events = append(s.events, Event{Seen: time.Now(), Deleted: e.Type == watch.Deleted, Object: object})
 	s.newest[object.GetUID()] = version(object)
 }

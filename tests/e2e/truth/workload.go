@@ -1,0 +1,178 @@
+package truth
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// Workload is a Deployment or a StatefulSet: the fields that both have.
+type Workload struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Replicas *int32                 `json:"replicas"`
+		Template corev1.PodTemplateSpec `json:"template"`
+	} `json:"spec"`
+	Status struct {
+		ObservedGeneration int64                        `json:"observedGeneration"`
+		Replicas           int32                        `json:"replicas"`
+		UpdatedReplicas    int32                        `json:"updatedReplicas"`
+		ReadyReplicas      int32                        `json:"readyReplicas"`
+		AvailableReplicas  int32                        `json:"availableReplicas"`
+		Conditions         []appsv1.DeploymentCondition `json:"conditions"`
+	} `json:"status"`
+}
+
+// proxySuffix ends the names of the children that make up the proxy.
+const proxySuffix = "-proxy"
+
+// ServersKind is the kind of the workload that runs the servers of mc, under the name of mc.
+func ServersKind(mc *v1alpha1.Memcached) string {
+	return string(cmp.Or(mc.Spec.Workload, v1alpha1.WorkloadDeployment))
+}
+
+// ProxyName is the name of the Deployment that runs the proxies of mc.
+func ProxyName(mc *v1alpha1.Memcached) string { return mc.Name + proxySuffix }
+
+func isWorkload(kind string) bool { return kind == "Deployment" || kind == "StatefulSet" }
+
+// Read reads a Deployment or a StatefulSet.
+func Read(o *unstructured.Unstructured) (*Workload, error) {
+	w := &Workload{}
+	return w, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, w)
+}
+
+// Contradiction says what keeps every server and every proxy of the spec of mc from being updated, available and
+// observed; empty if nothing does.
+func Contradiction(mc *v1alpha1.Memcached, servers, proxies *Workload) string {
+	if mc.Spec.Size == nil {
+		return "a size is missing"
+	}
+	if reason := servers.contradiction(mc, ServersKind(mc), *mc.Spec.Size, "servers"); reason != "" {
+		return reason
+	}
+	if reason := templateContradiction(mc, servers.Spec.Template.Spec); reason != "" {
+		return reason
+	}
+	if mc.Spec.Proxy == nil {
+		return addressContradiction(mc, *mc.Spec.Size)
+	}
+	if reason := proxies.contradiction(mc, "proxy", mc.Spec.Proxy.Size, "proxies"); reason != "" {
+		return reason
+	}
+	if reason := podContradiction("proxies", proxies.Spec.Template.Spec, servers.Spec.Template.Spec.Containers[0].Image,
+		"-p "+strconv.Itoa(int(mc.Spec.ContainerPort)), "-t "+strconv.Itoa(int(mc.Spec.Proxy.Threads))); reason != "" {
+		return reason
+	}
+	return addressContradiction(mc, 1)
+}
+
+func (w *Workload) contradiction(mc *v1alpha1.Memcached, what string, size int32, pods string) string {
+	switch {
+	case w == nil:
+		return "there is no " + what
+	case !metav1.IsControlledBy(w, mc):
+		return "the " + what + " is not its own"
+	case w.DeletionTimestamp != nil:
+		return "the " + what + " is being deleted"
+	case w.Status.ObservedGeneration < w.Generation:
+		return fmt.Sprintf("generation %d of the %s is not observed", w.Generation, what)
+	case w.Spec.Replicas == nil:
+		return "a size is missing"
+	case *w.Spec.Replicas != size:
+		return fmt.Sprintf("the %s asks for %d %s, not %d", what, *w.Spec.Replicas, pods, size)
+	}
+	return w.missing(size, pods)
+}
+
+// missing says which pods are not there, updated, ready or available; empty if all are.
+func (w *Workload) missing(size int32, pods string) string {
+	s := w.Status
+	for i, n := range []int32{s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas} {
+		if n != size {
+			return fmt.Sprintf("%d of %d %s are %s", n, size, pods, []string{"there", "updated", "ready", "available"}[i])
+		}
+	}
+	return ""
+}
+
+// progressedSince tells whether more pods are ready than before, or the controller of the workload calls it progress.
+func (w *Workload) progressedSince(was *Workload) bool {
+	if was == nil {
+		was = &Workload{}
+	}
+	return w.Status.ReadyReplicas > was.Status.ReadyReplicas ||
+		w.Status.AvailableReplicas > was.Status.AvailableReplicas || w.lastProgress().After(was.lastProgress())
+}
+
+func (w *Workload) lastProgress() time.Time {
+	for _, c := range w.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionTrue {
+			return c.LastUpdateTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
+	memory, err := resource.ParseQuantity(mc.Spec.Memory)
+	if err != nil {
+		return err.Error()
+	}
+	reason := podContradiction("servers", pod, cmp.Or(mc.Spec.Image, mc.Status.Image), append([]string{
+		"-p " + strconv.Itoa(int(mc.Spec.ContainerPort)), "-m " + strconv.FormatInt(memory.Value()>>20, 10),
+		"-c " + strconv.Itoa(int(mc.Spec.MaxConnections)), "-t " + strconv.Itoa(int(mc.Spec.Threads)),
+	}, mc.Spec.ExtraArgs...)...)
+	if reason != "" {
+		return reason
+	}
+	args := pod.Containers[0].Args
+	if got, want := slices.Contains(args, "--enable-ssl"), mc.Spec.TLS != nil; got != want {
+		return fmt.Sprintf("that the servers speak TLS is %t, not %t", got, want)
+	}
+	asks := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") })
+	if want := mc.Spec.Auth != nil; asks != want {
+		return fmt.Sprintf("that the servers ask for passwords is %t, not %t", asks, want)
+	}
+	return ""
+}
+
+// podContradiction says what keeps pods from running an image with these arguments; empty if nothing does.
+func podContradiction(what string, pod corev1.PodSpec, image string, arguments ...string) string {
+	if len(pod.Containers) == 0 {
+		return "the " + what + " have no container"
+	}
+	if got := pod.Containers[0].Image; got != image {
+		return fmt.Sprintf("the %s run %s, not %s", what, got, image)
+	}
+	args := strings.Join(pod.Containers[0].Args, " ") + " "
+	for _, want := range arguments {
+		if !strings.Contains(args, want+" ") {
+			return fmt.Sprintf("the %s run with %snot with %s", what, args, want)
+		}
+	}
+	return ""
+}
+
+// addressContradiction says that the status lists another number of addresses than the spec makes; empty if it does
+// not. The servers of a Deployment share one, which only an object of an older operator lacks.
+func addressContradiction(mc *v1alpha1.Memcached, want int32) string {
+	if got := int32(len(mc.Status.Servers)); ServersKind(mc) == "StatefulSet" && got != want {
+		return fmt.Sprintf("the status lists %d addresses, not %d", got, want)
+	}
+	return ""
+}
