@@ -31,6 +31,8 @@ takes_kubectl        := 1 min
 takes_kwok           := 1 min
 takes_containerd     := 1 min
 takes_coredns        := 1 min
+takes_cert-manager   := 2 min
+takes_kube-network-policies := 1 min
 takes_golangci-lint  := 1 min
 takes_chainsaw       := 3 min
 takes_kustomize-controller := 5 min
@@ -54,7 +56,7 @@ endef
 tools-%: $(BIN)/.built/% ;
 $(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
 	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
-$(BIN)/.built/coredns: tools/coredns/main.go
+$(patsubst %,$(BIN)/.built/%,cert-manager coredns kube-network-policies): $(BIN)/.built/%: tools/%/main.go
 $(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
 	$(call build_tool,$*,$*,tool)
 .PRECIOUS: $(BIN)/.built/%

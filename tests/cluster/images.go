@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -168,6 +169,27 @@ func (n *node) busybox(ctx context.Context) (*image, error) {
 	}
 	return &image{name: "docker.io/library/busybox", tags: []string{"1.36", "latest"}, cmd: []string{"sh"},
 		env: defaultPath, files: files}, nil
+}
+
+// tree returns the files and links below usr of an unpacked root that are to be kept, by name.
+func tree(root string, keep func(name string) bool) (map[string]file, error) {
+	files := map[string]file{}
+	err := fs.WalkDir(os.DirFS(root), "usr", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !keep(name) {
+			return err
+		}
+		if entry.Type() == fs.ModeSymlink {
+			link, err := os.Readlink(filepath.Join(root, name))
+			files[name] = file{link: link}
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			files[name] = file{from: filepath.Join(root, name), mode: int64(info.Mode().Perm())}
+		}
+		return err
+	})
+	return files, err
 }
 
 // write makes a docker archive of the image, the same bytes for the same content.

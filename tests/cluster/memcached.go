@@ -4,9 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -53,19 +52,8 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 		"etc/group": {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
 		"tmp/":      {mode: 0o1777},
 	}
-	err = fs.WalkDir(os.DirFS(root), "usr", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil || !strings.Contains(path.Base(name), ".so"):
-			return err
-		case entry.Type() == fs.ModeSymlink:
-			link, err := os.Readlink(filepath.Join(root, name))
-			files[name] = file{link: link}
-			return err
-		case entry.Type().IsRegular():
-			files[name] = file{from: filepath.Join(root, name), mode: 0o755}
-		}
-		return nil
-	})
+	libraries, err := tree(root, func(name string) bool { return strings.Contains(path.Base(name), ".so") })
+	maps.Copy(files, libraries)
 	return &image{
 		name: "docker.io/library/memcached", tags: append(tags, "1.6", "latest"), user: "memcache",
 		cmd: []string{"memcached"}, env: defaultPath, files: files,
@@ -181,25 +169,10 @@ func (c *Cluster) unpack(ctx context.Context, mirror string, pins []pin, dir str
 	return os.Rename(root, dir)
 }
 
-// newest returns the same packages as the pins in the suite's newest versions. Its lists and sources are apart from
-// those of the machine, and signed by Debian.
+// newest returns the same packages as the pins in the suite's newest versions.
 func (c *Cluster) newest(ctx context.Context, mirror, arch string) (pins []pin, err error) {
-	dir := c.images("apt", arch)
-	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
-		return nil, err
-	}
-	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg target=Packages] %s %s main\n",
-		mirror, memcachedSuite)
-	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644); err != nil {
-		return nil, err
-	}
-	options := []string{
-		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
-		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" +
-			dir,
-		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
-	}
-	if _, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...); err != nil {
+	options, err := c.suite(ctx, mirror, memcachedSuite, arch)
+	if err != nil {
 		return nil, err
 	}
 	for _, p := range pinned(arch) {
@@ -218,32 +191,4 @@ func (c *Cluster) newest(ctx context.Context, mirror, arch string) (pins []pin, 
 		pins = append(pins, p)
 	}
 	return pins, nil
-}
-
-// debianMirror is the mirror of Debian that apt is configured with, or DEBIAN_MIRROR.
-func debianMirror(ctx context.Context) (string, error) {
-	if mirror := os.Getenv("DEBIAN_MIRROR"); mirror != "" {
-		return strings.TrimSuffix(mirror, "/") + "/", nil
-	}
-	mirror, err := configuredMirror(ctx)
-	if err != nil || mirror != "" {
-		return mirror, err
-	}
-	if _, err := run(ctx, debian, "apt-get", "update", "-q"); err != nil { // the lists of a fresh machine are missing
-		return "", err
-	}
-	mirror, err = configuredMirror(ctx)
-	if err == nil && mirror == "" {
-		err = errors.New("memcached is taken from Debian, and apt has no mirror of Debian configured:" +
-			" name one in DEBIAN_MIRROR")
-	}
-	return mirror, err
-}
-
-// configuredMirror is empty where apt has no lists yet, or those of another distribution.
-func configuredMirror(ctx context.Context) (string, error) {
-	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
-		"Origin: Debian", "Label: Debian")
-	mirror, _, _ := strings.Cut(out, "\n")
-	return mirror, err
 }

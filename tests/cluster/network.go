@@ -80,11 +80,13 @@ func (n *node) deleteNetwork(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(nodeRun, "owner")); err != nil {
 		return nil // no cluster was here, so the tables are not its own
 	}
-	var errs []error
-	for _, table := range []string{"ip " + nodeTable, "ip kube-proxy", "ip6 kube-proxy"} {
-		errs = append(errs, nft(ctx, "add table "+table+"\ndelete table "+table+"\n")) // add, or delete fails where none is
-	}
-	return errors.Join(errs...)
+	return errors.Join(deleteTable(ctx, "ip "+nodeTable), deleteTable(ctx, "ip kube-proxy"),
+		deleteTable(ctx, "ip6 kube-proxy"), deletePolicyRules(ctx))
+}
+
+// deleteTable deletes a table, if it is there.
+func deleteTable(ctx context.Context, table string) error {
+	return nft(ctx, "add table "+table+"\ndelete table "+table+"\n") // add, or delete fails where none is
 }
 
 func nft(ctx context.Context, rules string) error {

@@ -108,19 +108,7 @@ func (o *Operator) Kill(ctx context.Context) error {
 	if o.c.Kind == "kwok" {
 		return o.c.signal(ctx, o.process(leader).pidFile, syscall.SIGKILL)
 	}
-	id, err := o.c.kubectl(ctx, "get", "pod", leader, "--namespace", OperatorNamespace, "--output",
-		"jsonpath={.status.containerStatuses[0].containerID}")
-	if err != nil {
-		return err
-	}
-	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL",
-		strings.TrimPrefix(id, "containerd://")}
-	if o.c.Kind == "kind" {
-		_, err = run(ctx, nil, "docker", append([]string{"exec", o.c.name + "-control-plane"}, kill...)...)
-	} else {
-		_, err = (&node{o.c}).ctr(ctx, kill[3:]...)
-	}
-	return err
+	return o.c.KillContainer(ctx, OperatorNamespace, leader, "manager")
 }
 
 // Leader is the name of the replica that holds the lease: of its pod, or on kwok of its process.
@@ -172,6 +160,24 @@ func (o *Operator) Logs(ctx context.Context) (string, error) {
 	}
 	return o.c.kubectl(ctx, "logs", "--namespace", OperatorNamespace, "--selector", "control-plane=controller-manager",
 		"--tail", "200", "--prefix")
+}
+
+// KillContainer ends the first process of a container with SIGKILL. A command in the container cannot do that: the
+// kernel protects the first process from the others.
+func (c *Cluster) KillContainer(ctx context.Context, namespace, pod, container string) error {
+	id, err := c.kubectl(ctx, "get", "pod", pod, "--namespace", namespace, "--output",
+		`jsonpath={.status.containerStatuses[?(@.name=="`+container+`")].containerID}`)
+	if err != nil {
+		return err
+	}
+	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL",
+		strings.TrimPrefix(id, "containerd://")}
+	if c.Kind == "kind" {
+		_, err = run(ctx, nil, "docker", append([]string{"exec", c.name + "-control-plane"}, kill...)...)
+	} else {
+		_, err = (&node{c}).ctr(ctx, kill[3:]...)
+	}
+	return err
 }
 
 // install applies config/default and returns its Deployment, which on kwok is not applied.

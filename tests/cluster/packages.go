@@ -2,11 +2,14 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -60,9 +63,14 @@ func (c *Cluster) download(ctx context.Context, dir, pkg string) error {
 	if err != nil {
 		return err
 	}
+	return extract(ctx, archives, dir)
+}
+
+// extract unpacks the packages in a folder below dir.
+func extract(ctx context.Context, archives, dir string) error {
 	packages, err := filepath.Glob(filepath.Join(archives, "*.deb"))
 	if err != nil || len(packages) == 0 {
-		return errors.Join(err, fmt.Errorf("apt-get downloaded nothing for %s", pkg))
+		return errors.Join(err, errors.New("apt-get downloaded nothing"))
 	}
 	for _, file := range packages {
 		if _, err := run(ctx, nil, "dpkg-deb", "--extract", file, dir); err != nil {
@@ -70,6 +78,66 @@ func (c *Cluster) download(ctx context.Context, dir, pkg string) error {
 		}
 	}
 	return nil
+}
+
+// debianRoot returns a folder with packages of a suite and all that they depend on, which it fetches the first time.
+// Nothing is installed, and no script of a package runs.
+func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...string) (string, error) {
+	c.packages.Lock()
+	defer c.packages.Unlock()
+	digest := sha256.Sum256([]byte(strings.Join(packages, " ")))
+	root := c.images("debian", fmt.Sprintf("%s-%x", suite, digest[:6]))
+	if isDir(root) {
+		return root, nil
+	}
+	c.logf("downloading packages of Debian's suite %s (not installed, their files go into a test image): %s", suite,
+		strings.Join(packages, " "))
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return "", err
+	}
+	options, err := c.suite(ctx, mirror, suite, runtime.GOARCH)
+	if err != nil {
+		return "", err
+	}
+	temporary := root + ".part"
+	defer os.RemoveAll(temporary)
+	archives := filepath.Join(temporary, "archives")
+	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
+		return "", err
+	}
+	_, err = run(ctx, debian, "apt-get", slices.Concat(options, []string{"-o", "Dir::Cache::archives=" + archives,
+		"install", "-y", "-q", "--no-install-recommends", "--download-only"}, packages)...)
+	if err != nil {
+		return "", err
+	}
+	unpacked := filepath.Join(temporary, "root")
+	if err := extract(ctx, archives, unpacked); err != nil {
+		return "", err
+	}
+	return root, os.Rename(unpacked, root)
+}
+
+// suite returns the options by which apt knows one suite of Debian and nothing else, with its newest lists. Lists and
+// sources are apart from those of the machine, and signed by Debian.
+func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]string, error) {
+	dir := c.images("apt", suite+"-"+arch)
+	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
+		return nil, err
+	}
+	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg target=Packages] %s %s main\n",
+		mirror, suite)
+	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644); err != nil {
+		return nil, err
+	}
+	options := []string{
+		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
+		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" +
+			dir,
+		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
+	}
+	_, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...)
+	return options, err
 }
 
 // apt runs apt-get, and once more after an update: the lists of a fresh machine are missing or old.
@@ -85,4 +153,32 @@ func (c *Cluster) apt(ctx context.Context, args ...string) error {
 	}
 	_, err := run(ctx, debian, "apt-get", args...)
 	return err
+}
+
+// debianMirror is the mirror of Debian that apt is configured with, or DEBIAN_MIRROR.
+func debianMirror(ctx context.Context) (string, error) {
+	if mirror := os.Getenv("DEBIAN_MIRROR"); mirror != "" {
+		return strings.TrimSuffix(mirror, "/") + "/", nil
+	}
+	mirror, err := configuredMirror(ctx)
+	if err != nil || mirror != "" {
+		return mirror, err
+	}
+	if _, err := run(ctx, debian, "apt-get", "update", "-q"); err != nil { // the lists of a fresh machine are missing
+		return "", err
+	}
+	mirror, err = configuredMirror(ctx)
+	if err == nil && mirror == "" {
+		err = errors.New("programs are taken from Debian, and apt has no mirror of Debian configured:" +
+			" name one in DEBIAN_MIRROR")
+	}
+	return mirror, err
+}
+
+// configuredMirror is empty where apt has no lists yet, or those of another distribution.
+func configuredMirror(ctx context.Context) (string, error) {
+	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
+		"Origin: Debian", "Label: Debian")
+	mirror, _, _ := strings.Cut(out, "\n")
+	return mirror, err
 }

@@ -49,10 +49,10 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 	return os.WriteFile(c.path("pids", name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
-// allPIDFiles are those of the cluster's components and of the operator.
+// allPIDFiles are those of the cluster's components, of the operator and of what runs beside them.
 func (c *Cluster) allPIDFiles() []string {
-	operator, _ := filepath.Glob(c.path("pids", "operator", "*.pid"))
-	return append(c.pidFiles(), operator...)
+	others, _ := filepath.Glob(c.path("pids", "*", "*.pid"))
+	return append(c.pidFiles(), others...)
 }
 
 // pidFiles are those of start and of kwokctl, which uses the same form.

@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// What kube-network-policies calls its table of rules, and the queue in which the kernel hands packets to it.
+const (
+	policyTable = "kube-network-policies"
+	policyQueue = "100"
+)
+
+// CertManager installs cert-manager's CRDs and runs its controllers until stop is called.
+func (c *Cluster) CertManager(ctx context.Context) (stop func() error, err error) {
+	dir, err := run(ctx, nil, "go", "-C", filepath.Join(c.root, "tools/cert-manager"), "list", "-m", "-f", "{{.Dir}}",
+		"github.com/cert-manager/cert-manager")
+	if err != nil {
+		return nil, err
+	}
+	crds := filepath.Join(strings.TrimSpace(dir), "deploy/crds")
+	if _, err := c.kubectl(ctx, "apply", "--server-side", "--filename", crds); err != nil {
+		return nil, err
+	}
+	if _, err := c.kubectl(ctx, "wait", "--for=condition=Established", "--filename", crds); err != nil {
+		return nil, err
+	}
+	return c.beside("cert-manager")
+}
+
+// NetworkPolicies has the NetworkPolicies of a node cluster enforced until stop is called, for what comes to pods.
+func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err error) {
+	if err := errors.Join(c.installPackages(ctx, "iptables"), deletePolicyRules(ctx)); err != nil {
+		return nil, err
+	}
+	end, err := c.beside("kube-network-policies", "-node", nodeName, "-queue", policyQueue)
+	if err != nil {
+		return nil, err
+	}
+	stop = func() error { return errors.Join(end(), deletePolicyRules(context.Background())) }
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
+	defer cancel()
+	err = harness.Poll(ctx, func(context.Context) error {
+		queues, err := os.ReadFile("/proc/net/netfilter/nfnetlink_queue")
+		for line := range strings.Lines(string(queues)) {
+			if strings.HasPrefix(strings.TrimSpace(line), policyQueue+" ") {
+				return nil
+			}
+		}
+		return errors.Join(err, errors.New("kube-network-policies does not read its queue"))
+	})
+	if err == nil {
+		// A kernel without nft_queue refuses the rules of kube-network-policies.
+		if _, missing := run(ctx, nil, "nft", "list", "table", "inet", policyTable); missing != nil {
+			err = queuePackets(ctx, "--append")
+		}
+	}
+	if err != nil {
+		return nil, c.tail(errors.Join(err, stop()), "kube-network-policies")
+	}
+	return stop, nil
+}
+
+// queuePackets adds or deletes the rule that asks kube-network-policies about each connection to a pod, but for those
+// of root on this machine, as which the kubelet probes. While nobody reads the queue all pass.
+func queuePackets(ctx context.Context, do string) error {
+	_, err := run(ctx, nil, "iptables", "--table", "mangle", do, "POSTROUTING", "--destination", podCIDR,
+		"--match", "conntrack", "--ctstate", "NEW", "--match", "owner", "!", "--uid-owner", "0",
+		"--jump", "NFQUEUE", "--queue-num", policyQueue, "--queue-bypass")
+	return err
+}
+
+// deletePolicyRules deletes what asks kube-network-policies, also after it was killed.
+func deletePolicyRules(ctx context.Context) error {
+	if queuePackets(ctx, "--check") == nil {
+		if err := queuePackets(ctx, "--delete"); err != nil {
+			return err
+		}
+	}
+	return deleteTable(ctx, "inet "+policyTable)
+}
+
+// beside runs a program of bin until stop is called; one that an earlier test left ends first. As with the operator's,
+// the pid file is where checkProcesses does not look: the cluster is up also when the program is not.
+func (c *Cluster) beside(name string, args ...string) (stop func() error, err error) {
+	pidFile := c.path("pids", "beside", name+".pid")
+	stop = func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		return c.signal(ctx, pidFile, syscall.SIGTERM)
+	}
+	if err := errors.Join(stop(), os.MkdirAll(filepath.Dir(pidFile), 0o755)); err != nil {
+		return nil, err
+	}
+	args = append(args, "-kubeconfig", c.GetKubeconfig())
+	if err := c.start(name, nil, filepath.Join(c.bin, name), args...); err != nil {
+		return nil, err
+	}
+	return stop, os.Rename(c.path("pids", name+".pid"), pidFile)
+}

@@ -1,0 +1,183 @@
+package production
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// The addresses of the cluster's DNS, which answers for the names of servers.
+const (
+	dnsAddress = "10.96.0.10:53"
+	dnsZone    = ".cluster.local."
+)
+
+// TestCertManager has cert-manager issue the certificate of the sample with TLS, and renew it.
+func TestCertManager(t *testing.T) {
+	const name = "memcached-tls" // of the sample's Memcached, Certificate and Secret
+	stop, err := under.CertManager(t.Context())
+	harness.Must(t, err)
+	t.Cleanup(func() { harness.Must(t, stop()) })
+	w := newWorld(t)
+	for _, file := range []string{"cache_v1alpha1_memcached_tls.yaml", "cert-manager.yaml"} {
+		sample, err := os.ReadFile("../../config/samples/" + file)
+		harness.Must(t, err)
+		w.apply(strings.ReplaceAll(string(sample), ".default.svc", "."+w.ns+".svc"))
+	}
+
+	mc := w.ready(name)
+	first := w.certificate(name)
+	w.serve(mc, first)
+	for _, pod := range w.pods(name, names.Servers) {
+		address := net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(mc.Spec.ContainerPort)))
+		if err := memcache.New(address).Ping(); err == nil {
+			t.Errorf("%s of %s answers plain text", address, pod.Name)
+		}
+	}
+
+	events := w.watch()
+	w.renew(name)
+	w.await(events, v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut)
+	mc = w.await(events, v1alpha1.ConditionReady, v1alpha1.ReasonReady)
+	second := w.certificate(name)
+	if second.leaf.Equal(first.leaf) {
+		t.Error("the certificate was not renewed")
+	}
+	w.serve(mc, second)
+}
+
+// certificate is what a Secret says of servers.
+type certificate struct {
+	leaf *x509.Certificate
+	ca   *x509.CertPool
+}
+
+func (w world) certificate(secret string) certificate {
+	w.Helper()
+	var s corev1.Secret
+	harness.Must(w, w.Get(w.Context(), client.ObjectKey{Namespace: w.ns, Name: secret}, &s))
+	block, _ := pem.Decode(s.Data["tls.crt"])
+	if block == nil {
+		w.Fatalf("no certificate in tls.crt of %s", secret)
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	harness.Must(w, err)
+	ca := x509.NewCertPool()
+	if !ca.AppendCertsFromPEM(s.Data["ca.crt"]) {
+		w.Fatalf("no certificate in ca.crt of %s", secret)
+	}
+	return certificate{leaf, ca}
+}
+
+// serve checks that each server of the status has that certificate, for the name by which the status calls it, and
+// serves a client that trusts its authority, and none that does not.
+func (w world) serve(mc *v1alpha1.Memcached, want certificate) {
+	w.Helper()
+	if len(mc.Status.Servers) != int(*mc.Spec.Size) {
+		w.Fatalf("size %d, servers %v", *mc.Spec.Size, mc.Status.Servers)
+	}
+	for i, server := range mc.Status.Servers {
+		host, port, err := net.SplitHostPort(server)
+		harness.Must(w, err)
+		key, value := fmt.Sprintf("key-%d", i), []byte(server)
+		// DNS follows a pod's new address after a moment.
+		harness.Eventually(w, server, 10*time.Second, func() error {
+			addresses, err := clusterDNS.LookupHost(w.Context(), host+dnsZone)
+			if err != nil {
+				return err
+			}
+			config := &tls.Config{RootCAs: want.ca, ServerName: host, VerifyConnection: func(s tls.ConnectionState) error {
+				if !s.PeerCertificates[0].Equal(want.leaf) {
+					return errors.New("another certificate than that of the Secret")
+				}
+				return nil
+			}}
+			c := memcache.New(net.JoinHostPort(addresses[0], port))
+			defer c.Close()
+			c.DialContext = (&tls.Dialer{Config: config}).DialContext
+			if err := c.Set(&memcache.Item{Key: key, Value: value}); err != nil {
+				return err
+			}
+			item, err := c.Get(key)
+			if err == nil && string(item.Value) != server {
+				err = fmt.Errorf("set %s, got %s", value, item.Value)
+			}
+			if err != nil {
+				return err
+			}
+			stranger := memcache.New(net.JoinHostPort(addresses[0], port))
+			stranger.DialContext = (&tls.Dialer{Config: &tls.Config{ServerName: host}}).DialContext
+			var unknown x509.UnknownAuthorityError
+			if err := stranger.Ping(); !errors.As(err, &unknown) {
+				return fmt.Errorf("a client that does not know the authority: %w", err)
+			}
+			return nil
+		})
+	}
+}
+
+// clusterDNS resolves names as a pod does.
+var clusterDNS = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, dnsAddress)
+}}
+
+// watch follows the Memcacheds of the namespace from now on.
+func (w world) watch() <-chan watch.Event {
+	w.Helper()
+	list := &v1alpha1.MemcachedList{}
+	harness.Must(w, w.List(w.Context(), list, client.InNamespace(w.ns)))
+	watcher, err := w.Watch(w.Context(), list, client.InNamespace(w.ns),
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	harness.Must(w, err)
+	w.Cleanup(watcher.Stop)
+	return watcher.ResultChan()
+}
+
+// await reads events until a Memcached has a condition for a reason.
+func (w world) await(events <-chan watch.Event, conditionType, reason string) *v1alpha1.Memcached {
+	w.Helper()
+	deadline := time.After(harness.Patience)
+	for {
+		select {
+		case e := <-events:
+			if mc, ok := e.Object.(*v1alpha1.Memcached); ok && is(mc, conditionType, reason) {
+				return mc
+			}
+		case <-deadline:
+			w.Fatalf("no status said %s for the reason %s", conditionType, reason)
+		}
+	}
+}
+
+// renew has cert-manager issue a Certificate anew, as `cmctl renew` does.
+func (w world) renew(name string) {
+	w.Helper()
+	c := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cert-manager.io/v1", "kind": "Certificate"}}
+	harness.Must(w, w.Get(w.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, c))
+	conditions, _, err := unstructured.NestedSlice(c.Object, "status", "conditions")
+	harness.Must(w, err)
+	conditions = append(conditions, map[string]any{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+		"message": "by the test", "lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)})
+	harness.Must(w, unstructured.SetNestedSlice(c.Object, conditions, "status", "conditions"))
+	harness.Must(w, w.Status().Update(w.Context(), c))
+}

@@ -1,0 +1,137 @@
+// Package production tests what a production team asks of a cache on a real node: with a real cert-manager, and with
+// NetworkPolicies that are enforced. The operator must run on the cluster that CLUSTER names.
+package production
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+var (
+	under *cluster.Cluster
+	api   client.WithWatch
+)
+
+func TestMain(m *testing.M) {
+	if err := connect(); err != nil {
+		fmt.Println("FAIL:", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func connect() error {
+	log.SetLogger(log.Log)
+	var err error
+	if under, err = cluster.New(cmp.Or(os.Getenv("CLUSTER"), "node")); err != nil {
+		return err
+	}
+	config := under.KubernetesRestConfig()
+	if config == nil {
+		return errors.New("the cluster is down: run `make production-e2e`, which starts one")
+	}
+	bin, err := filepath.Abs("../../bin")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(os.Setenv("PATH", bin+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", under.GetKubeconfig()),
+		v1alpha1.AddToScheme(clientgoscheme.Scheme))
+	if err != nil {
+		return err
+	}
+	api, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+	return err
+}
+
+// world is what a test sees: the cluster, and a namespace of its own. Whatever fails ends the test.
+type world struct {
+	client.WithWatch
+	*testing.T
+	ns string
+}
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "production-"}}
+	harness.Must(t, api.Create(t.Context(), ns))
+	w := world{WithWatch: api, T: t, ns: ns.Name}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, kinds := range []string{"memcacheds,networkpolicies,statefulsets", "pods,events"} {
+				out, err := w.kubectl("get", kinds, "-o", "wide")
+				t.Logf("%s: %v\n%s", kinds, err, out)
+			}
+		}
+		_, err := w.kubectl("delete", "memcacheds", "--all")
+		harness.Must(t, err)
+		_, err = w.kubectl("delete", "namespace", w.ns, "--wait=false")
+		harness.Must(t, err)
+	})
+	return w
+}
+
+func (w world) kubectl(args ...string) (string, error) {
+	return harness.Command{}.Run(context.WithoutCancel(w.Context()), "kubectl",
+		append([]string{"--namespace", w.ns}, args...)...)
+}
+
+// apply makes the objects of a manifest.
+func (w world) apply(manifest string) {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "manifest.yaml")
+	harness.Must(w, os.WriteFile(file, []byte(manifest), 0o644))
+	_, err := w.kubectl("apply", "--filename", file)
+	harness.Must(w, err)
+}
+
+// ready waits until the current generation of a Memcached is ready.
+func (w world) ready(name string) *v1alpha1.Memcached {
+	w.Helper()
+	mc := &v1alpha1.Memcached{}
+	harness.Eventually(w, "wait until ready", harness.Patience, func() error {
+		err := w.Get(w.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, mc)
+		if err == nil && !is(mc, v1alpha1.ConditionReady, v1alpha1.ReasonReady) {
+			err = fmt.Errorf("generation %d, status of %d, conditions %v", mc.Generation, mc.Status.ObservedGeneration,
+				mc.Status.Conditions)
+		}
+		return err
+	})
+	return mc
+}
+
+// is says whether a condition of the current generation is True for a reason.
+func is(mc *v1alpha1.Memcached, conditionType, reason string) bool {
+	c := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && c.ObservedGeneration == mc.Generation
+}
+
+// pods are the servers of a Memcached, or its proxies, that are not being deleted.
+func (w world) pods(name string, component names.Component) []corev1.Pod {
+	w.Helper()
+	var pods corev1.PodList
+	harness.Must(w, w.List(w.Context(), &pods, client.InNamespace(w.ns), client.MatchingLabels(
+		component.Selector(&v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: name}}))))
+	list := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	if len(list) == 0 {
+		w.Fatalf("%s has no %s", name, component)
+	}
+	return list
+}
