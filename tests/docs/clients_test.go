@@ -1,0 +1,31 @@
+// Package docs tests that pages show what tests run.
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The page has a link to each file that tests/clients runs, and below the link the file itself.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/clients.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("../clients/*/*")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, name := range files {
+		file, err := os.ReadFile(name)
+		require.NoError(t, err)
+		link := regexp.QuoteMeta("(../tests/" + filepath.ToSlash(name)[len("../"):] + ")")
+		shown := regexp.MustCompile(link + "[^`]*```[a-z]+\n((?s).*?)```\n").FindSubmatch(page)
+		if assert.NotNilf(t, shown, "docs/clients.md does not show %s", name) {
+			assert.Equalf(t, string(file), string(shown[1]), "docs/clients.md does not show %s as it is", name)
+		}
+	}
+}
