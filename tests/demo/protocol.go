@@ -1,20 +1,19 @@
 package main
 
 import (
-	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
 	"net/textproto"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/example/memcached-operator/tests/ring"
 )
 
 // talkTimeout bounds one conversation with a server.
@@ -109,14 +108,9 @@ func (s *servers) spreadKeys(keys int) (found int, err error) {
 	return found, nil
 }
 
-// pick chooses the server whose name, hashed together with the key, gives the highest value (rendezvous hashing, a
-// form of consistent hashing): a new server takes over its share of the keys, and all other keys stay where they are.
-// The names are those of the pods, because the forwarded ports are others each time.
+// pick hashes the names of the pods, because the forwarded ports are others each time.
 func (s *servers) pick(key string) server {
-	return slices.MaxFunc(s.list, func(a, b server) int {
-		x, y := sha256.Sum256([]byte(a.pod+key)), sha256.Sum256([]byte(b.pod+key))
-		return bytes.Compare(x[:], y[:])
-	})
+	return ring.Pick(s.list, func(s server) string { return s.pod }, key)
 }
 
 // PickServer and Each make the servers what the client library chooses from.

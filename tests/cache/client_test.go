@@ -1,0 +1,213 @@
+package cache
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bradfitz/gomemcache/memcache"
+
+	"github.com/example/memcached-operator/tests/ring"
+)
+
+const (
+	// keys are read one after the other, so that each is read once in keys/rate seconds.
+	keys = 2000
+	rate = 250
+	// inFlight bounds the requests that wait for an answer. Less than a second's requests do where one server is away.
+	inFlight = 200
+	// idle is the number of connections to a server that wait for the next request.
+	idle    = 8
+	timeout = time.Second
+)
+
+// Values say who wrote them: the test before the scenario, or the client after a miss.
+const (
+	original = "original"
+	refilled = "refilled"
+)
+
+type outcome int
+
+const (
+	keptValue outcome = iota
+	refilledValue
+	missed
+	failed
+)
+
+// sample is one request of the load.
+type sample struct {
+	at      time.Time
+	outcome outcome
+	err     error
+}
+
+// credentials are what servers ask of a client, if anything.
+type credentials struct {
+	tls   *tls.Config
+	login string // user and password
+}
+
+// reader is a read-through client: what the cache does not have comes from elsewhere, and is written to the cache. It
+// hashes each key to one of the servers that it is given, and resolves a server's name for each connection.
+type reader struct {
+	*memcache.Client
+	servers atomic.Pointer[[]string]
+	dialer  net.Dialer
+	credentials
+}
+
+// address is a host and a port, as in status.servers.
+type address string
+
+func (address) Network() string  { return "tcp4" }
+func (a address) String() string { return string(a) }
+
+func newReader(resolver *net.Resolver, c credentials) *reader {
+	r := &reader{dialer: net.Dialer{Resolver: resolver}, credentials: c}
+	r.Client = memcache.NewFromSelector(r)
+	r.Timeout, r.MaxIdleConns, r.DialContext = timeout, idle, r.dial
+	return r
+}
+
+// PickServer and Each make the reader what the client library chooses servers by.
+func (r *reader) PickServer(key string) (net.Addr, error) {
+	servers := *r.servers.Load()
+	if len(servers) == 0 {
+		return nil, memcache.ErrNoServers
+	}
+	return address(ring.Pick(servers, func(s string) string { return s }, key)), nil
+}
+
+func (r *reader) Each(do func(net.Addr) error) error {
+	for _, s := range *r.servers.Load() {
+		if err := do(address(s)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dial connects to a server, and logs in where there are passwords.
+func (r *reader) dial(ctx context.Context, network, to string) (net.Conn, error) {
+	conn, err := r.dialer.DialContext(ctx, network, qualified(to))
+	if err != nil {
+		return nil, err
+	}
+	if r.tls != nil {
+		conn = tls.Client(conn, r.tls)
+	}
+	if r.login != "" {
+		if err := login(ctx, conn, r.login); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
+}
+
+// qualified is the name with the domain that a pod's resolver would add.
+func qualified(hostPort string) string {
+	host, port, _ := strings.Cut(hostPort, ":")
+	if strings.HasSuffix(host, ".svc") {
+		host += ".cluster.local."
+	}
+	return host + ":" + port
+}
+
+func login(ctx context.Context, conn net.Conn, userAndPassword string) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(conn, "set login 0 0 %d\r\n%s\r\n", len(userAndPassword), userAndPassword); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && answer != "STORED\r\n" {
+		err = fmt.Errorf("login: %q", answer)
+	}
+	return err
+}
+
+// read reads a key through the cache. That the proxy does not store what belongs to a server that is away is no error.
+func (r *reader) read(key string) (outcome, error) {
+	item, err := r.Get(key)
+	switch {
+	case errors.Is(err, memcache.ErrCacheMiss):
+		err = r.Set(&memcache.Item{Key: key, Value: []byte(refilled)})
+		if err != nil && !errors.Is(err, memcache.ErrNotStored) {
+			return failed, fmt.Errorf("set %s: %w", key, err)
+		}
+		return missed, nil
+	case err != nil:
+		return failed, fmt.Errorf("get %s: %w", key, err)
+	case string(item.Value) == original:
+		return keptValue, nil
+	}
+	return refilledValue, nil
+}
+
+// key is that of a scenario: the next one must not find what an earlier one left on servers that lost a key since.
+func key(scenario string, i int) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(scenario, " ", "-"), i%keys)
+}
+
+// fill writes all keys of a scenario, and reads them back.
+func (r *reader) fill(scenario string) error {
+	for i := range keys {
+		if err := r.Set(&memcache.Item{Key: key(scenario, i), Value: []byte(original)}); err != nil {
+			return fmt.Errorf("set %s: %w", key(scenario, i), err)
+		}
+	}
+	for i := range keys {
+		if outcome, err := r.read(key(scenario, i)); outcome != keptValue {
+			return errors.Join(fmt.Errorf("%s was lost at once", key(scenario, i)), err)
+		}
+	}
+	return nil
+}
+
+// load reads the keys of a scenario at an even rate until done is closed, and then each key once more. It returns the
+// requests in the order in which they were made.
+func (r *reader) load(scenario string, done <-chan struct{}) []sample {
+	var (
+		lock    sync.Mutex
+		samples []sample
+		waiting sync.WaitGroup
+		slots   = make(chan struct{}, inFlight)
+		tick    = time.NewTicker(time.Second / rate)
+	)
+	defer tick.Stop()
+	for left := math.MaxInt; left > 0; left-- {
+		<-tick.C
+		select {
+		case <-done:
+			done, left = nil, keys
+		default:
+		}
+		slots <- struct{}{}
+		lock.Lock()
+		i := len(samples)
+		samples = append(samples, sample{at: time.Now()})
+		lock.Unlock()
+		waiting.Go(func() {
+			outcome, err := r.read(key(scenario, i))
+			lock.Lock()
+			samples[i].outcome, samples[i].err = outcome, err
+			lock.Unlock()
+			<-slots
+		})
+	}
+	waiting.Wait()
+	return samples
+}

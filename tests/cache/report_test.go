@@ -1,0 +1,170 @@
+package cache
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// row is a scenario, with what was measured of each variant: of all, or of the first ones.
+type row struct {
+	scenario
+	cells []*measured
+}
+
+func (m *measured) String() string {
+	return fmt.Sprintf("%5.1f %% kept (best %.1f), hit ratio %.1f %% (best %.1f), %d errors in %d requests",
+		100*m.keptShare(), 100*m.best, 100*m.hitRatio(), 100*m.bestHitRatio(), m.failures, m.requests)
+}
+
+// tables are those of the page, in Markdown.
+func tables(rows []*row) string {
+	percent := func(share float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*share), ".0") }
+	var b strings.Builder
+	line := func(cells ...string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	table := func(title string, best func(scenario) string, cell func(*measured) string) {
+		fmt.Fprintf(&b, "### %s\n\n", title)
+		head, rule := []string{""}, []string{"---"}
+		for _, v := range variants {
+			head, rule = append(head, v.title), append(rule, "--:")
+		}
+		if best != nil {
+			head, rule = append(head, "best"), append(rule, "--:")
+		}
+		line(head...)
+		line(rule...)
+		for _, r := range rows {
+			cells := []string{r.name}
+			for _, m := range r.cells {
+				cells = append(cells, cell(m))
+			}
+			for len(cells) <= len(variants) {
+				cells = append(cells, "–")
+			}
+			if best != nil {
+				cells = append(cells, best(r.scenario))
+			}
+			line(cells...)
+		}
+		b.WriteString("\n")
+	}
+	table("Keys kept, in percent", func(s scenario) string { return percent(s.best) },
+		func(m *measured) string { return percent(m.keptShare()) + m.keptReason() })
+	table("Hit ratio, and the best for as many requests, in percent", nil,
+		func(m *measured) string {
+			return percent(m.hitRatio()) + " (" + percent(m.bestHitRatio()) + ")" + m.hitReason()
+		})
+	table("Errors", func(scenario) string { return "0" },
+		func(m *measured) string { return fmt.Sprintf("%d of %d%s", m.failures, m.requests, m.errorsReason()) })
+	return strings.TrimSpace(b.String()) + "\n"
+}
+
+const (
+	page  = "cache.md"
+	image = "cache-hit-ratio.svg"
+	begin = "<!-- written by make cache-e2e CLUSTER=node ARGS=-update -->\n"
+	end   = "<!-- end of what is written -->\n"
+)
+
+// publish writes the tables into the page, and the plot beside it.
+func publish(docs string, rows []*row) error {
+	svg, err := figure(rows)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(docs, image), svg, 0o644); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(docs, page))
+	if err != nil {
+		return err
+	}
+	head, rest, found := strings.Cut(string(text), begin)
+	_, tail, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return fmt.Errorf("%s does not say where the tables belong", page)
+	}
+	return os.WriteFile(filepath.Join(docs, page), []byte(head+begin+"\n"+tables(rows)+"\n"+end+tail), 0o644)
+}
+
+// colors are told apart by people who see few of them.
+var colors = []color.Color{
+	color.RGBA{R: 0xd5, G: 0x5e, A: 255}, color.RGBA{G: 0x72, B: 0xb2, A: 255},
+	color.RGBA{G: 0x9e, B: 0x73, A: 255}, color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 255},
+}
+
+// tens are the ticks of every tenth second.
+func tens(from, to float64) (ticks []plot.Tick) {
+	for s := math.Ceil(from/10) * 10; s <= to; s += 10 {
+		ticks = append(ticks, plot.Tick{Value: s, Label: strconv.Itoa(int(s))})
+	}
+	return ticks
+}
+
+// figure plots the hit ratio over time, one scenario beside the other.
+func figure(rows []*row) ([]byte, error) {
+	const columns = 3
+	legend := rows[slices.IndexFunc(rows, func(r *row) bool { return r.best == 1 })].name // where lines leave it room
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	plots := make([][]*plot.Plot, (len(rows)+columns-1)/columns)
+	for i := range plots {
+		plots[i] = make([]*plot.Plot, columns)
+	}
+	for i, r := range rows {
+		p := plot.New()
+		p.Title.Text = r.name
+		p.Y.Min, p.Y.Max, p.X.Min = 0, 1, -before.Seconds()
+		p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.5, Label: "50"}, {Value: 1, Label: "100 %"}}
+		if i/columns == len(plots)-1 {
+			p.X.Label.Text = "seconds"
+		}
+		p.X.Tick.Marker = plot.TickerFunc(tens)
+		p.Legend.ThumbnailWidth, p.Legend.Padding = vg.Points(14), vg.Points(3)
+		for j, m := range r.cells {
+			xys := make(plotter.XYs, len(m.seconds))
+			for k, s := range m.seconds {
+				xys[k] = plotter.XY{X: s.second, Y: s.ratio}
+			}
+			line, err := plotter.NewLine(xys)
+			if err != nil {
+				return nil, err
+			}
+			line.Color, line.Width = colors[j], vg.Points(1.2)
+			p.Add(line)
+			if r.name == legend {
+				p.Legend.Add(variants[j].title, line)
+			}
+		}
+		plots[i/columns][i%columns] = p
+	}
+	canvas := vgsvg.New(vg.Points(720), vg.Points(170*float64(len(plots))))
+	dc := draw.New(canvas)
+	dc.SetColor(color.White)
+	dc.Fill(dc.Path())
+	tiles := draw.Tiles{Rows: len(plots), Cols: columns, PadX: vg.Points(12), PadY: vg.Points(10),
+		PadTop: vg.Points(8), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(12)}
+	for i, line := range plot.Align(plots, tiles, dc) {
+		for j, tile := range line {
+			if plots[i][j] != nil {
+				plots[i][j].Draw(tile)
+			}
+		}
+	}
+	var svg bytes.Buffer
+	_, err := canvas.WriteTo(&svg)
+	// A browser without the font takes one of the same kind.
+	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
+}

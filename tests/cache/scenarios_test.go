@@ -1,0 +1,79 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/cluster"
+)
+
+// scenario is what is done to a cache.
+type scenario struct {
+	name string
+	theory
+	renewed int // servers that begin empty
+	do      func(context.Context, *subject) error
+}
+
+// Theories for n servers. A client that hashes addresses of pods finds a replaced server at another place of its ring:
+// when the old one leaves, its keys move to the others, and when the new one comes, it takes its share of all keys.
+const n = float64(servers)
+
+var (
+	allReplaced = theory{best: 0, keptByAddress: 0, movedByAddress: 2}
+	oneReplaced = theory{best: (n - 1) / n, keptByAddress: (n - 1) / (n + 1), movedByAddress: 2 / n}
+	oneKilled   = theory{best: (n - 1) / n, keptByAddress: (n - 1) / n, movedByAddress: 1 / n, unannounced: true}
+	oneMore     = theory{best: n / (n + 1), keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}
+	untouched   = theory{best: 1, keptByAddress: 1}
+)
+
+// plain are the scenarios that need no Secret.
+func plain(w world, operator *cluster.Operator) []scenario {
+	patch := func(json string) func(context.Context, *subject) error {
+		return func(ctx context.Context, s *subject) error { return s.patch(ctx, json) }
+	}
+	// Once for all caches.
+	start := func(defaultImage string) func(context.Context, *subject) error {
+		do := sync.OnceValue(func() error {
+			operator.DefaultImage = defaultImage
+			return errors.Join(operator.Stop(w.Context()), operator.Start(w.Context(), 1))
+		})
+		return func(context.Context, *subject) error { return do() }
+	}
+	return []scenario{
+		{"rolling update", allReplaced, servers, patch(`{"spec": {"threads": 2}}`)},
+		{"scale 3 to 4", oneMore, 1, patch(`{"spec": {"size": 4}}`)},
+		{"scale 4 to 3", oneMore, 0, patch(`{"spec": {"size": 3}}`)},
+		{"deleted pod", oneReplaced, 1, func(ctx context.Context, s *subject) error {
+			return s.api.Delete(ctx, s.first())
+		}},
+		{"killed server", oneKilled, 1, func(ctx context.Context, s *subject) error {
+			return w.cluster.KillContainer(ctx, s.namespace, s.first().Name, names.Container)
+		}},
+		{"operator restart", untouched, 0, start("")},
+		{"operator upgrade", untouched, 0, start("docker.io/library/memcached:1.6")},
+	}
+}
+
+// first is a server in front of the others, where a client that counts servers would lose most.
+func (s *subject) first() *corev1.Pod {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.now.pods[0].DeepCopy()
+}
+
+// secured are the variants that can have TLS and passwords, with both.
+func secured(variants []variant) (secured []variant) {
+	for _, v := range variants {
+		if v.ring != proxied {
+			v.object += "-tls"
+			v.spec += ", tls: {secretName: certificate}, auth: {secretName: passwords}"
+			secured = append(secured, v)
+		}
+	}
+	return secured
+}
