@@ -74,7 +74,7 @@ run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there ar
 
 ##@ Test
 
-.PHONY: test test-tools test-unit chainsaw e2e
+.PHONY: test test-tools test-unit chainsaw e2e production-e2e
 test: ## Everything, on a kwok cluster of its own, with a summary
 	@tools/steps test-tools verify-generated vet lint test-unit validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
@@ -83,7 +83,7 @@ test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-oper
 	$(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
-	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|e2e|images|olm|olmv1)(/|$$)') $(ARGS)
+	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER; ARGS=--quiet=false says more
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
@@ -92,8 +92,25 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML canno
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
+.PHONY: clients-e2e
+clients-e2e: tools-gotestsum ## Client snippets of docs/clients.md on CLUSTER=node or kind
+	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make clients-e2e CLUSTER=node, or kind"; exit 1; }
+	@$(MAKE) --no-print-directory operator-start
+	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)
+
+production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## TLS by a real cert-manager, and NetworkPolicies enforced, on CLUSTER=node
+	@[ $(CLUSTER) = node ] || { echo "memcached runs, and policies are enforced, on a real node: make production-e2e CLUSTER=node"; exit 1; }
+	@$(MAKE) --no-print-directory operator-start
+	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/production $(ARGS)
+
+.PHONY: cache-e2e
+cache-e2e: tools-gotestsum ## What a cache keeps through rollouts, resizes and losses, on CLUSTER=node
+	@[ $(CLUSTER) = node ] || { echo "memcached runs on a real node, where this machine reaches it: make cache-e2e CLUSTER=node"; exit 1; }
+	@$(MAKE) --no-print-directory operator-start
+	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
+
 .PHONY: first-command gitops-e2e nightly
-nightly: ## What CI runs beside make test, first-command, chainsaw and e2e: GitOps, OLM, images, a release
+nightly: ## What CI runs beside make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
 	.ci/run nightly
 
 first-command: ## The README's first command, as a stranger runs it
