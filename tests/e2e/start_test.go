@@ -1,7 +1,7 @@
 package e2e
 
 import (
-	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -9,11 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -39,8 +38,12 @@ func TestEveryAcceptedSpecStarts(t *testing.T) {
 		if len(all) < 200 {
 			w.Errorf("these are too few to say anything")
 		}
+		w.passwords("passwords", "app:secret")
+		ours := w.newAuthority()
+		ours.certificate("certificate", "localhost")
+		own, _ := ours.issue("client")
 		for i := 0; i < len(all); i += memcacheds {
-			w.start(all[i:min(i+memcacheds, len(all))])
+			w.start(all[i:min(i+memcacheds, len(all))], ours.trust("localhost", own))
 		}
 	})).Feature())
 }
@@ -59,11 +62,16 @@ func (w world) arguments() (all [][]string) {
 		}
 		inputs := desired.Resolve(mc, nil, desired.Secrets{}, desired.Options{DefaultImage: "memcached"})
 		for _, child := range desired.Children(mc, inputs) {
-			d, ok := child.(*appsv1ac.DeploymentApplyConfiguration)
-			if !ok {
+			if config, ok := child.(*corev1ac.ConfigMapApplyConfiguration); ok {
+				config.Data["servers"] = "127.0.0.1:1\n" // nobody is there, and no name has to be looked up
+				w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: *config.Name}, Data: config.Data})))
+			}
+			workload := desired.ReadWorkload(child)
+			if workload == nil {
 				continue
 			}
-			args := d.Spec.Template.Spec.Containers[0].Args
+			args := workload.Template.Spec.Containers[0].Args
 			port := slices.Index(args, "-p")
 			args = slices.Delete(slices.Clone(args), port, port+2)
 			if key := strings.Join(args, " "); !seen[key] && !slices.Contains(args, "--enable-largepages") {
@@ -79,7 +87,7 @@ func (w world) arguments() (all [][]string) {
 // more connections than the container may have files open, memcached refuses to start: the API server cannot know how
 // many that are. With the least that are accepted it starts, and has one for a client where it does not listen on IPv6
 // too.
-func (w world) start(lists [][]string) {
+func (w world) start(lists [][]string, trust *tls.Config) {
 	w.Helper()
 	const firstPort = 20000
 	var script strings.Builder
@@ -93,8 +101,16 @@ func (w world) start(lists [][]string) {
 			TerminationGracePeriodSeconds: ptr.To(int64(0)),
 			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(11211)),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Volumes: []corev1.Volume{
+				{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "certificate"}}},
+				{Name: "auth", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "passwords"}}},
+				{Name: "proxy", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "test-proxy"}}}},
+			},
 			Containers: []corev1.Container{{Name: "memcached", Image: "docker.io/library/memcached:1.6", Command: []string{"sh",
 				"-c", script.String() + "wait"},
+				VolumeMounts: []corev1.VolumeMount{{Name: "tls", MountPath: "/etc/memcached/tls"},
+					{Name: "auth", MountPath: "/etc/memcached/auth"}, {Name: "proxy", MountPath: "/etc/memcached/proxy"}},
 				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false),
 					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}}},
 		},
@@ -129,7 +145,14 @@ func (w world) start(lists [][]string) {
 			continue
 		}
 		w.eventually(fmt.Sprintf("memcached %q answers", args), func() error {
-			err := speaks(net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)), conns == 9+5*threads)
+			c := caller{address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port))}
+			if slices.Contains(args, "--enable-ssl") {
+				c.tls = trust
+			}
+			if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") }) {
+				c.login = "app secret"
+			}
+			err := c.speaks(conns == 9+5*threads)
 			if err == nil {
 				return nil
 			}
@@ -143,22 +166,22 @@ func (w world) start(lists [][]string) {
 	w.must(w.Delete(w.ctx, pod))
 }
 
-// speaks asks a memcached for its version. One that has the least connections may have none left for the question.
-func speaks(address string, least bool) error {
-	conn, err := net.DialTimeout("tcp", address, time.Second)
-	if err != nil {
-		return err
+// speaks asks a memcached for its version. One that has the least connections may have none left for the question, and
+// says so in plain text.
+func (c caller) speaks(least bool) error {
+	conn, err := c.dial()
+	answer := ""
+	if err == nil {
+		defer conn.Close()
+		answer, err = ask(conn, "version")
 	}
-	defer conn.Close()
-	if _, err = fmt.Fprint(conn, "version\r\n"); err == nil {
-		err = conn.SetDeadline(time.Now().Add(time.Second))
-	}
-	if err != nil {
-		return err
-	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err == nil && !strings.HasPrefix(line, "VERSION ") && (!least || line != "ERROR Too many open connections\r\n") {
-		err = errors.New("it says " + strconv.Quote(line))
+	full := func(text string) bool { return least && strings.HasSuffix(text, "ERROR Too many open connections") }
+	var plain tls.RecordHeaderError
+	switch {
+	case least && errors.As(err, &plain), err != nil && full(err.Error()), full(answer):
+		return nil
+	case err == nil && !strings.HasPrefix(answer, "VERSION "):
+		return errors.New("it says " + strconv.Quote(answer))
 	}
 	return err
 }
