@@ -18,16 +18,8 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 	}
 	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
 		WithAnnotations(in.workloadAnnotations(mc)).
-		WithSpec(appsv1ac.DeploymentSpec().
+		WithSpec(deploymentSpec(mc, names.Servers, maxSurge, maxUnavailable).
 			WithReplicas(names.Size(mc)).
-			WithSelector(matchSelector(mc, names.Servers)).
-			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
-			WithRevisionHistoryLimit(1).
-			WithStrategy(appsv1ac.DeploymentStrategy().
-				WithType("RollingUpdate").
-				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
-					WithMaxSurge(intstr.FromInt32(maxSurge)).
-					WithMaxUnavailable(intstr.FromInt32(maxUnavailable)))).
 			WithTemplate(in.template))
 	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
 		// The live object leaves out a zero, and would never equal a desired one that spells it.
@@ -35,4 +27,18 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 	}
 	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Servers)
 	return d
+}
+
+// deploymentSpec is what the Deployments of all components have in common.
+func deploymentSpec(mc *v1alpha1.Memcached, component names.Component,
+	maxSurge, maxUnavailable int32) *appsv1ac.DeploymentSpecApplyConfiguration {
+	return appsv1ac.DeploymentSpec().
+		WithSelector(matchSelector(mc, component)).
+		WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
+		WithRevisionHistoryLimit(1).
+		WithStrategy(appsv1ac.DeploymentStrategy().
+			WithType("RollingUpdate").
+			WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
+				WithMaxSurge(intstr.FromInt32(maxSurge)).
+				WithMaxUnavailable(intstr.FromInt32(maxUnavailable))))
 }

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -78,16 +77,8 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		// That of the servers, because a generation is no difference that a pause holds back.
 		WithAnnotations(map[string]string{
 			v1alpha1.GenerationAnnotation: in.workloadAnnotations(mc)[v1alpha1.GenerationAnnotation]}).
-		WithSpec(appsv1ac.DeploymentSpec().
+		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
-			WithSelector(matchSelector(mc, names.Proxies)).
-			WithProgressDeadlineSeconds(mc.Spec.Rollout.ProgressDeadlineSeconds).
-			WithRevisionHistoryLimit(1).
-			WithStrategy(appsv1ac.DeploymentStrategy().
-				WithType("RollingUpdate").
-				WithRollingUpdate(appsv1ac.RollingUpdateDeployment().
-					WithMaxSurge(intstr.FromInt32(1)).
-					WithMaxUnavailable(intstr.FromInt32(0)))).
 			WithTemplate(template))
 	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Proxies)
 	return d
