@@ -2,12 +2,11 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -38,18 +37,14 @@ func (p *pass) tellProxies(ctx context.Context) error {
 		return nil
 	}
 	digest := desired.Digest(config.Data)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{v1alpha1.ProxyConfigAnnotation: digest}}})
-	if err != nil {
-		return err
-	}
 	for i := range p.obs.ProxyPods {
 		pod := &p.obs.ProxyPods[i]
 		if pod.Annotations[v1alpha1.ProxyConfigAnnotation] == digest || !pod.DeletionTimestamp.IsZero() {
 			continue
 		}
-		err := p.Client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch),
-			client.FieldOwner(names.Operator))
+		told := pod.DeepCopy()
+		metav1.SetMetaDataAnnotation(&told.ObjectMeta, v1alpha1.ProxyConfigAnnotation, digest)
+		err := p.Client.Patch(ctx, told, client.MergeFrom(pod), client.FieldOwner(names.Operator))
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("annotate proxy %s: %w", pod.Name, err)
 		}
