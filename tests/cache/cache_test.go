@@ -44,7 +44,7 @@ func TestWhatACacheKeeps(t *testing.T) {
 			harness.Must(t, operator.Start(context.Background(), 1))
 		}
 	})
-	certificates, err := newAuthority(w)
+	certificates, err := newSecrets(w)
 	harness.Must(t, err)
 	first, second := plain(w, operator), certificates.rotations()
 	all := slices.Concat(w.group(variants, first, credentials{}),

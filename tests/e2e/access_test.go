@@ -41,12 +41,12 @@ func TestTLS(t *testing.T) {
 	if under.Kind != "node" {
 		t.Skip("this needs real pods that can be reached")
 	}
-	var ours, foreign authority
+	var ours, foreign issuer
 	var host string
 	testEnv.Test(t, features.New("TLS").
 		Setup(step(func(w world) {
 			host = "svc.example.com"
-			ours, foreign = w.newAuthority(), w.newAuthority()
+			ours, foreign = w.newIssuer(), w.newIssuer()
 			ours.certificate("certificate", host)
 			w.make("plain", `{`+frugal+`}`)
 			w.make("none", `{tls: {secretName: certificate}, `+frugal+`}`)
@@ -56,11 +56,10 @@ func TestTLS(t *testing.T) {
 			w.awaitReady("plain", "none", "request", "require")
 		})).
 		Assess("takes and refuses clients as clientAuth says", step(func(w world) {
-			own, _ := ours.issue("client")
-			strange, _ := foreign.issue("client")
-			without, with, other := ours.trust(host), ours.trust(host, own), ours.trust(host, strange)
+			own, strange := ours.issue("client"), foreign.issue("client")
+			without, with, other := ours.Trust(host), ours.Trust(host, own), ours.Trust(host, strange)
 			other.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &strange, nil }
-			distrust, old := foreign.trust(host), ours.trust(host, own)
+			distrust, old := foreign.Trust(host), ours.Trust(host, own)
 			old.MaxVersion = tls.VersionTLS12
 			for name, c := range map[string]struct {
 				tls  *tls.Config
@@ -107,22 +106,22 @@ func TestTLS(t *testing.T) {
 		})).
 		Assess("serves a certificate that was renewed, and says so before servers go", step(func(w world) {
 			before := w.uids("require")
-			own, _ := ours.issue("client")
+			own := ours.issue("client")
 			w.announced("require", func() { ours.certificate("certificate", "renewed.example.com") })
 			w.replacedAll(before, "require")
 			w.awaitReady("none", "request")
-			w.stores("the new name", caller{address: w.addressOf("require"), tls: ours.trust("renewed.example.com", own)})
-			w.refused("the old name", "not "+host, caller{address: w.addressOf("require"), tls: ours.trust(host, own)})
+			w.stores("the new name", caller{address: w.addressOf("require"), tls: ours.Trust("renewed.example.com", own)})
+			w.refused("the old name", "not "+host, caller{address: w.addressOf("require"), tls: ours.Trust(host, own)})
 		})).
 		Assess("waits for ca.crt where clients need certificates", step(func(w world) {
-			cert, key := ours.issue(host)
-			content := map[string][]byte{corev1.TLSCertKey: pemOf("CERTIFICATE", cert.Certificate[0]),
-				corev1.TLSPrivateKeyKey: key}
+			content := ours.certificate("short", host)
+			authorities := content[corev1.ServiceAccountRootCAKey]
+			delete(content, corev1.ServiceAccountRootCAKey)
 			w.secret("short", content)
 			w.make("short", `{tls: {secretName: short, clientAuth: Require}, `+frugal+`}`)
 			w.says("short", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "ca.crt")
 			w.noWorkload("short")
-			content[corev1.ServiceAccountRootCAKey] = ours.pem
+			content[corev1.ServiceAccountRootCAKey] = authorities
 			w.secret("short", content)
 			w.awaitReady("short")
 		})).Feature())

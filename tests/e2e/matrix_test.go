@@ -51,10 +51,10 @@ func TestMatrix(t *testing.T) {
 		specs = append(specs, "{"+strings.Join(spec, ", ")+"}")
 	}
 	var accepted []string
-	var ours authority
+	var ours issuer
 	feature := features.New("all combinations of optional fields").
 		Setup(step(func(w world) {
-			ours = w.newAuthority()
+			ours = w.newIssuer()
 			ours.certificate("certificate", host)
 			w.passwords("passwords", "user:password")
 		})).
@@ -72,7 +72,7 @@ func TestMatrix(t *testing.T) {
 			w.Logf("%d of %d accepted", len(accepted), len(specs))
 		}))
 	feature.Assess("serve clients", step(func(w world) {
-		own, _ := ours.issue("client")
+		own := ours.issue("client")
 		for first := 0; first < len(accepted); first += batch {
 			for i, spec := range accepted[first:min(first+batch, len(accepted))] {
 				w.make(fmt.Sprintf("cache-%d", first+i), spec)
@@ -82,7 +82,7 @@ func TestMatrix(t *testing.T) {
 				w.awaitReady(name)
 				c := caller{address: w.entry(name)}
 				if strings.Contains(spec, "tls") {
-					c.tls = ours.trust(host, own)
+					c.tls = ours.Trust(host, own)
 				}
 				if strings.Contains(spec, "auth") {
 					c.login = "user password"

@@ -1,15 +1,9 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/textproto"
 	"regexp"
@@ -19,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/tests/authority"
 	"github.com/example/memcached-operator/tests/harness"
 )
 
@@ -43,65 +38,34 @@ func (w world) passwords(name string, users ...string) {
 	w.secret(name, map[string][]byte{"authfile": file})
 }
 
-// authority is a certificate authority.
-type authority struct {
-	w    world
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
+// issuer is a certificate authority whose certificates are in Secrets.
+type issuer struct {
+	w world
+	*authority.Authority
 }
 
-func (w world) newAuthority() authority {
+func (w world) newIssuer() issuer {
 	w.Helper()
-	a := authority{w: w}
-	var cert, _ = a.issue("authority")
-	a.cert, a.key, a.pem = cert.Leaf, cert.PrivateKey.(*ecdsa.PrivateKey), pemOf("CERTIFICATE", cert.Certificate[0])
-	return a
+	a, err := authority.New()
+	w.must(err)
+	return issuer{w, a}
 }
 
-// issue makes a certificate for servers and clients of these names, and its key in PEM. The first certificate of an
-// authority is its own.
-func (a authority) issue(names ...string) (cert tls.Certificate, key []byte) {
+// issue makes a certificate of a client.
+func (a issuer) issue(name string) tls.Certificate {
 	a.w.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	issued, err := a.Issue(name)
 	a.w.must(err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
-		parent, signer = template, private
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
-	a.w.must(err)
-	leaf, err := x509.ParseCertificate(der)
-	a.w.must(err)
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	a.w.must(err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf}, pemOf("EC PRIVATE KEY", keyDER)
+	return issued
 }
 
-func pemOf(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-// certificate makes a Secret as cert-manager does, with a certificate for any name in front of host.
-func (a authority) certificate(name, host string) {
+// certificate makes a Secret with a certificate for any name in front of host, and returns what is in the Secret.
+func (a issuer) certificate(name, host string) map[string][]byte {
 	a.w.Helper()
-	cert, key := a.issue("*."+host, host)
-	a.w.secret(name, map[string][]byte{corev1.TLSCertKey: pemOf("CERTIFICATE", cert.Certificate[0]),
-		corev1.TLSPrivateKeyKey: key, corev1.ServiceAccountRootCAKey: a.pem})
-}
-
-// trust is the configuration of a client that believes the certificates of the authority for that host, and shows its
-// own, if any.
-func (a authority) trust(host string, own ...tls.Certificate) *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	return &tls.Config{RootCAs: roots, ServerName: host, Certificates: own}
+	content, err := a.Secret("*."+host, host)
+	a.w.must(err)
+	a.w.secret(name, content)
+	return content
 }
 
 // caller is a client of a memcached.
@@ -139,12 +103,12 @@ func (c caller) dial() (*textproto.Conn, error) {
 	return t, nil
 }
 
-// ask sends a request and returns the line that answers it.
+// ask sends a request and returns the line that answers it. A server that refuses a client says why before it closes
+// the connection: that can be read even where the connection was closed too early for the request.
 func ask(c *textproto.Conn, format string, args ...any) (string, error) {
-	if err := c.PrintfLine(format, args...); err != nil {
-		return "", err
-	}
-	return c.ReadLine()
+	sent := c.PrintfLine(format, args...)
+	answer, err := c.ReadLine()
+	return answer, errors.Join(sent, err)
 }
 
 // store returns nil if memcached stores what the client sends.

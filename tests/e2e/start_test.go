@@ -39,11 +39,11 @@ func TestEveryAcceptedSpecStarts(t *testing.T) {
 			w.Errorf("these are too few to say anything")
 		}
 		w.passwords("passwords", "app:secret")
-		ours := w.newAuthority()
+		ours := w.newIssuer()
 		ours.certificate("certificate", "localhost")
-		own, _ := ours.issue("client")
+		own := ours.issue("client")
 		for i := 0; i < len(all); i += memcacheds {
-			w.start(all[i:min(i+memcacheds, len(all))], ours.trust("localhost", own))
+			w.start(all[i:min(i+memcacheds, len(all))], ours.Trust("localhost", own))
 		}
 	})).Feature())
 }
