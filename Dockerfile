@@ -13,6 +13,7 @@ ARG GOSUMDB
 ENV GOCACHE=/cache/build GOMODCACHE=/cache/mod GOTOOLCHAIN=local
 WORKDIR /src
 COPY go.mod go.sum main.go ./
+COPY agent agent
 COPY api api
 COPY controllers controllers
 ARG TARGETOS

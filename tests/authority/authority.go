@@ -72,7 +72,10 @@ func (a *Authority) Secret(names ...string) (map[string][]byte, error) {
 
 // Trust configures a client that believes the authority about that host, and shows its own certificate, if any.
 func (a *Authority) Trust(host string, own ...tls.Certificate) *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.certificate)
-	return &tls.Config{RootCAs: roots, ServerName: host, Certificates: own}
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: host, Certificates: own}
+	a.AddTo(config.RootCAs)
+	return config
 }
+
+// AddTo adds the authority to those that a client believes.
+func (a *Authority) AddTo(roots *x509.CertPool) { roots.AddCert(a.certificate) }

@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// timeout bounds each conversation with memcached, which runs on the same machine.
+const timeout = 3 * time.Second
+
+// memcached is the one in the same pod.
+type memcached struct {
+	address string
+	tls     bool // every connection speaks TLS
+
+	mu           sync.Mutex
+	certificates []*tls.Certificate // that memcached may accept, the newest first
+	logins       []string           // "user:password", the newest first
+	served       *x509.Certificate  // that memcached showed last; nil for none yet
+}
+
+// setAccess says what the agent may show to memcached.
+func (m *memcached) setAccess(certificates []*tls.Certificate, logins []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.certificates, m.logins = certificates, logins
+}
+
+// access is what to try, in this order. memcached that only requests certificates of clients takes none rather than one
+// that it does not trust.
+func (m *memcached) access() (certificates []*tls.Certificate, logins []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	certificates = append(slices.Clone(m.certificates), &tls.Certificate{})
+	if logins = m.logins; len(logins) == 0 {
+		logins = []string{""}
+	}
+	return certificates, logins
+}
+
+// lastServed is the certificate that memcached showed last; nil for none yet.
+func (m *memcached) lastServed() *x509.Certificate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.served
+}
+
+// connection is one to memcached, logged in.
+type connection struct {
+	net.Conn
+	*bufio.Reader
+}
+
+func (c connection) Read(b []byte) (int, error) { return c.Reader.Read(b) }
+
+// connect makes a connection with the first certificate and the first of the logins that memcached accepts; without
+// logins, of those that memcached may know. The error is that of the first try.
+func (m *memcached) connect(ctx context.Context, logins ...string) (connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	certificates, known := m.access()
+	if len(logins) == 0 {
+		logins = known
+	}
+	var err error
+	for _, certificate := range certificates {
+		for _, login := range logins {
+			c, refused := m.dial(ctx, certificate, login)
+			if refused == nil {
+				return c, nil
+			}
+			err = cmp.Or(err, refused)
+		}
+	}
+	return connection{}, err
+}
+
+// login returns nil if memcached lets a user in: "user:password".
+func (m *memcached) login(ctx context.Context, user string) error {
+	c, err := m.connect(ctx, user)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
+}
+
+// show returns the certificate that memcached shows to a new connection, whether memcached accepts that or not.
+func (m *memcached) show(ctx context.Context) (*x509.Certificate, error) {
+	m.mu.Lock()
+	m.served = nil
+	m.mu.Unlock()
+	c, err := m.connect(ctx)
+	if err == nil {
+		_ = c.Close()
+	}
+	if leaf := m.lastServed(); leaf != nil {
+		return leaf, nil
+	}
+	return nil, err
+}
+
+// dial makes a connection, and asks for the version: with TLS 1.3 a client learns only then whether its certificate is
+// accepted.
+func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, login string) (connection, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.address)
+	if err != nil {
+		return connection{}, err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return connection{}, errors.Join(err, conn.Close())
+	}
+	if m.tls {
+		conn = tls.Client(conn, m.tlsConfig(certificate))
+	}
+	c := connection{conn, bufio.NewReader(conn)}
+	if user, password, ok := strings.Cut(login, ":"); ok {
+		login := user + " " + password
+		err = c.expect(fmt.Sprintf("set x 0 0 %d\r\n%s", len(login), login), "STORED")
+	}
+	if err == nil {
+		err = c.expect("version", "VERSION ")
+	}
+	if err != nil {
+		return connection{}, errors.Join(err, conn.Close())
+	}
+	return c, nil
+}
+
+// tlsConfig trusts whatever certificate memcached shows: nobody else listens on loopback, and one that has ended, or
+// that another authority signed, is a reason to talk to memcached.
+func (m *memcached) tlsConfig(own *tls.Certificate) *tls.Config {
+	return &tls.Config{
+		InsecureSkipVerify:   true, //nolint:gosec // see above
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
+		VerifyConnection: func(s tls.ConnectionState) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.served = s.PeerCertificates[0]
+			return nil
+		},
+	}
+}
+
+// expect sends a request, and returns an error unless the answer starts with want. The error says nothing of the
+// request, which may hold a password.
+func (c connection) expect(request, want string) error {
+	_, sent := c.Write([]byte(request + "\r\n"))
+	answer, err := c.ReadString('\n')
+	if err := errors.Join(sent, err); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(answer, want) {
+		return fmt.Errorf("memcached answers %q", strings.TrimSpace(answer))
+	}
+	return nil
+}
+
+// stats returns the answer to one of the stats commands.
+func (c connection) stats(request string) (answer []byte, err error) {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, err
+	}
+	if _, err := c.Write([]byte(request + "\r\n")); err != nil {
+		return nil, err
+	}
+	for {
+		line, err := c.ReadBytes('\n')
+		if err != nil {
+			return nil, err
+		}
+		answer = append(answer, line...)
+		if !bytes.HasPrefix(line, []byte("STAT ")) {
+			return answer, nil
+		}
+	}
+}
+
+// signal has memcached read its passwords again and, from 1.6.40 on, its certificate, key and authorities too. It
+// needs a process namespace that the containers of the pod share, and the same user.
+func (m *memcached) signal() error {
+	processes, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return err
+	}
+	err = errors.New("no process memcached in this pod")
+	for _, path := range processes {
+		name, readErr := os.ReadFile(path)
+		if readErr != nil || strings.TrimSpace(string(name)) != "memcached" {
+			continue
+		}
+		pid, convErr := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if convErr != nil {
+			return convErr
+		}
+		if err = syscall.Kill(pid, syscall.SIGHUP); err != nil {
+			return fmt.Errorf("send a signal to memcached: %w", err)
+		}
+	}
+	return err
+}

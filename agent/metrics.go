@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/memcached_exporter/pkg/exporter"
+)
+
+// collector collects the metrics of memcached by Prometheus's exporter. The exporter knows no passwords, and connects
+// anew each time, which a memcached with as many connections as it may have refuses. So the exporter talks to memcached
+// through a socket that only the agent can open, and the agent keeps a connection.
+type collector struct {
+	*exporter.Exporter
+	memcached *memcached
+	log       *slog.Logger
+	socket    string
+	expires   *prometheus.Desc
+
+	collecting sync.Mutex // holds the socket, which is there while the exporter collects
+	asking     sync.Mutex // holds kept
+	kept       *connection
+}
+
+func newCollector(m *memcached, log *slog.Logger) *collector {
+	socket := filepath.Join(RunPath, "memcached.sock")
+	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, log: log, socket: socket,
+		expires: prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
+			"Time until the certificate ends that memcached serves; negative after its end.", nil, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	c.Exporter.Describe(ch)
+	ch <- c.expires
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	c.collecting.Lock()
+	defer c.collecting.Unlock()
+	_ = os.Remove(c.socket) // of an agent that was killed
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	var relays sync.WaitGroup
+	defer relays.Wait()
+	defer cancel()
+	if listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", c.socket); err != nil {
+		c.log.Error("the exporter cannot reach memcached", "error", err)
+	} else {
+		defer func() { _ = listener.Close() }()
+		relays.Go(func() { c.serve(ctx, listener, &relays) })
+	}
+	c.Exporter.Collect(ch)
+	if leaf := c.memcached.lastServed(); leaf != nil {
+		ch <- prometheus.MustNewConstMetric(c.expires, prometheus.GaugeValue, time.Until(leaf.NotAfter).Seconds())
+	}
+}
+
+// serve relays each connection to memcached, until the listener is closed.
+func (c *collector) serve(ctx context.Context, listener net.Listener, relays *sync.WaitGroup) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		relays.Go(func() {
+			if err := c.relay(ctx, conn); err != nil {
+				c.log.Error("the exporter cannot reach memcached", "error", err)
+			}
+		})
+	}
+}
+
+// relay answers what the exporter asks, until the exporter leaves.
+func (c *collector) relay(ctx context.Context, from net.Conn) error {
+	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
+	requests := bufio.NewScanner(from)
+	for requests.Scan() {
+		answer, err := c.ask(ctx, requests.Text())
+		if err == nil {
+			_, err = from.Write(answer)
+		}
+		if err != nil {
+			return errors.Join(err, from.Close())
+		}
+	}
+	return nil
+}
+
+// ask returns memcached's answer to one of the stats commands. It tries twice: memcached may have closed the
+// connection, because it was idle or because memcached ended.
+func (c *collector) ask(ctx context.Context, request string) (answer []byte, err error) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	for range 2 {
+		if c.kept == nil {
+			conn, err := c.memcached.connect(ctx)
+			if err != nil {
+				return nil, err
+			}
+			c.kept = &conn
+		}
+		if answer, err = c.kept.stats(request); err == nil {
+			return answer, nil
+		}
+		_ = c.kept.Close()
+		c.kept = nil
+	}
+	return nil, err
+}
