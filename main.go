@@ -1,4 +1,5 @@
-// Command memcached-operator runs the controller of the Memcached API.
+// Command memcached-operator runs the controller of the Memcached API or, with the argument agent, what runs beside
+// each memcached.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,15 +22,20 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
 	"github.com/example/memcached-operator/controllers/desired"
 )
+
+// container is the name of the operator's container in config/manager.
+const container = "manager"
 
 // version is set by the linker.
 var version = "dev"
@@ -47,7 +54,12 @@ type options struct {
 }
 
 func main() {
-	switch err := run(ctrl.SetupSignalHandler(), os.Args, os.Stdout); {
+	ctx := ctrl.SetupSignalHandler()
+	start := func() error { return run(ctx, os.Args, os.Stdout) }
+	if len(os.Args) > 1 && os.Args[1] == agent.Command {
+		start = func() error { return agent.Run(ctx, os.Args[2:]) }
+	}
+	switch err := start(); {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "memcached-operator:", err)
@@ -137,6 +149,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if reconciler.Options.OpenShift, err = openShift(config); err != nil {
 		return err
 	}
+	if reconciler.Options.AgentImage, err = agentImage(ctx, mgr.GetAPIReader()); err != nil {
+		return err
+	}
 	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)
 	}
@@ -145,22 +160,44 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return fmt.Errorf("set up health checks: %w", err)
 	}
 	ctrl.Log.Info("starting", "version", version, "namespaces", o.watched(), "image", reconciler.Options.DefaultImage,
-		"openshift", reconciler.Options.OpenShift)
+		"agent", reconciler.Options.AgentImage, "openshift", reconciler.Options.OpenShift)
 	return mgr.Start(ctx)
 }
 
 // openShift reports whether the cluster assigns users to pods, as the security context constraints of OpenShift do.
 func openShift(config *rest.Config) (bool, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(config)
+	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return false, fmt.Errorf("create a client for discovery: %w", err)
 	}
-	groups, err := client.ServerGroups()
+	groups, err := discoverer.ServerGroups()
 	if err != nil {
 		return false, fmt.Errorf("ask the API server for its API groups: %w", err)
 	}
 	return slices.ContainsFunc(groups.Groups,
 		func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" }), nil
+}
+
+// agentImage is the image that the operator itself runs in, so that whoever installs the operator from elsewhere need
+// not say so twice. AGENT_IMAGE is for an operator outside of a pod.
+func agentImage(ctx context.Context, reader client.Reader) (string, error) {
+	if image := os.Getenv("AGENT_IMAGE"); image != "" {
+		return image, nil
+	}
+	key := client.ObjectKey{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
+	if key.Name == "" {
+		return "", errors.New("neither POD_NAME nor AGENT_IMAGE is set: the operator's own image runs beside servers too")
+	}
+	pod := &corev1.Pod{}
+	if err := reader.Get(ctx, key, pod); err != nil {
+		return "", fmt.Errorf("look up the operator's own image: %w", err)
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == container {
+			return c.Image, nil
+		}
+	}
+	return "", fmt.Errorf("look up the operator's own image: pod %s has no container %s", key.Name, container)
 }
 
 func managerOptions(o *options) ctrl.Options {

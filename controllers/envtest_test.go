@@ -98,7 +98,8 @@ func newFixtureOf(t *testing.T, spec string) *fixture {
 	f.must(api.Create(f.ctx, ns))
 	f.r = &MemcachedReconciler{
 		Client: f.cache(), APIReader: f.live(), Recorder: f.events,
-		Options: desired.Options{DefaultImage: "memcached:1"}, Now: func() time.Time { return f.now },
+		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"},
+		Now:     func() time.Time { return f.now },
 	}
 	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
 	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}

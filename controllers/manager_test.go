@@ -33,7 +33,7 @@ func TestManager(t *testing.T) {
 	f.must(err)
 	r := &MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
 		Recorder: mgr.GetEventRecorder("test"),
-		Options:  desired.Options{DefaultImage: "memcached:1"}}
+		Options:  desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}}
 	f.must(r.SetupWithManager(mgr, 2))
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()

@@ -41,8 +41,9 @@ type pass struct {
 	now   time.Time
 
 	observed children.Observed
-	workload client.Object // that runs the servers, ours or about to be adopted; nil for none
-	held     bool          // a Secret that the servers need cannot be had: none is replaced
+	workload client.Object   // that runs the servers, ours or about to be adopted; nil for none
+	held     bool            // a Secret that the servers need cannot be had: none is replaced
+	current  desired.Secrets // that the servers shall have in force; empty where held
 	obs      status.Observed
 
 	written         v1alpha1.MemcachedStatus // the status that the API server has
@@ -80,7 +81,7 @@ func (p *pass) reconcile(ctx context.Context) error {
 	if err := p.writeStatus(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(p.replaceServers(ctx), p.tellProxies(ctx)); err != nil {
+	if err := errors.Join(p.replaceServers(ctx), p.tellPods(ctx)); err != nil {
 		return err
 	}
 	p.mem.races = 0
@@ -166,6 +167,8 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 	if err != nil {
 		p.err, p.obs.Problem, p.held = err, problem(err), true
 		inputs = inputs.Hold(own)
+	} else {
+		p.current = secrets
 	}
 	// Where a new generation announces a change, an apply that turns out to change nothing does no harm.
 	ask := p.mc.Spec.Paused || p.written.ObservedGeneration == p.mc.Generation

@@ -15,6 +15,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/controllers/desired"
 )
 
@@ -56,11 +57,13 @@ func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret clien
 func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.Secrets, err error) {
 	known := desired.KnownSecrets(own)
 	if t := p.mc.Spec.TLS; t != nil {
-		now.TLS, err = p.secret(ctx, t.SecretName, desired.TLSKeys(p.mc), []*desired.Secret{known.TLS, p.mem.secrets.TLS},
-			func(s *corev1.Secret) (string, error) { return desired.CheckTLS(p.mc, s) })
+		now.TLS, err = p.secret(ctx, t.SecretName, desired.TLSChecks(p.mc), []*desired.Secret{known.TLS, p.mem.secrets.TLS},
+			func(s *corev1.Secret, version string) (*desired.Secret, error) {
+				return desired.ReadTLS(p.mc, s, version)
+			})
 	}
 	if a := p.mc.Spec.Auth; a != nil && err == nil {
-		now.Auth, err = p.secret(ctx, a.SecretName, nil, []*desired.Secret{known.Auth, p.mem.secrets.Auth}, desired.CheckAuth)
+		now.Auth, err = p.secret(ctx, a.SecretName, nil, []*desired.Secret{known.Auth, p.mem.secrets.Auth}, desired.ReadAuth)
 	}
 	if err == nil {
 		p.mem.secrets = now
@@ -68,8 +71,8 @@ func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.
 	return now, err
 }
 
-func (p *pass) secret(ctx context.Context, name string, keys []string, known []*desired.Secret,
-	check func(*corev1.Secret) (string, error)) (*desired.Secret, error) {
+func (p *pass) secret(ctx context.Context, name string, checks []string, known []*desired.Secret,
+	read func(s *corev1.Secret, version string) (*desired.Secret, error)) (*desired.Secret, error) {
 	key := client.ObjectKey{Namespace: p.mc.Namespace, Name: name}
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -77,7 +80,7 @@ func (p *pass) secret(ctx context.Context, name string, keys []string, known []*
 		return nil, fmt.Errorf("look up Secret %s: %w", name, err)
 	}
 	version := func(s client.Object) string {
-		return strings.Join(append([]string{string(s.GetUID()), s.GetResourceVersion()}, keys...), "/")
+		return strings.Join(append([]string{string(s.GetUID()), s.GetResourceVersion()}, checks...), "/")
 	}
 	for _, k := range known {
 		if k != nil && k.Name == name && k.Version == version(meta) {
@@ -90,11 +93,11 @@ func (p *pass) secret(ctx context.Context, name string, keys []string, known []*
 	} else if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", name, err)
 	}
-	digest, err := check(s)
-	if missing := (*desired.MissingKeyError)(nil); errors.As(err, &missing) {
+	content, err := read(s, version(s))
+	if missing := (*credentials.MissingKeyError)(nil); errors.As(err, &missing) {
 		return nil, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
 	} else if err != nil {
 		return nil, &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", name, err)}
 	}
-	return &desired.Secret{Name: name, Version: version(s), Digest: digest}, nil
+	return content, nil
 }

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/tests/authority"
 )
 
 func (f *fixture) secret(content string) {
@@ -49,7 +51,7 @@ func (f *fixture) message(conditionType string) string {
 	return ""
 }
 
-// TestSecrets: servers are made and replaced by the content of a Secret, whatever else happens to the Secret.
+// TestSecrets: servers are made when there is the Secret that they need, and stay whatever happens to the Secret.
 func TestSecrets(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}}")
 	f.wantError("SecretNotFound")
@@ -102,11 +104,108 @@ func TestSecrets(t *testing.T) {
 
 	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "patch status", "apply Deployment")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
-	if now := get[appsv1.Deployment](f).Spec.Template; equality.Semantic.DeepEqual(now, template) {
-		t.Error("another password replaces no server")
+	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch Pod", "patch Pod")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantTemplate(template)
+	f.mustReconcile()
+	f.wantRequests() // the agents do the rest
+}
+
+// TestRevokedAuthority: servers are replaced where memcached must forget a CA, and where nothing else helps.
+func TestRevokedAuthority(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Require}}")
+	old, err := authority.New()
+	f.must(err)
+	next, err := authority.New()
+	f.must(err)
+	put := func(a *authority.Authority, authorities ...*authority.Authority) {
+		f.Helper()
+		content, err := a.Secret("cache")
+		f.must(err)
+		content["ca.crt"] = nil
+		for _, a := range authorities {
+			other, err := a.Secret("cache")
+			f.must(err)
+			content["ca.crt"] = append(content["ca.crt"], other["ca.crt"]...)
+		}
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}
+		if err := f.api.Update(f.ctx, s); apierrors.IsNotFound(err) {
+			f.must(f.api.Create(f.ctx, s))
+		} else {
+			f.must(err)
+		}
 	}
+	put(old, old)
+	f.mustReconcile()
+	f.roll(3)
+	f.mustReconcile()
+	template := get[appsv1.Deployment](f).Spec.Template
+	for _, change := range []func(){
+		func() { put(old, old) }, func() { put(old, old, next) }, func() { put(next, next, old) },
+	} {
+		change()
+		f.mustReconcile()
+		f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		f.wantTemplate(template)
+		for _, pod := range f.pods() {
+			if got, want := pod.Annotations[v1alpha1.SecretsAnnotation], f.digest(); got != want {
+				t.Errorf("pod %s is told of %q, want %q", pod.Name, got, want)
+			}
+		}
+	}
+	put(next, next)
+	f.mustReconcile()
+	f.wantRequests("get Secret", "ask Deployment", "patch status", "apply Deployment", "patch Pod", "patch Pod",
+		"patch Pod")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	revoked := get[appsv1.Deployment](f).Spec.Template
+	if equality.Semantic.DeepEqual(revoked, template) {
+		t.Error("a CA that was taken out replaces no server")
+	}
+	f.restart()
+	f.roll(3)
+	put(next, next, old)
+	f.mustReconcile()
+	f.wantTemplate(revoked)
+}
+
+// TestAgentIsClient: a certificate that served so far does not do for an agent that has to show it.
+func TestAgentIsClient(t *testing.T) {
+	f := newFixtureOf(t, "{tls: {secretName: certificate, clientAuth: Require}}")
+	ours, err := authority.New()
+	f.must(err)
+	content, err := ours.Secret("cache")
+	f.must(err)
+	next, err := authority.New()
+	f.must(err)
+	theirs, err := next.Secret("cache")
+	f.must(err)
+	content["ca.crt"] = theirs["ca.crt"]
+	f.must(f.api.Create(f.ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}))
+	f.mustReconcile()
+	f.roll(1)
+	f.mustReconcile()
+	template := get[appsv1.Deployment](f).Spec.Template
+	f.patch(`{"spec":{"metrics":{}}}`)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	f.wantTemplate(template)
+}
+
+// digest is that of the content that the workload remembers.
+func (f *fixture) digest() string {
+	f.Helper()
+	var source struct{ Secrets desired.Secrets }
+	f.must(json.Unmarshal([]byte(get[appsv1.Deployment](f).Annotations[v1alpha1.TemplateSourceAnnotation]), &source))
+	return strings.Join(source.Secrets.Digests(), " ")
+}
+
+func (f *fixture) pods() []corev1.Pod {
+	f.Helper()
+	var pods corev1.PodList
+	f.must(f.api.List(f.ctx, &pods, client.InNamespace(f.mc.Namespace)))
+	return pods.Items
 }
 
 // TestSecretIsNotTold: whatever is wrong with a Secret, its content is in no status, event or child.
@@ -170,13 +269,13 @@ func TestSecretHoldsReplacements(t *testing.T) {
 	f.servers("old", "old", "old")
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
 	f.mustReconcile()
 	f.servers("old", "old", "old")
 	f.must(f.api.Delete(f.ctx, f.passwords()))
 	f.wantError("SecretNotFound")
 	f.wantRequests("get Secret", "get Namespace", "patch status")
-	f.secret("app:second\n")
+	f.secret("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {
 		t.Errorf("the rollout does not go on: %q", f.requests)

@@ -5,8 +5,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // TLSSpec encrypts the connections of clients.
 type TLSSpec struct {
 	// secretName names a Secret of this namespace with the keys tls.crt, tls.key and, where clientAuth asks for
-	// certificates of clients, ca.crt, as cert-manager makes it. A changed certificate replaces the servers, at the pace
-	// of rollout. While the Secret is missing or wrong, a new Memcached gets no servers, and those that run stay.
+	// certificates of clients, ca.crt, as cert-manager makes it. A changed certificate, or a CA that was added, is in
+	// force within seconds, and no server restarts. A CA that was taken out replaces the servers, at the pace of rollout.
+	// While the Secret is missing or wrong, a new Memcached gets no servers, and those that run keep what they have.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -57,15 +58,28 @@ const (
 // AuthSpec asks clients for a user and a password, in memcached's ASCII protocol.
 type AuthSpec struct {
 	// secretName names a Secret of this namespace with the key authfile: 1 to 8 lines of at most 254 bytes, each a user,
-	// a colon and a password, with a line break after each line, the last one too. A changed file replaces the servers,
-	// at the pace of rollout. While the Secret is missing or wrong, a new Memcached gets no servers, and those that run
-	// stay.
+	// a colon and a password, with a line break after each line, the last one too. A changed file is in force within
+	// seconds, and no server restarts. While the Secret is missing or wrong, a new Memcached gets no servers, and those
+	// that run keep what they have.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +required
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
 	SecretName string `json:"secretName"`
+}
+
+// MetricsSpec serves metrics of the servers.
+type MetricsSpec struct {
+	// port is the port of each pod that serves metrics at /metrics, from 1024 to 65535, 9150 by default: those of
+	// Prometheus's exporter for memcached, and those of the agent that serves them.
+	//
+	// +kubebuilder:default=9150
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=65535
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Port"
+	Port int32 `json:"port,omitempty"`
 }
 
 // NetworkPolicySpec says who may reach the servers.
@@ -78,6 +92,16 @@ type NetworkPolicySpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="From"
 	From []NetworkPolicyPeer `json:"from,omitempty"`
+
+	// metricsFrom are the peers that may reach the metrics, at most 32. By default everybody may: metrics tell numbers,
+	// and nothing of what is in the cache.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Metrics from"
+	MetricsFrom []NetworkPolicyPeer `json:"metricsFrom,omitempty"`
 }
 
 // NetworkPolicyPeer is a peer of a NetworkPolicy of networking.k8s.io/v1, with bounds.

@@ -19,12 +19,16 @@ const (
 	// operator would make of them.
 	TemplateSourceAnnotation = "cache.example.com/template-source"
 
-	// SecretsAnnotation on the pods of servers holds digests of the Secrets that they mount: other content makes other
-	// pods.
+	// SecretsAnnotation on the pods of servers holds digests of the Secrets that memcached should have in force. A
+	// kubelet looks at what a pod mounts at once when an annotation of the pod changes, and otherwise within a minute or
+	// two.
 	SecretsAnnotation = "cache.example.com/secrets"
 
-	// ProxyConfigAnnotation on the pods of proxies is the digest of what they read. A kubelet looks at the mounted
-	// ConfigMap of a pod at once when an annotation of the pod changes, and otherwise within a minute or two.
+	// RevokedAnnotation on the pods of servers is the version of a Secret from which a CA was taken out. memcached
+	// forgets a CA only when it ends, so that other pods are made.
+	RevokedAnnotation = "cache.example.com/revoked"
+
+	// ProxyConfigAnnotation on the pods of proxies is the digest of what they read, for the same reason.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 
@@ -38,6 +42,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".proxy",message="needs spec.workload StatefulSet: the proxy finds a key again only on servers with lasting names"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (!has(self.tls) && !has(self.auth))",fieldPath=".proxy",message="cannot be combined with spec.tls or spec.auth: memcached's proxy speaks neither TLS nor passwords to the servers"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",fieldPath=".proxy.memory",message="must be at least twice spec.maxItemSize for each of spec.proxy.threads: a thread that has no room for an item tells the client that the item was not stored"
+// +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
 	// servers. An autoscaler that owns size works through the scale subresource; leave size out of git then.
@@ -163,6 +168,12 @@ type MemcachedSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Authentication"
 	Auth *AuthSpec `json:"auth,omitempty"`
+
+	// metrics serves metrics of each server to Prometheus; none are served by default. They work with tls and auth too.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Metrics"
+	Metrics *MetricsSpec `json:"metrics,omitempty"`
 
 	// networkPolicy restricts who may reach the servers, where the network of the cluster enforces it; by default every
 	// pod of the cluster may.

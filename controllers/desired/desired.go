@@ -4,7 +4,6 @@ package desired
 import (
 	"k8s.io/apimachinery/pkg/runtime"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
-
 	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"

@@ -64,12 +64,14 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	var out bytes.Buffer
 	var secrets Secrets
 	if mc.Spec.TLS != nil {
-		secrets.TLS = &Secret{mc.Spec.TLS.SecretName, "version of the certificate", "digest-of-certificate"}
+		secrets.TLS = &Secret{Name: mc.Spec.TLS.SecretName, Version: "version of the certificate",
+			Digest: "digest-of-certificate", Authorities: []string{"digest-of-authority"}}
 	}
 	if mc.Spec.Auth != nil {
-		secrets.Auth = &Secret{mc.Spec.Auth.SecretName, "version of the passwords", "digest-of-passwords"}
+		secrets.Auth = &Secret{Name: mc.Spec.Auth.SecretName, Version: "version of the passwords",
+			Digest: "digest-of-passwords"}
 	}
-	options := Options{DefaultImage: "docker.io/library/memcached:default"}
+	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default"}
 	for _, config := range Children(mc, Resolve(mc, nil, secrets, options)) {
 		b, err := yaml.Marshal(config)
 		if err != nil {

@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// DefaultImage runs where spec.image is not set.
 	DefaultImage string
+	// AgentImage runs beside servers that need an agent.
+	AgentImage string
 	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint
 	// assigns them and refuses others.
 	OpenShift bool
@@ -30,6 +32,8 @@ type Inputs struct {
 	Image string
 	// RestartedAt is the value of the restart annotation for the servers' pods; empty for none.
 	RestartedAt string
+	// Agent is the image of the agent that shall run beside the servers.
+	Agent string
 	// Secrets are those that the servers mount.
 	Secrets Secrets
 
@@ -56,6 +60,7 @@ func Resolve(mc *v1alpha1.Memcached, own *Workload, secrets Secrets, o Options) 
 	}
 	running, made := own.Template, sourceOf(own)
 	asked := mc.Annotations[v1alpha1.RestartedAtAnnotation]
+	secrets.TLS = secrets.TLS.after(made.Secrets.TLS)
 	in := Inputs{RestartedAt: cmp.Or(asked, made.RestartedAt), Secrets: secrets, options: o}
 	restart := running != nil && in.RestartedAt != made.RestartedAt
 	in.Image = cmp.Or(made.Image, mc.Status.Image, o.DefaultImage)
@@ -64,6 +69,9 @@ func Resolve(mc *v1alpha1.Memcached, own *Workload, secrets Secrets, o Options) 
 	}
 	in.Image = cmp.Or(mc.Spec.Image, in.Image)
 	in.digest = digestOfInputs(mc, in)
+	if in.Agent = o.AgentImage; made.Inputs == in.digest {
+		in.Agent = cmp.Or(made.Agent, in.Agent)
+	}
 	in.template = podTemplate(mc, in)
 	if mc.Spec.Paused && running != nil {
 		in.annotations = own.Annotations
@@ -108,10 +116,12 @@ func (in Inputs) Hold(own *Workload) Inputs {
 
 // source says what the pod template of a workload was made from. It is the value of an annotation of the workload.
 type source struct {
-	// Image and RestartedAt are the inputs that a later reconcile needs again.
+	// Image, RestartedAt and Agent are what a later reconcile needs again.
 	Image       string `json:"image,omitempty"`
 	RestartedAt string `json:"restartedAt,omitempty"`
-	// Inputs is the digest of all inputs, these two included.
+	Agent       string `json:"agent,omitempty"`
+	// Inputs is the digest of all inputs, image and restart included. The image of the agent is none: a new one comes with
+	// servers that are replaced anyway.
 	Inputs string `json:"inputs,omitempty"`
 	// Template is the digest of the template as the API server took it. A template with another one was changed by
 	// somebody.
@@ -125,7 +135,12 @@ func (in Inputs) workloadAnnotations(mc *v1alpha1.Memcached) map[string]string {
 	if in.annotations != nil {
 		return in.annotations
 	}
-	b, _ := json.Marshal(source{in.Image, in.RestartedAt, in.digest, Digest(in.template), in.Secrets}) // only strings
+	s := source{Image: in.Image, RestartedAt: in.RestartedAt, Inputs: in.digest, Template: Digest(in.template),
+		Secrets: in.Secrets}
+	if needsAgent(mc) {
+		s.Agent = in.Agent
+	}
+	b, _ := json.Marshal(s) // only strings
 	return map[string]string{v1alpha1.GenerationAnnotation: generation(mc), v1alpha1.TemplateSourceAnnotation: string(b)}
 }
 
@@ -176,11 +191,13 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		Threads             int32
 		ExtraArgs           []string `json:",omitempty"`
 		Pod                 v1alpha1.PodSpec
-		TLS                 *v1alpha1.TLSSpec  `json:",omitempty"`
-		Auth                *v1alpha1.AuthSpec `json:",omitempty"`
-		Contents            []string           `json:",omitempty"`
+		TLS                 *v1alpha1.TLSSpec     `json:",omitempty"`
+		Auth                *v1alpha1.AuthSpec    `json:",omitempty"`
+		Metrics             *v1alpha1.MetricsSpec `json:",omitempty"`
+		Restarts            []string              `json:",omitempty"`
 	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
-		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, in.Secrets.contents()})
+		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
+		in.Secrets.restarts()})
 }
 
 // filled is nil for a value that says nothing: charts render empty maps.

@@ -5,13 +5,9 @@ import (
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
-)
-
-// Where servers find the Secrets that they mount.
-const (
-	tlsPath  = "/etc/memcached/tls"
-	authPath = "/etc/memcached/auth"
+	"github.com/example/memcached-operator/controllers/credentials"
 )
 
 // tlsArguments make every listener of memcached speak TLS.
@@ -24,9 +20,9 @@ func tlsArguments(mc *v1alpha1.Memcached) []string {
 	mode := map[v1alpha1.ClientAuth]int{v1alpha1.ClientAuthRequest: 1, v1alpha1.ClientAuthRequire: 2}[t.ClientAuth]
 	version := map[v1alpha1.TLSVersion]int{v1alpha1.TLS12: 2, v1alpha1.TLS13: 3}[t.MinVersion]
 	options := fmt.Sprintf("ssl_chain_cert=%s/%s,ssl_key=%s/%s,ssl_verify_mode=%d,ssl_min_version=%d",
-		tlsPath, keyCertificate, tlsPath, keyPrivateKey, mode, version)
+		agent.TLSPath, credentials.KeyCertificate, agent.TLSPath, credentials.KeyPrivateKey, mode, version)
 	if mode > 0 {
-		options += fmt.Sprintf(",ssl_ca_cert=%s/%s", tlsPath, keyCA)
+		options += fmt.Sprintf(",ssl_ca_cert=%s/%s", agent.TLSPath, credentials.KeyCA)
 	}
 	return []string{"--enable-ssl", "--extended=" + options}
 }
@@ -35,16 +31,19 @@ func authArguments(mc *v1alpha1.Memcached) []string {
 	if mc.Spec.Auth == nil {
 		return nil
 	}
-	return []string{"--auth-file=" + authPath + "/" + keyAuthFile}
+	return []string{"--auth-file=" + agent.AuthPath + "/" + credentials.KeyAuthFile}
 }
 
-// mountSecrets gives the servers the keys of the Secrets that memcached reads, and no other key of these Secrets.
-func mountSecrets(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration) {
+// mountSecrets gives containers the keys of the Secrets that memcached reads, and no other key of these Secrets.
+func mountSecrets(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration,
+	containers ...*corev1ac.ContainerApplyConfiguration) {
 	if t := mc.Spec.TLS; t != nil {
-		mount(pod, tlsPath, corev1ac.Volume().WithName("tls").WithSecret(secretVolume(t.SecretName, TLSKeys(mc))))
+		volume := corev1ac.Volume().WithName("tls").WithSecret(secretVolume(t.SecretName, tlsKeys(mc)))
+		mount(pod, volume, readOnly(agent.TLSPath), containers...)
 	}
 	if a := mc.Spec.Auth; a != nil {
-		mount(pod, authPath, corev1ac.Volume().WithName("auth").WithSecret(secretVolume(a.SecretName, authKeys)))
+		volume := corev1ac.Volume().WithName("auth").WithSecret(secretVolume(a.SecretName, credentials.AuthKeys))
+		mount(pod, volume, readOnly(agent.AuthPath), containers...)
 	}
 }
 
@@ -56,8 +55,15 @@ func secretVolume(name string, keys []string) *corev1ac.SecretVolumeSourceApplyC
 	return source
 }
 
-func mount(pod *corev1ac.PodSpecApplyConfiguration, path string, volume *corev1ac.VolumeApplyConfiguration) {
+// mount gives a volume to containers of a pod.
+func mount(pod *corev1ac.PodSpecApplyConfiguration, volume *corev1ac.VolumeApplyConfiguration,
+	at *corev1ac.VolumeMountApplyConfiguration, containers ...*corev1ac.ContainerApplyConfiguration) {
 	pod.WithVolumes(volume)
-	pod.Containers[0].WithVolumeMounts(corev1ac.VolumeMount().
-		WithName(*volume.Name).WithMountPath(path).WithReadOnly(true))
+	for _, c := range containers {
+		c.WithVolumeMounts(at.WithName(*volume.Name))
+	}
+}
+
+func readOnly(path string) *corev1ac.VolumeMountApplyConfiguration {
+	return corev1ac.VolumeMount().WithMountPath(path).WithReadOnly(true)
 }

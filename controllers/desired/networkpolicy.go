@@ -15,19 +15,43 @@ import (
 // networkPolicies let the peers of the spec reach memcached, and nobody else. With a proxy, these peers reach the
 // proxy, and the proxy alone reaches the servers.
 func networkPolicies(mc *v1alpha1.Memcached) []runtime.ApplyConfiguration {
-	var from []*networkingv1ac.NetworkPolicyPeerApplyConfiguration
-	for i := range mc.Spec.NetworkPolicy.From {
-		from = append(from, convert(&mc.Spec.NetworkPolicy.From[i], networkingv1ac.NetworkPolicyPeer()))
-	}
+	from := peers(mc.Spec.NetworkPolicy.From)
 	if mc.Spec.Proxy == nil {
-		return []runtime.ApplyConfiguration{networkPolicy(mc, mc.Name, names.Servers, from)}
+		return []runtime.ApplyConfiguration{serverPolicy(mc, from)}
 	}
 	proxies := networkingv1ac.NetworkPolicyPeer().
 		WithPodSelector(metav1ac.LabelSelector().WithMatchLabels(names.Proxies.Selector(mc)))
 	return []runtime.ApplyConfiguration{
-		networkPolicy(mc, mc.Name, names.Servers, []*networkingv1ac.NetworkPolicyPeerApplyConfiguration{proxies}),
+		serverPolicy(mc, []*networkingv1ac.NetworkPolicyPeerApplyConfiguration{proxies}),
 		networkPolicy(mc, names.Proxy(mc), names.Proxies, from),
 	}
+}
+
+func peers(list []v1alpha1.NetworkPolicyPeer) (out []*networkingv1ac.NetworkPolicyPeerApplyConfiguration) {
+	for i := range list {
+		out = append(out, convert(&list[i], networkingv1ac.NetworkPolicyPeer()))
+	}
+	return out
+}
+
+// serverPolicy has a rule of its own for metrics: Prometheus is no client of the cache. The rule has the number of the
+// port, because networks look for a port's name in containers, and the agent's is an init container.
+func serverPolicy(mc *v1alpha1.Memcached,
+	from []*networkingv1ac.NetworkPolicyPeerApplyConfiguration) *networkingv1ac.NetworkPolicyApplyConfiguration {
+	n := networkPolicy(mc, mc.Name, names.Servers, from)
+	if m := mc.Spec.Metrics; m != nil {
+		n.Spec.WithIngress(ingress(intstr.FromInt32(m.Port), peers(mc.Spec.NetworkPolicy.MetricsFrom)))
+	}
+	return n
+}
+
+func ingress(port intstr.IntOrString, from []*networkingv1ac.NetworkPolicyPeerApplyConfiguration,
+) *networkingv1ac.NetworkPolicyIngressRuleApplyConfiguration {
+	return networkingv1ac.NetworkPolicyIngressRule().
+		WithFrom(from...).
+		WithPorts(networkingv1ac.NetworkPolicyPort().
+			WithProtocol(corev1.ProtocolTCP).
+			WithPort(port))
 }
 
 func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Component,
@@ -37,11 +61,7 @@ func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Componen
 			WithPodSelector(matchSelector(mc, component)).
 			WithPolicyTypes(networkingv1.PolicyTypeIngress))
 	if len(from) > 0 { // a rule without peers would let everybody in
-		n.Spec.WithIngress(networkingv1ac.NetworkPolicyIngressRule().
-			WithFrom(from...).
-			WithPorts(networkingv1ac.NetworkPolicyPort().
-				WithProtocol(corev1.ProtocolTCP).
-				WithPort(intstr.FromString(names.Port))))
+		n.Spec.WithIngress(ingress(intstr.FromString(names.Port), from))
 	}
 	objectMeta(n.ObjectMetaApplyConfiguration, mc, component)
 	return n

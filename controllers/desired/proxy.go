@@ -71,8 +71,9 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: memory}).
 		WithLimits(corev1.ResourceList{corev1.ResourceMemory: memory})
 	template := memcachedPod(mc, names.Proxies, container(in.Image, mc.Spec.ContainerPort, args, resources), in.options)
-	mount(template.Spec, proxyPath, corev1ac.Volume().WithName("proxy").
-		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
+	mount(template.Spec, corev1ac.Volume().WithName("proxy").
+		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
+		&template.Spec.Containers[0])
 	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
 		// That of the servers, because a generation is no difference that a pause holds back.
 		WithAnnotations(map[string]string{

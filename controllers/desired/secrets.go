@@ -1,19 +1,13 @@
 package desired
 
 import (
-	"bytes"
-	"crypto/pbkdf2"
-	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/credentials"
 )
 
 // Secrets are the Secrets that servers mount; nil where they mount none.
@@ -25,21 +19,57 @@ type Secrets struct {
 // Secret is what is remembered of a Secret: never its content.
 type Secret struct {
 	Name string `json:"name"`
-	// Version changes with each write of the Secret, and with the keys that the servers mount.
+	// Version changes with each write of the Secret, and with what is checked of it.
 	Version string `json:"version"`
 	// Digest identifies the content of these keys.
 	Digest string `json:"digest"`
+	// Authorities identify the CAs that servers trust.
+	Authorities []string `json:"authorities,omitempty"`
+	// Restart is the version of the Secret in which a CA was last taken out. memcached forgets a CA only when it ends.
+	Restart string `json:"restart,omitempty"`
 }
 
-// contents are the digests of the Secrets.
-func (s Secrets) contents() []string {
-	var list []string
+// list are the Secrets that there are.
+func (s Secrets) list() (list []*Secret) {
 	for _, secret := range []*Secret{s.TLS, s.Auth} {
 		if secret != nil {
-			list = append(list, secret.Digest)
+			list = append(list, secret)
 		}
 	}
 	return list
+}
+
+// Digests identify the contents of the Secrets.
+func (s Secrets) Digests() (list []string) {
+	for _, secret := range s.list() {
+		list = append(list, secret.Digest)
+	}
+	return list
+}
+
+// restarts are the versions that only servers that start anew obey.
+func (s Secrets) restarts() (list []string) {
+	for _, secret := range s.list() {
+		if secret.Restart != "" {
+			list = append(list, secret.Restart)
+		}
+	}
+	return list
+}
+
+// after is a Secret as it follows the one that servers know: a CA that they trust and shall not needs a restart.
+func (s *Secret) after(known *Secret) *Secret {
+	if s == nil || known == nil || s.Name != known.Name {
+		return s // another name is another template
+	}
+	next := *s
+	next.Restart = known.Restart
+	for _, authority := range known.Authorities {
+		if !slices.Contains(s.Authorities, authority) {
+			next.Restart = s.Version
+		}
+	}
+	return &next
 }
 
 // KnownSecrets are those that a workload remembers.
@@ -50,105 +80,52 @@ func KnownSecrets(own *Workload) Secrets {
 	return sourceOf(own).Secrets
 }
 
-// keys of the Secrets that a Memcached names.
-const (
-	keyCertificate = corev1.TLSCertKey
-	keyPrivateKey  = corev1.TLSPrivateKeyKey
-	keyCA          = corev1.ServiceAccountRootCAKey
-	keyAuthFile    = "authfile"
-)
+// tlsKeys are the keys that servers of mc mount of the Secret for TLS.
+func tlsKeys(mc *v1alpha1.Memcached) []string { return credentials.TLSKeys(clientAuth(mc)) }
 
-// Of memcached's authfile (authfile.c), which reads 255 bytes at a time, the line break among them.
-const (
-	maxUsers    = 8
-	maxAuthLine = 254 // bytes
-)
-
-// MissingKeyError says that a Secret lacks a key, which somebody may be about to add.
-type MissingKeyError struct{ Key string }
-
-func (e *MissingKeyError) Error() string { return fmt.Sprintf("has no key %s", e.Key) }
-
-// TLSKeys are the keys that servers of mc mount of the Secret for TLS.
-func TLSKeys(mc *v1alpha1.Memcached) []string {
-	if mc.Spec.TLS.ClientAuth == v1alpha1.ClientAuthNone {
-		return []string{keyCertificate, keyPrivateKey}
+// TLSChecks name what ReadTLS checks. A Secret that was found right is read again where that changes.
+func TLSChecks(mc *v1alpha1.Memcached) []string {
+	if agentIsClient(mc) {
+		return append(tlsKeys(mc), "client")
 	}
-	return []string{keyCertificate, keyPrivateKey, keyCA}
+	return tlsKeys(mc)
 }
 
-// authKeys are those of the Secret with passwords.
-var authKeys = []string{keyAuthFile}
-
-// CheckTLS returns the digest of what servers of mc mount of a Secret, or why they could not start with it. No error
-// holds any of its content.
-func CheckTLS(mc *v1alpha1.Memcached, s *corev1.Secret) (string, error) {
-	keys := TLSKeys(mc)
-	if err := has(s, keys[:2]); err != nil {
-		return "", err
-	}
-	if _, err := tls.X509KeyPair(s.Data[keyCertificate], s.Data[keyPrivateKey]); err != nil {
-		return "", fmt.Errorf("tls.crt and tls.key: %s", strings.TrimPrefix(err.Error(), "tls: "))
-	}
-	if len(keys) > 2 && !x509.NewCertPool().AppendCertsFromPEM(s.Data[keyCA]) {
-		return "", fmt.Errorf("spec.tls.clientAuth %s needs the key ca.crt with a certificate in PEM", mc.Spec.TLS.ClientAuth)
-	}
-	return digestOfSecret(s, keys, 1), nil // nobody guesses a private key
+// clientAuth reports whether clients may or must show a certificate.
+func clientAuth(mc *v1alpha1.Memcached) bool {
+	return mc.Spec.TLS != nil && mc.Spec.TLS.ClientAuth != v1alpha1.ClientAuthNone
 }
 
-// CheckAuth does the same for passwords.
-func CheckAuth(s *corev1.Secret) (string, error) {
-	if err := has(s, authKeys); err != nil {
-		return "", err
-	}
-	file, ended := bytes.CutSuffix(s.Data[keyAuthFile], []byte("\n"))
-	if !ended {
-		return "", errors.New("authfile must end with a line break")
-	}
-	lines := strings.Split(string(file), "\n")
-	users := map[string]bool{}
-	for i, line := range lines {
-		user, password, _ := strings.Cut(strings.TrimSuffix(line, "\r"), ":")
-		switch {
-		case user == "" || password == "" || strings.ContainsAny(user, " \r\x00") || strings.ContainsAny(password, "\r\x00"):
-			return "", fmt.Errorf("line %d of authfile must be a user without spaces, a colon and a password", i+1)
-		case len(line) > maxAuthLine:
-			return "", fmt.Errorf("line %d of authfile has more than %d bytes", i+1, maxAuthLine)
-		case users[user]:
-			return "", fmt.Errorf("line %d of authfile names a user again", i+1)
-		}
-		users[user] = true
-	}
-	if len(lines) > maxUsers {
-		return "", fmt.Errorf("authfile has %d users, and memcached reads %d", len(lines), maxUsers)
-	}
-	return digestOfSecret(s, authKeys, passwordRounds), nil
+// agentIsClient reports whether the agent needs a certificate that memcached accepts of clients.
+func agentIsClient(mc *v1alpha1.Memcached) bool {
+	return mc.Spec.TLS.ClientAuth == v1alpha1.ClientAuthRequire && (mc.Spec.Metrics != nil || mc.Spec.Auth != nil)
 }
 
-func has(s *corev1.Secret, keys []string) error {
-	for _, key := range keys {
-		if len(s.Data[key]) == 0 {
-			return &MissingKeyError{key}
+// ReadTLS returns what is remembered of the Secret for TLS, or why servers of mc could not start with it.
+func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, version string) (*Secret, error) {
+	data := credentials.Data(s.Data)
+	if _, err := data.Pair(clientAuth(mc)); err != nil {
+		return nil, err
+	}
+	read := &Secret{Name: s.Name, Version: version, Digest: data.Digest(s.Namespace, s.Name, tlsKeys(mc))}
+	if clientAuth(mc) {
+		read.Authorities = data.Authorities()
+	}
+	// The agent shows the servers' own certificate, for it has no other.
+	if agentIsClient(mc) {
+		if err := data.CheckClient(); err != nil {
+			return nil, fmt.Errorf("with spec.tls.clientAuth Require, spec.metrics and spec.auth need a tls.crt that ca.crt "+
+				"lets in as a client: %w", err)
 		}
 	}
-	return nil
+	return read, nil
 }
 
-// passwordRounds make guessing slow, as OWASP's Password Storage Cheat Sheet has it for PBKDF2 with SHA-256: whoever
-// may read pods may read the digest.
-const passwordRounds = 600_000
-
-// digestOfSecret identifies content, by PBKDF2.
-func digestOfSecret(s *corev1.Secret, keys []string, rounds int) string {
-	var content []byte
-	for _, key := range keys {
-		content = fmt.Appendf(content, "%s %d ", key, len(s.Data[key]))
-		content = append(content, s.Data[key]...)
+// ReadAuth does the same for passwords.
+func ReadAuth(s *corev1.Secret, version string) (*Secret, error) {
+	data := credentials.Data(s.Data)
+	if _, err := data.Users(); err != nil {
+		return nil, err
 	}
-	salt := sha256.Sum256([]byte(s.Namespace + "/" + s.Name))
-	sum, err := pbkdf2.Key(sha256.New, string(content), salt[:], rounds, 16)
-	if err != nil {
-		panic(err) // only of lengths that are constant here
-	}
-	return hex.EncodeToString(sum)
+	return &Secret{Name: s.Name, Version: version, Digest: data.Digest(s.Namespace, s.Name, credentials.AuthKeys)}, nil
 }

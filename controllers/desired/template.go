@@ -28,7 +28,9 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApp
 	p := names.Pod(mc)
 	server := container(in.Image, mc.Spec.ContainerPort, arguments(mc), resources(mc))
 	template := memcachedPod(mc, names.Servers, server, in.options)
-	mountSecrets(mc, template.Spec)
+	if needsAgent(mc) {
+		addAgent(mc, in.Agent, template.Spec)
+	}
 	if p.Affinity != nil {
 		template.Spec.WithAffinity(convert(p.Affinity, corev1ac.Affinity()))
 	}
@@ -39,8 +41,8 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApp
 	if in.RestartedAt != "" {
 		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.RestartedAt})
 	}
-	if contents := in.Secrets.contents(); len(contents) > 0 {
-		template.WithAnnotations(map[string]string{v1alpha1.SecretsAnnotation: strings.Join(contents, " ")})
+	if restarts := in.Secrets.restarts(); len(restarts) > 0 {
+		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(restarts, " ")})
 	}
 	return template
 }
@@ -84,35 +86,45 @@ func podTemplateV002(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpe
 
 func container(image string, port int32, args []string,
 	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
-	return corev1ac.Container().
-		WithName(names.Container).
-		WithImage(image).
+	return restricted(names.Container, image, args, resources).
 		WithCommand("memcached").
-		WithArgs(args...).
-		WithPorts(corev1ac.ContainerPort().
-			WithName(names.Port).
-			WithContainerPort(port).
-			WithProtocol(corev1.ProtocolTCP)).
-		WithResources(resources).
-		WithSecurityContext(corev1ac.SecurityContext().
-			WithAllowPrivilegeEscalation(false).
-			WithReadOnlyRootFilesystem(true).
-			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
+		WithPorts(containerPort(names.Port, port)).
 		WithStartupProbe(probe(1, 60)).
 		WithReadinessProbe(probe(5, 2)).
 		WithLivenessProbe(probe(10, 6)).
 		// Clients and Services learn of the end of a server before it ends.
 		WithLifecycle(corev1ac.Lifecycle().
 			WithPreStop(corev1ac.LifecycleHandler().
-				WithSleep(corev1ac.SleepAction().WithSeconds(5)))).
-		// The last lines of a log say why memcached ended; the status repeats them.
+				WithSleep(corev1ac.SleepAction().WithSeconds(5))))
+}
+
+// restricted is a container that may do no more than the restricted Pod Security Standard allows.
+func restricted(name, image string, args []string,
+	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
+	return corev1ac.Container().
+		WithName(name).
+		WithImage(image).
+		WithArgs(args...).
+		WithResources(resources).
+		WithSecurityContext(corev1ac.SecurityContext().
+			WithAllowPrivilegeEscalation(false).
+			WithReadOnlyRootFilesystem(true).
+			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
+		// The last lines of a log say why a container ended; the status repeats them.
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
+}
+
+func containerPort(name string, port int32) *corev1ac.ContainerPortApplyConfiguration {
+	return corev1ac.ContainerPort().WithName(name).WithContainerPort(port).WithProtocol(corev1.ProtocolTCP)
 }
 
 // arguments are the options of memcached. The short ones are those that every version and every tutorial knows.
 func arguments(mc *v1alpha1.Memcached) []string {
-	memory := resource.MustParse(mc.Spec.Memory)
-	return slices.Concat(baseArguments(mc, memory.Value(), mc.Spec.MaxConnections, mc.Spec.Threads),
+	memory, connections := resource.MustParse(mc.Spec.Memory), mc.Spec.MaxConnections
+	if needsAgent(mc) {
+		connections += agentConnections
+	}
+	return slices.Concat(baseArguments(mc, memory.Value(), connections, mc.Spec.Threads),
 		tlsArguments(mc), authArguments(mc), mc.Spec.ExtraArgs)
 }
 

@@ -18,6 +18,8 @@ const (
 	Container = "memcached"
 	// Port is the name of the port that memcached listens on.
 	Port = "memcached"
+	// MetricsPort is the name of the port that the agent serves metrics on.
+	MetricsPort = "metrics"
 )
 
 // Labels of every child.

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -134,16 +135,18 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 			out.Labels[key] = value
 		}
 	}
-	if config, ok := p.Annotations[v1alpha1.ProxyConfigAnnotation]; ok {
-		out.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: config}
+	for _, key := range []string{v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation} {
+		if value, ok := p.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&out.ObjectMeta, key, value)
+		}
 	}
 	out.Spec.NodeName = p.Spec.NodeName
 	out.Status.Phase = p.Status.Phase
-	for i := range p.Status.ContainerStatuses {
-		s := &p.Status.ContainerStatuses[i]
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		state, last := s.State, s.LastTerminationState
 		state.Running = nil
-		if state != (corev1.ContainerState{}) || last != (corev1.ContainerState{}) {
+		// One that is ready is not what keeps the pod from being ready, whatever it once ended of.
+		if !s.Ready && (state != (corev1.ContainerState{}) || last != (corev1.ContainerState{})) {
 			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{
 				Name: s.Name, State: stripState(state), LastTerminationState: stripState(last)})
 		}

@@ -462,6 +462,15 @@ func TestMessages(t *testing.T) {
 			p.Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
 		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 137 (OOMKilled):" +
 			" the container needed more memory than its limit"},
+		"an agent that ended once": {[]func(*world){runs(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent", Ready: true,
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}}}
+		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
+			" files"},
+		"an agent that cannot start": {[]func(*world){runs(3, 3, 2), pod(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
+		})}, "2 of 3 servers ready; cache-2: ErrImagePull: not found"},
 		"lost node": {[]func(*world){runs(3, 3, 2), pod(func(p *corev1.Pod) {
 			p.Spec.NodeName = "worker-1"
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},

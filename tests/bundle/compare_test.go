@@ -35,6 +35,7 @@ var exceptions = map[string][]exception{
 		{"^.spec", "ClusterIP needs spec.workload StatefulSet", newField},
 		{"^.spec", "needs spec.workload StatefulSet", newField},
 		{"^.spec", "cannot be combined with spec.tls or spec.auth", newField},
+		{"^.spec", "must not be spec.containerPort, which memcached listens on", newField},
 		{"^.spec", "must be at least twice spec.maxItemSize for each of spec.proxy.threads", newField},
 		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern",
 			"a full server was killed with all that it held, because it did not answer its probe"},
