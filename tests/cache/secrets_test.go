@@ -48,7 +48,7 @@ func (s *secrets) rotations() []scenario {
 			secret, err := change()
 			return errors.Join(err, s.Update(s.Context(), secret))
 		})
-		return scenario{name, allReplaced, servers, func(context.Context, *subject) error { return do() }}
+		return scenario{name, untouched, 0, func(context.Context, *subject) error { return do() }}
 	}
 	return []scenario{
 		rotate("certificate rotation", s.certificate),

@@ -32,7 +32,7 @@ func (c *Cluster) CertManager(ctx context.Context) (stop func() error, err error
 	if _, err := c.kubectl(ctx, "wait", "--for=condition=Established", "--filename", crds); err != nil {
 		return nil, err
 	}
-	return c.beside("cert-manager")
+	return c.beside("cert-manager", "-kubeconfig", c.GetKubeconfig())
 }
 
 // NetworkPolicies has the NetworkPolicies of a node cluster enforced until stop is called, for what comes to pods.
@@ -40,7 +40,8 @@ func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err e
 	if err := errors.Join(c.installPackages(ctx, "iptables"), deletePolicyRules(ctx)); err != nil {
 		return nil, err
 	}
-	end, err := c.beside("kube-network-policies", "-node", nodeName, "-queue", policyQueue)
+	end, err := c.beside("kube-network-policies", "-node", nodeName, "-queue", policyQueue, "-kubeconfig",
+		c.GetKubeconfig())
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +88,9 @@ func deletePolicyRules(ctx context.Context) error {
 	return deleteTable(ctx, "inet "+policyTable)
 }
 
-// beside runs a program of bin until stop is called; one that an earlier test left ends first. As with the operator's,
-// the pid file is where checkProcesses does not look: the cluster is up also when the program is not.
+// beside runs a program of bin until stop is called; one that an earlier test left ends first. Its arguments must name
+// a file under the cluster's folder, as those of start. As with the operator's, the pid file is where checkProcesses
+// does not look: the cluster is up also when the program is not.
 func (c *Cluster) beside(name string, args ...string) (stop func() error, err error) {
 	pidFile := c.path("pids", "beside", name+".pid")
 	stop = func() error {
@@ -99,7 +101,6 @@ func (c *Cluster) beside(name string, args ...string) (stop func() error, err er
 	if err := errors.Join(stop(), os.MkdirAll(filepath.Dir(pidFile), 0o755)); err != nil {
 		return nil, err
 	}
-	args = append(args, "-kubeconfig", c.GetKubeconfig())
 	if err := c.start(name, nil, filepath.Join(c.bin, name), args...); err != nil {
 		return nil, err
 	}

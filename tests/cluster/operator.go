@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -40,6 +41,8 @@ type Operator struct {
 	Args []string
 	// DefaultImage is that of Memcacheds that name none; empty for that of config/default.
 	DefaultImage string
+	// AgentImage is what runs beside servers; empty for the operator's own.
+	AgentImage string
 
 	c *Cluster
 }
@@ -166,7 +169,7 @@ func (o *Operator) Logs(ctx context.Context) (string, error) {
 // kernel protects the first process from the others.
 func (c *Cluster) KillContainer(ctx context.Context, namespace, pod, container string) error {
 	id, err := c.kubectl(ctx, "get", "pod", pod, "--namespace", namespace, "--output",
-		`jsonpath={.status.containerStatuses[?(@.name=="`+container+`")].containerID}`)
+		`jsonpath={.status['containerStatuses','initContainerStatuses'][?(@.name=="`+container+`")].containerID}`)
 	if err != nil {
 		return err
 	}
@@ -203,6 +206,9 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 					e.Value = cmp.Or(o.DefaultImage, e.Value)
 				}
 			}
+			if o.AgentImage != "" {
+				container.Env = append(container.Env, corev1.EnvVar{Name: "AGENT_IMAGE", Value: o.AgentImage})
+			}
 			if o.c.Kind == "kwok" {
 				continue
 			}
@@ -231,20 +237,19 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 	return &deployment, err
 }
 
-// kubeconfig writes a kubeconfig of the operator's own service account.
-func (o *Operator) kubeconfig(ctx context.Context) (string, error) {
-	config, err := clientcmd.LoadFromFile(o.c.GetKubeconfig())
+// kubeconfigOf writes a kubeconfig of a service account.
+func (c *Cluster) kubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
+	config, err := clientcmd.LoadFromFile(c.GetKubeconfig())
 	if err != nil {
 		return "", err
 	}
-	token, err := o.c.kubectl(ctx, "create", "token", OperatorDeployment, "--namespace", OperatorNamespace, "--duration",
-		"24h")
+	token, err := c.kubectl(ctx, "create", "token", account, "--namespace", namespace, "--duration", "24h")
 	if err != nil {
 		return "", err
 	}
 	for name := range config.AuthInfos {
 		config.AuthInfos[name] = &api.AuthInfo{Token: strings.TrimSpace(token)}
 	}
-	file := o.c.path("operator.kubeconfig")
+	file := c.path(account + ".kubeconfig")
 	return file, clientcmd.WriteToFile(*config, file)
 }

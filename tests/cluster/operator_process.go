@@ -46,7 +46,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 	if _, err := os.Stat(manager); err != nil {
 		return fmt.Errorf("%s is not built: run `make build`", manager)
 	}
-	kubeconfig, err := o.kubeconfig(ctx)
+	kubeconfig, err := o.c.kubeconfigOf(ctx, OperatorNamespace, OperatorDeployment)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		return err
 	}
 	container := deployment.Spec.Template.Spec.Containers[0]
-	var env []string
+	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod that tells; the Deployment has the last word
 	for _, e := range container.Env {
 		if e.ValueFrom == nil {
 			env = append(env, e.Name+"="+e.Value)

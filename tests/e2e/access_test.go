@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -104,14 +105,15 @@ func TestTLS(t *testing.T) {
 				}
 			}
 		})).
-		Assess("serves a certificate that was renewed, and says so before servers go", step(func(w world) {
+		Assess("serves a certificate that was renewed, by the same servers", step(func(w world) {
 			before := w.uids("require")
 			own := ours.issue("client")
-			w.announced("require", func() { ours.certificate("certificate", "renewed.example.com") })
-			w.replacedAll(before, "require")
-			w.awaitReady("none", "request")
-			w.stores("the new name", caller{address: w.addressOf("require"), tls: ours.Trust("renewed.example.com", own)})
-			w.refused("the old name", "not "+host, caller{address: w.addressOf("require"), tls: ours.Trust(host, own)})
+			ours.certificate("certificate", "renewed.example.com")
+			for _, name := range []string{"none", "request", "require"} {
+				w.stores("the new name", caller{address: w.addressOf(name), tls: ours.Trust("renewed.example.com", own)})
+				w.refused("the old name", "not "+host, caller{address: w.addressOf(name), tls: ours.Trust(host, own)})
+			}
+			w.same(before, w.uids("require"))
 		})).
 		Assess("waits for ca.crt where clients need certificates", step(func(w world) {
 			content := ours.certificate("short", host)
@@ -175,12 +177,22 @@ func TestPasswords(t *testing.T) {
 			w.awaitReady("cache")
 			w.same(before, w.uids("cache"))
 		})).
-		Assess("change as the status says", step(func(w world) {
-			w.announced("cache", func() { w.passwords("passwords", "app:"+second, "other:user") })
-			w.replacedAll(before, "cache")
+		Assess("change, and the servers stay", step(func(w world) {
+			told := w.secretsToldTo("cache")
+			w.passwords("passwords", "app:"+second, "other:user")
+			w.eventually("tell the pods", func() error {
+				if now := w.secretsToldTo("cache"); len(now) != len(told) || slices.ContainsFunc(now, func(digest string) bool {
+					return digest == "" || slices.Contains(told, digest)
+				}) {
+					return fmt.Errorf("before %v, now %v", told, now)
+				}
+				return nil
+			})
 			w.lets("cache", changed)
 			w.lets("cache", "other user")
 			w.turnsAway("cache", wrongPassword, right)
+			w.same(before, w.uids("cache"))
+			w.must(w.ready("cache"))
 		})).
 		Assess("show nowhere", step(func(w world) {
 			out, err := w.kubectl("get", "memcacheds,statefulsets,controllerrevisions,pods,services,configmaps,events", "-o",
@@ -254,6 +266,17 @@ func (w world) says(name, conditionType, reason, words string) {
 		}
 		return nil
 	})
+}
+
+// secretsToldTo are the digests that the servers of a Memcached are told of.
+func (w world) secretsToldTo(name string) (digests []string) {
+	w.Helper()
+	pods, err := w.servers(name)
+	w.must(err)
+	for i := range pods {
+		digests = append(digests, pods[i].Annotations[v1alpha1.SecretsAnnotation])
+	}
+	return digests
 }
 
 // noWorkload fails if anything was made to run servers of a Memcached.

@@ -26,6 +26,7 @@ var optional = [][]string{
 	{"", "serverAddresses: DNS", "serverAddresses: ClusterIP"},
 	{"", "tls: {secretName: certificate}", "tls: {secretName: certificate, clientAuth: Require, minVersion: '1.3'}"},
 	{"", "auth: {secretName: passwords}"},
+	{"", "metrics: {}"},
 	{"", "networkPolicy: {from: [{ipBlock: {cidr: 0.0.0.0/0}}]}"},
 	{"", "proxy: {size: 1, threads: 1, memory: 32Mi}"},
 }

@@ -2,14 +2,10 @@ package e2e
 
 import (
 	"errors"
-	"fmt"
 	"net"
-	"net/textproto"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/e2e-framework/pkg/features"
 )
@@ -25,7 +21,7 @@ func TestProxy(t *testing.T) {
 			w.make("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 32Mi}, `+frugal+`}`)
 			w.awaitReady("cache")
 			w.storesAll("cache")
-			before = w.proxies("cache")
+			before = w.uidsOf("cache", "proxy")
 		})).
 		Assess("spreads keys over the servers", step(func(w world) {
 			w.lists("cache", "cache-proxy."+w.ns+".svc:11211")
@@ -68,7 +64,7 @@ func TestProxy(t *testing.T) {
 			if l.hits == 0 {
 				w.Error("no key was found again")
 			}
-			w.same(before, w.proxies("cache"))
+			w.same(before, w.uidsOf("cache", "proxy"))
 		})).Feature())
 }
 
@@ -85,90 +81,11 @@ func (w world) storesAll(name string) {
 	}
 }
 
-// proxies are the uids of the proxies of a Memcached, by name.
-func (w world) proxies(name string) map[string]string {
+// traffic has two clients use the proxy of a Memcached while something happens.
+func (w world) traffic(name string, act func()) traffic {
 	w.Helper()
-	pods, err := w.podsOf(name, "proxy")
-	w.must(err)
-	uids := map[string]string{}
-	for i := range pods {
-		uids[pods[i].Name] = string(pods[i].UID)
-	}
-	return uids
-}
-
-// keys is how many keys the clients use.
-const keys = 300
-
-// traffic is what clients saw.
-type traffic struct{ hits, misses int }
-
-// traffic has two clients read keys through the proxy of a Memcached, and write those that they miss, while something
-// happens and for a while after that. Each request must be answered, and not by an error, over the same connections.
-func (w world) traffic(name string, act func()) (sum traffic) {
-	w.Helper()
-	address, stop := w.entry(name), make(chan struct{})
-	var mu sync.Mutex
-	var failures []error
-	var clients sync.WaitGroup
-	for range 2 {
-		conn, err := net.DialTimeout("tcp", address, 5*time.Second)
-		w.must(err)
-		clients.Go(func() {
-			defer conn.Close()
-			l, err := through(textproto.NewConn(conn), stop)
-			mu.Lock()
-			defer mu.Unlock()
-			sum.hits, sum.misses = sum.hits+l.hits, sum.misses+l.misses
-			if err != nil {
-				failures = append(failures, err)
-			}
-		})
-	}
-	defer func() {
-		close(stop)
-		clients.Wait()
-		w.Logf("%d hits and %d misses", sum.hits, sum.misses)
-		if len(failures) > 0 {
-			w.Errorf("%d requests failed: %v", len(failures), failures)
-		}
-	}()
-	act()
-	time.Sleep(2 * time.Second) // the clients go on
-	return sum                  // which the deferred function completes
-}
-
-// through reads and writes over one connection until it is told to stop, or a request fails.
-func through(conn *textproto.Conn, stop <-chan struct{}) (l traffic, err error) {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			return l, nil
-		case <-time.After(time.Millisecond):
-		}
-		key := fmt.Sprintf("key-%d", i%keys)
-		answer, err := ask(conn, "get %s", key)
-		switch {
-		case err != nil:
-			return l, fmt.Errorf("get %s: %w", key, err)
-		case strings.HasPrefix(answer, "VALUE "):
-			l.hits++
-			for err == nil && answer != "END" {
-				answer, err = conn.ReadLine()
-			}
-		case answer == "END":
-			l.misses++
-			answer, err = ask(conn, "set %s 0 0 5\r\nvalue", key)
-			if err == nil && answer != "STORED" && answer != "NOT_STORED" {
-				err = errors.New(answer)
-			}
-		default:
-			err = errors.New(answer)
-		}
-		if err != nil {
-			return l, fmt.Errorf("%s: %w", key, err)
-		}
-	}
+	c := caller{address: w.entry(name)}
+	return w.load(act, c, c)
 }
 
 // items says how many items each server of a Memcached holds.

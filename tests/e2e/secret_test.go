@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -73,11 +74,13 @@ type caller struct {
 	address string
 	tls     *tls.Config // nil for plain text
 	login   string      // "user password"; empty for none
+	// patience is how long a connection may last; 0 for 5 seconds.
+	patience time.Duration
 }
 
 // dial connects, and logs in.
 func (c caller) dial() (*textproto.Conn, error) {
-	const patience = 5 * time.Second
+	patience := cmp.Or(c.patience, 5*time.Second)
 	conn, err := net.DialTimeout("tcp", c.address, patience)
 	if err != nil {
 		return nil, err

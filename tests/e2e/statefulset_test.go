@@ -169,9 +169,12 @@ func (w world) numbered(name string, size int) {
 }
 
 // uids are those of the servers of a Memcached, by name.
-func (w world) uids(name string) map[string]string {
+func (w world) uids(name string) map[string]string { return w.uidsOf(name, "server") }
+
+// uidsOf are those of the pods of a component of a Memcached, by name.
+func (w world) uidsOf(name, component string) map[string]string {
 	w.Helper()
-	pods, err := w.servers(name)
+	pods, err := w.podsOf(name, component)
 	w.must(err)
 	uids := map[string]string{}
 	for i := range pods {

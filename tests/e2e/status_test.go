@@ -110,10 +110,8 @@ func (w world) answersWhenReady(name string) {
 // server that is older than its image says is not what users run.
 func answers(pod *corev1.Pod) error {
 	if under.Kind != "node" {
-		for _, c := range pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
+		if readyCondition(pod) != nil {
+			return nil
 		}
 		return errors.New("no kubelet calls it ready")
 	}

@@ -108,10 +108,11 @@ func (w *world) startOperator(source string, deployment *unstructured.Unstructur
 	}
 	w.must(clientcmd.WriteToFile(*config, w.path("operator.kubeconfig")))
 	probes := w.freeAddress()
-	env := []string{"WATCH_NAMESPACE=" + watched}
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	w.must(err)
-	variables, _, err := unstructured.NestedSlice(containers[0].(map[string]any), "env")
+	container := containers[0].(map[string]any)
+	env := []string{"WATCH_NAMESPACE=" + watched, "AGENT_IMAGE=" + container["image"].(string)}
+	variables, _, err := unstructured.NestedSlice(container, "env")
 	w.must(err)
 	for _, v := range variables {
 		if value, ok := v.(map[string]any)["value"].(string); ok {

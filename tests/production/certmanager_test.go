@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -55,15 +54,21 @@ func TestCertManager(t *testing.T) {
 		}
 	}
 
-	events := w.watch()
+	before := w.pods(name, names.Servers)
 	w.renew(name)
-	w.await(events, v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut)
-	mc = w.await(events, v1alpha1.ConditionReady, v1alpha1.ReasonReady)
-	second := w.certificate(name)
-	if second.leaf.Equal(first.leaf) {
-		t.Error("the certificate was not renewed")
-	}
+	var second certificate
+	harness.Eventually(w, "renew the certificate", harness.Patience, func() error {
+		if second = w.certificate(name); second.leaf.Equal(first.leaf) {
+			return errors.New("not renewed yet")
+		}
+		return nil
+	})
 	w.serve(mc, second)
+	for i, pod := range w.pods(name, names.Servers) {
+		if pod.UID != before[i].UID || pod.Status.ContainerStatuses[0].RestartCount > 0 {
+			t.Errorf("%s was replaced or restarted", pod.Name)
+		}
+	}
 }
 
 // certificate is what a Secret says of servers.
@@ -140,34 +145,6 @@ func (w world) serve(mc *v1alpha1.Memcached, want certificate) {
 var clusterDNS = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, dnsAddress)
 }}
-
-// watch follows the Memcacheds of the namespace from now on.
-func (w world) watch() <-chan watch.Event {
-	w.Helper()
-	list := &v1alpha1.MemcachedList{}
-	harness.Must(w, w.List(w.Context(), list, client.InNamespace(w.ns)))
-	watcher, err := w.Watch(w.Context(), list, client.InNamespace(w.ns),
-		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
-	harness.Must(w, err)
-	w.Cleanup(watcher.Stop)
-	return watcher.ResultChan()
-}
-
-// await reads events until a Memcached has a condition for a reason.
-func (w world) await(events <-chan watch.Event, conditionType, reason string) *v1alpha1.Memcached {
-	w.Helper()
-	deadline := time.After(harness.Patience)
-	for {
-		select {
-		case e := <-events:
-			if mc, ok := e.Object.(*v1alpha1.Memcached); ok && is(mc, conditionType, reason) {
-				return mc
-			}
-		case <-deadline:
-			w.Fatalf("no status said %s for the reason %s", conditionType, reason)
-		}
-	}
-}
 
 // renew has cert-manager issue a Certificate anew, as `cmctl renew` does.
 func (w world) renew(name string) {

@@ -39,13 +39,18 @@ func TestNetworkPolicy(t *testing.T) {
 apiVersion: cache.example.com/v1alpha1
 kind: Memcached
 metadata: {name: cache}
-spec: {size: 2, workload: StatefulSet, networkPolicy: {from: [{podSelector: {matchLabels: {role: shop}}}]}}
+spec: {size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {from: [{podSelector: {matchLabels: {role: shop}}}]}}
 `)
 	w.ready("cache")
 	_, err = w.kubectl("wait", "--for=condition=Ready", "pod/friend", "pod/stranger", "--timeout=1m")
 	harness.Must(t, err)
 	w.reaches("friend", names.Servers, true)
 	w.reaches("stranger", names.Servers, false)
+
+	w.reads("stranger", true)
+	w.merge(`{"networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"role": "shop"}}}]}}`)
+	w.reads("friend", true)
+	w.reads("stranger", false)
 
 	w.merge(`{"proxy": {"size": 1}}`)
 	w.ready("cache")
@@ -90,12 +95,25 @@ func (w world) merge(spec string) {
 // reaches waits until a pod can use every server, or every proxy, or cannot connect to any.
 func (w world) reaches(pod string, component names.Component, allowed bool) {
 	w.Helper()
+	w.tries(pod, component, allowed, `printf 'set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n' | nc -w 2 %s 11211`,
+		"STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n")
+}
+
+// reads waits until a pod can read the metrics of every server, or cannot connect to any.
+func (w world) reads(pod string, allowed bool) {
+	w.Helper()
+	w.tries(pod, names.Servers, allowed, `printf 'GET /metrics HTTP/1.0\r\n\r\n' | nc -w 2 %s 9150`,
+		"\nmemcached_up 1\n")
+}
+
+// tries waits until a command in a pod gets a certain answer of every address, or cannot connect to any.
+func (w world) tries(pod string, component names.Component, allowed bool, command, answer string) {
+	w.Helper()
 	for _, server := range w.pods("cache", component) {
 		harness.Eventually(w, pod+" to "+server.Name, harness.Patience, func() error {
-			out, err := w.kubectl("exec", pod, "--", "sh", "-c",
-				`printf 'set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n' | nc -w 2 `+server.Status.PodIP+" 11211")
+			out, err := w.kubectl("exec", pod, "--", "sh", "-c", fmt.Sprintf(command, server.Status.PodIP))
 			switch {
-			case allowed && err == nil && out != "STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n":
+			case allowed && err == nil && !strings.Contains(out, answer):
 				return fmt.Errorf("answered %q", out)
 			case allowed:
 				return err

@@ -57,7 +57,8 @@ status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", obser
 	notReady = `status: "True"=>status: "False"`
 	v30      = `"20"=>"30"`
 	v40      = `"20"=>"40"`
-	stalled  = `status: "True", observedGeneration: 1}]=>status: "False"}, {type: Stalled, status: "True", reason: ProgressDeadlineExceeded}]`
+	stalled  = `status: "True", observedGeneration: 1}]=>status: "False"}, ` +
+		`{type: Stalled, status: "True", reason: ProgressDeadlineExceeded}]`
 	conflict = `ProgressDeadlineExceeded=>Conflict`
 	refused  = `ProgressDeadlineExceeded=>Invalid`
 	degraded = `, observedGeneration: 1}]=>}, {type: Degraded, status: "True"}]`
@@ -88,10 +89,14 @@ metadata: {name: strict, uid: v, resourceVersion: "21"}`
 kind: Secret
 metadata: {namespace: ns, name: passwords, uid: x, resourceVersion: "21"}`
 	asks = `size: 2, =>size: 2, auth: {secretName: passwords}, `
+	// An agent has connections of its own.
+	withAgent = `{containers: =>{initContainers: [{name: agent}], containers: `
+	twoMore   = `"1024"=>"1026"`
 
 	// Fields that another manager wrote, of an object and of its status.
 	byOthers       = `name: c=>name: c, managedFields: [{manager: kubectl, operation: Update, time: 2026-01-01T00:00:00Z}]`
-	statusByOthers = `name: c=>name: c, managedFields: [{manager: velero, operation: Update, subresource: status, time: 2026-01-01T00:00:00Z}]`
+	statusByOthers = `name: c=>name: c, managedFields: ` +
+		`[{manager: velero, operation: Update, subresource: status, time: 2026-01-01T00:00:00Z}]`
 )
 
 func TestJudge(t *testing.T) {
@@ -108,7 +113,8 @@ func TestJudge(t *testing.T) {
 		"a new spec that nobody has seen": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached), at(t, 2, memcached, v30, second)}, ""},
 		"nothing but a generation": {[]Event{
-			at(t, 0, memcached, `conditions: [{type: Ready, status: "True", observedGeneration: 1}]=>conditions: []`)}, "no Deployment"},
+			at(t, 0, memcached, `conditions: [{type: Ready, status: "True", observedGeneration: 1}]=>conditions: []`)},
+			"no Deployment"},
 		"no workload": {[]Event{at(t, 1, memcached)}, "no Deployment"},
 		"its workload was deleted": {[]Event{
 			at(t, 0, deployment), at(t, 1, deployment, `"10"=>"11"`, "DELETED"), at(t, 2, memcached)}, "no Deployment"},
@@ -192,12 +198,14 @@ func TestJudge(t *testing.T) {
 		"stalled no more because the workload progressed": {[]Event{
 			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled),
 			at(t, 1101, deployment, `"10"=>"21"`, lost,
-				`availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "True", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
+				`availableReplicas: 2=>availableReplicas: 2, `+
+					`conditions: [{type: Progressing, status: "True", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
 			at(t, 1102, memcached, v30, notReady)}, ""},
 		"stalled no more because the workload stalled": {[]Event{
 			at(t, 0, deployment, lost), at(t, 1100, memcached, stalled),
 			at(t, 1101, deployment, `"10"=>"21"`, lost,
-				`availableReplicas: 2=>availableReplicas: 2, conditions: [{type: Progressing, status: "False", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
+				`availableReplicas: 2=>availableReplicas: 2, `+
+					`conditions: [{type: Progressing, status: "False", lastUpdateTime: 2026-01-01T00:00:00Z}]`),
 			at(t, 1102, memcached, v30, notReady)}, "stopped to be Stalled"},
 		"stalled no more because of another spec": {[]Event{
 			at(t, 0, memcached, stalled), at(t, 1, memcached, v30, "generation: 1}=>generation: 2}", notReady)}, ""},
@@ -298,7 +306,8 @@ func TestJudge(t *testing.T) {
 		"a StatefulSet": {[]Event{
 			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed)}, ""},
 		"a Deployment beside the StatefulSet": {[]Event{
-			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed), at(t, 2, deployment, `"10"=>"21"`, lost)}, ""},
+			at(t, 0, deployment, statefulSet), at(t, 1, memcached, inSet, listed),
+			at(t, 2, deployment, `"10"=>"21"`, lost)}, ""},
 		"a Deployment in place of a StatefulSet": {[]Event{
 			at(t, 0, deployment), at(t, 1, memcached, inSet, listed)}, "no StatefulSet"},
 		"a StatefulSet in place of a Deployment": {[]Event{
@@ -357,14 +366,22 @@ func TestJudge(t *testing.T) {
 			at(t, 1100, memcached, v30, withProxy, oneAddress), at(t, 1101, memcached, v40, withProxy, oneAddress,
 				notReady)}, "stayed Ready for 1.1 s"},
 		"servers that speak no TLS": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached,
+			at(t, 0, deployment, withAgent, twoMore), at(t, 1, memcached,
 				"size: 2, =>size: 2, tls: {secretName: certificate}, ")}, "speak TLS is false"},
 		"servers that speak TLS": {[]Event{
 			at(t, 0, deployment, "--verbose=>--verbose, --enable-ssl"), at(t, 1, memcached)}, "speak TLS is true"},
 		"servers that ask for no password": {[]Event{
-			at(t, 0, deployment), at(t, 1, memcached, asks)}, "ask for passwords is false"},
+			at(t, 0, deployment, withAgent, twoMore), at(t, 1, memcached, asks)}, "ask for passwords is false"},
 		"servers that ask for a password": {[]Event{
-			at(t, 0, deployment, "--verbose=>--verbose, --auth-file=/passwords"), at(t, 1, memcached, asks)}, ""},
+			at(t, 0, deployment, withAgent, twoMore, "--verbose=>--verbose, --auth-file=/passwords"), at(t, 1, memcached,
+				asks)}, ""},
+		"servers without metrics": {[]Event{
+			at(t, 0, deployment, twoMore), at(t, 1, memcached, "size: 2, =>size: 2, metrics: {port: 9150}, ")},
+			"have an agent is false"},
+		"an agent that nobody needs": {[]Event{
+			at(t, 0, deployment, withAgent), at(t, 1, memcached)}, "have an agent is true"},
+		"an agent that takes connections of clients": {[]Event{
+			at(t, 0, deployment, withAgent), at(t, 1, memcached, "size: 2, =>size: 2, metrics: {port: 9150}, ")}, "-c 1026"},
 		"conflict with a server's Service": {[]Event{at(t, 0, service, "name: c=>name: c-1"),
 			at(t, 1, memcached, stalled, conflict)}, ""},
 		"conflict with its own server's Service": {[]Event{at(t, 0, service, "name: c=>name: c-1", controlled),
@@ -380,7 +397,8 @@ func TestJudge(t *testing.T) {
 		"refused no more because its Secret changed": {[]Event{
 			at(t, 0, memcached, asks, stalled, refused), at(t, 1, secret), at(t, 2, memcached, v30, asks, notReady)}, ""},
 		"refused no more because its Secret changed just before": {[]Event{
-			at(t, 0, memcached, asks, notReady, `"20"=>"10"`), at(t, 1, secret, `"21"=>"11"`), at(t, 900, memcached, asks, stalled,
+			at(t, 0, memcached, asks, notReady, `"20"=>"10"`), at(t, 1, secret, `"21"=>"11"`),
+			at(t, 900, memcached, asks, stalled,
 				refused), at(t, 901, memcached, v30, asks, notReady)}, ""},
 		"refused no more although its Secret changed long ago": {[]Event{
 			at(t, 0, memcached, asks, notReady, `"20"=>"10"`), at(t, 1, secret, `"21"=>"11"`), at(t, 1100, memcached, asks,

@@ -133,12 +133,20 @@ func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
 	if err != nil {
 		return err.Error()
 	}
+	agent := mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
+	connections := mc.Spec.MaxConnections
+	if agent {
+		connections += 2 // its own
+	}
 	reason := podContradiction("servers", pod, cmp.Or(mc.Spec.Image, mc.Status.Image), append([]string{
 		"-p " + strconv.Itoa(int(mc.Spec.ContainerPort)), "-m " + strconv.FormatInt(memory.Value()>>20, 10),
-		"-c " + strconv.Itoa(int(mc.Spec.MaxConnections)), "-t " + strconv.Itoa(int(mc.Spec.Threads)),
+		"-c " + strconv.Itoa(int(connections)), "-t " + strconv.Itoa(int(mc.Spec.Threads)),
 	}, mc.Spec.ExtraArgs...)...)
 	if reason != "" {
 		return reason
+	}
+	if got := len(pod.InitContainers) == 1; got != agent {
+		return fmt.Sprintf("that the servers have an agent is %t, not %t", got, agent)
 	}
 	args := pod.Containers[0].Args
 	if got, want := slices.Contains(args, "--enable-ssl"), mc.Spec.TLS != nil; got != want {
