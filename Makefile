@@ -70,17 +70,17 @@ build: ## Build the operator into bin/manager
 	@tools/progress 'building the operator' go build -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
 
 run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there are no webhooks to switch off
-	RELATED_IMAGE_MEMCACHED=$(MEMCACHED_IMAGE) go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
+	RELATED_IMAGE_MEMCACHED=$(MEMCACHED_IMAGE) AGENT_IMAGE=$(IMG) go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
 
 ##@ Test
 
-.PHONY: test test-tools test-unit chainsaw e2e production-e2e
+.PHONY: test test-tools test-unit chainsaw e2e production-e2e monitoring-test monitoring-e2e
 test: ## Everything, on a kwok cluster of its own, with a summary
-	@tools/steps test-tools verify-generated vet lint test-unit validate-bundle chainsaw e2e; result=$$?; \
+	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-operator-sdk tools-opm tools-crane tools-crdify \
-	$(tools_kwok) tools-chainsaw tools-gotestsum
+	tools-kustomize tools-prometheus $(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
@@ -97,6 +97,15 @@ clients-e2e: tools-gotestsum ## Client snippets of docs/clients.md on CLUSTER=no
 	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make clients-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)
+
+monitoring-test: tools-prometheus tools-kustomize ## Alerts by promtool's unit tests; dashboard and monitors by the libraries that read them
+	cd tests/monitoring && go test -count=1 . $(ARGS)
+	cd tools/kube-state-metrics && go test -count=1 . $(ARGS)
+
+monitoring-e2e: tools-prometheus tools-kube-state-metrics ## What alerts and dashboard ask of a real Prometheus, and alerts by real faults, on CLUSTER=node
+	@[ $(CLUSTER) = node ] || { echo "memcached runs on a real node: make monitoring-e2e CLUSTER=node"; exit 1; }
+	@$(MAKE) --no-print-directory operator-start
+	cd tests/monitoring && CLUSTER=$(CLUSTER) go test -v -count=1 -timeout=20m ./e2e $(ARGS)
 
 production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## TLS by a real cert-manager, and NetworkPolicies enforced, on CLUSTER=node
 	@[ $(CLUSTER) = node ] || { echo "memcached runs, and policies are enforced, on a real node: make production-e2e CLUSTER=node"; exit 1; }

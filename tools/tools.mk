@@ -26,6 +26,8 @@ ldflags_olm-0.27      = $(call olm_version,olm-0.27)
 output_olm           := olm-0.40/
 output_olm-0.27      := olm-0.27/
 tags_operator-controller := containers_image_openpgp
+tags_prometheus      := remove_all_sd,enable_kubernetes_sd
+ldflags_prometheus    = -X github.com/prometheus/common/version.Version=$(call version_of,prometheus)
 takes_kubernetes     := 6 min
 takes_kubectl        := 1 min
 takes_kwok           := 1 min
@@ -45,6 +47,8 @@ takes_olm            := 3 min
 takes_olm-0.27       := 3 min
 takes_helm           := 1 min
 takes_operator-controller := 2 min
+takes_prometheus     := 4 min
+takes_kube-state-metrics := 2 min
 
 # $1 name, $2 module, $3 packages
 define build_tool

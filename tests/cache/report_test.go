@@ -1,9 +1,7 @@
 package cache
 
 import (
-	"bytes"
 	"fmt"
-	"image/color"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,11 +10,10 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/example/memcached-operator/tests/figure"
 )
 
 // row is a scenario, with what was measured of each variant: of all, or of the first ones.
@@ -81,7 +78,7 @@ const (
 
 // publish writes the tables into the page, and the plot beside it.
 func publish(docs string, rows []*row) error {
-	svg, err := figure(rows)
+	svg, err := chart(rows)
 	if err != nil {
 		return err
 	}
@@ -100,12 +97,6 @@ func publish(docs string, rows []*row) error {
 	return os.WriteFile(filepath.Join(docs, page), []byte(head+begin+"\n"+tables(rows)+"\n"+end+tail), 0o644)
 }
 
-// colors are told apart by people who see few of them.
-var colors = []color.Color{
-	color.RGBA{R: 0xd5, G: 0x5e, A: 255}, color.RGBA{G: 0x72, B: 0xb2, A: 255},
-	color.RGBA{G: 0x9e, B: 0x73, A: 255}, color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 255},
-}
-
 // tens are the ticks of every tenth second.
 func tens(from, to float64) (ticks []plot.Tick) {
 	for s := math.Ceil(from/10) * 10; s <= to; s += 10 {
@@ -114,25 +105,19 @@ func tens(from, to float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// figure plots the hit ratio over time, one scenario beside the other.
-func figure(rows []*row) ([]byte, error) {
+// chart plots the hit ratio over time, one scenario beside the other.
+func chart(rows []*row) ([]byte, error) {
 	const columns = 3
 	legend := rows[slices.IndexFunc(rows, func(r *row) bool { return r.best == 1 })].name // where lines leave it room
-	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
-	plots := make([][]*plot.Plot, (len(rows)+columns-1)/columns)
-	for i := range plots {
-		plots[i] = make([]*plot.Plot, columns)
-	}
+	plots := make([]*plot.Plot, len(rows))
 	for i, r := range rows {
-		p := plot.New()
-		p.Title.Text = r.name
+		p := figure.New(r.name)
 		p.Y.Min, p.Y.Max, p.X.Min = 0, 1, -before.Seconds()
-		p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.5, Label: "50"}, {Value: 1, Label: "100 %"}}
-		if i/columns == len(plots)-1 {
+		p.Y.Tick.Marker = figure.Percent
+		if i/columns == (len(rows)-1)/columns {
 			p.X.Label.Text = "seconds"
 		}
 		p.X.Tick.Marker = plot.TickerFunc(tens)
-		p.Legend.ThumbnailWidth, p.Legend.Padding = vg.Points(14), vg.Points(3)
 		for j, m := range r.cells {
 			xys := make(plotter.XYs, len(m.seconds))
 			for k, s := range m.seconds {
@@ -142,29 +127,13 @@ func figure(rows []*row) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			line.Color, line.Width = colors[j], vg.Points(1.2)
+			line.Color, line.Width = figure.Colors[j], vg.Points(1.2)
 			p.Add(line)
 			if r.name == legend {
 				p.Legend.Add(variants[j].title, line)
 			}
 		}
-		plots[i/columns][i%columns] = p
+		plots[i] = p
 	}
-	canvas := vgsvg.New(vg.Points(720), vg.Points(170*float64(len(plots))))
-	dc := draw.New(canvas)
-	dc.SetColor(color.White)
-	dc.Fill(dc.Path())
-	tiles := draw.Tiles{Rows: len(plots), Cols: columns, PadX: vg.Points(12), PadY: vg.Points(10),
-		PadTop: vg.Points(8), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(12)}
-	for i, line := range plot.Align(plots, tiles, dc) {
-		for j, tile := range line {
-			if plots[i][j] != nil {
-				plots[i][j].Draw(tile)
-			}
-		}
-	}
-	var svg bytes.Buffer
-	_, err := canvas.WriteTo(&svg)
-	// A browser without the font takes one of the same kind.
-	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
+	return figure.SVG(plots, columns)
 }

@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// Prometheus runs Prometheus beside the cluster until stop is called, and says where it answers. It starts without
+// data, and with these files in one folder, of which prometheus.yml is its configuration.
+func (c *Cluster) Prometheus(ctx context.Context, files map[string][]byte) (url string, stop func() error, err error) {
+	dir := c.path("prometheus")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return "", nil, err
+	}
+	for name, content := range files {
+		if err := os.WriteFile(c.path("prometheus", name), content, 0o600); err != nil {
+			return "", nil, err
+		}
+	}
+	address, err := harness.FreeAddress()
+	if err != nil {
+		return "", nil, err
+	}
+	stop, err = c.beside("prometheus", "--config.file="+c.path("prometheus", "prometheus.yml"),
+		"--storage.tsdb.path="+c.path("prometheus", "data"), "--web.listen-address="+address)
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
+	defer cancel()
+	err = harness.Poll(ctx, func(ctx context.Context) error {
+		_, err := get(ctx, "http://"+address+"/-/ready")
+		return err
+	})
+	if err != nil {
+		return "", nil, c.tail(errors.Join(err, stop()), "prometheus")
+	}
+	return "http://" + address, stop, nil
+}
+
+// StateMetrics runs kube-state-metrics beside the cluster until stop is called, as a service account, and says where it
+// answers. Of the cluster it looks at the custom resources that the configuration names, and at nothing else.
+func (c *Cluster) StateMetrics(ctx context.Context, namespace, account, config string) (address string,
+	stop func() error, err error) {
+	kubeconfig, err := c.kubeconfigOf(ctx, namespace, account)
+	if err != nil {
+		return "", nil, err
+	}
+	address, err = harness.FreeAddress()
+	if err != nil {
+		return "", nil, err
+	}
+	own, err := harness.FreeAddress() // of the metrics of kube-state-metrics itself
+	if err != nil {
+		return "", nil, err
+	}
+	args := []string{"--kubeconfig=" + kubeconfig, "--custom-resource-state-only",
+		"--custom-resource-state-config-file=" + config}
+	for prefix, address := range map[string]string{"": address, "telemetry-": own} {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return "", nil, err
+		}
+		args = append(args, "--"+prefix+"host="+host, "--"+prefix+"port="+port)
+	}
+	stop, err = c.beside("kube-state-metrics", args...)
+	return address, stop, err
+}

@@ -1,0 +1,57 @@
+// Package figure draws the plots of docs/, all in one way.
+package figure
+
+import (
+	"bytes"
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Colors are told apart by people who see few of them.
+var Colors = []color.Color{
+	color.RGBA{R: 0xd5, G: 0x5e, A: 255}, color.RGBA{G: 0x72, B: 0xb2, A: 255},
+	color.RGBA{G: 0x9e, B: 0x73, A: 255}, color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 255},
+}
+
+// Percent are the ticks of shares.
+var Percent = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.5, Label: "50"}, {Value: 1, Label: "100 %"}}
+
+// New is a plot in the font of the figure.
+func New(title string) *plot.Plot {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	p := plot.New()
+	p.Title.Text = title
+	p.Legend.ThumbnailWidth, p.Legend.Padding = vg.Points(14), vg.Points(3)
+	return p
+}
+
+// SVG draws plots in that many columns, one beside the other.
+func SVG(plots []*plot.Plot, columns int) ([]byte, error) {
+	rows := make([][]*plot.Plot, (len(plots)+columns-1)/columns)
+	for i := range rows {
+		rows[i] = make([]*plot.Plot, columns)
+		copy(rows[i], plots[i*columns:])
+	}
+	canvas := vgsvg.New(vg.Points(720), vg.Points(170*float64(len(rows))))
+	dc := draw.New(canvas)
+	dc.SetColor(color.White)
+	dc.Fill(dc.Path())
+	tiles := draw.Tiles{Rows: len(rows), Cols: columns, PadX: vg.Points(12), PadY: vg.Points(10),
+		PadTop: vg.Points(8), PadBottom: vg.Points(8), PadLeft: vg.Points(8), PadRight: vg.Points(12)}
+	for i, line := range plot.Align(rows, tiles, dc) {
+		for j, tile := range line {
+			if rows[i][j] != nil {
+				rows[i][j].Draw(tile)
+			}
+		}
+	}
+	var svg bytes.Buffer
+	_, err := canvas.WriteTo(&svg)
+	// A browser without the font takes one of the same kind.
+	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
+}

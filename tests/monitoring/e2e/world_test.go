@@ -1,0 +1,123 @@
+// Package e2e has a real Prometheus and kube-state-metrics use what config has for them, on a real node with real
+// memcacheds.
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+var update = flag.Bool("update", false, "draw docs/monitoring.svg from what was measured")
+
+// world is the cluster, and a namespace of the test's own. Whatever fails ends the test.
+type world struct {
+	*testing.T
+	client.Client
+	cluster *cluster.Cluster
+	root    string // the repository
+	ns      string
+}
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	if os.Getenv("CLUSTER") != "node" {
+		t.Skip("needs a real node that this machine reaches: make monitoring-e2e CLUSTER=node")
+	}
+	log.SetLogger(log.Log)
+	root, err := filepath.Abs("../../..")
+	harness.Must(t, err)
+	t.Chdir(root) // whose cluster it is
+	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
+	w := world{T: t, root: root}
+	w.cluster, err = cluster.New("node")
+	harness.Must(t, err)
+	config := w.cluster.KubernetesRestConfig()
+	if config == nil {
+		t.Fatal("the cluster is down")
+	}
+	t.Setenv("KUBECONFIG", w.cluster.GetKubeconfig())
+	harness.Must(t, v1alpha1.AddToScheme(clientgoscheme.Scheme))
+	w.Client, err = client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
+	harness.Must(t, err)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "monitoring-",
+		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	harness.Must(t, w.Create(t.Context(), ns))
+	w.ns = ns.Name
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(w.kubectl("get", "memcacheds,pods,events", "--namespace", w.ns, "--output", "wide"))
+		}
+		w.must(w.kubectl("delete", "memcacheds", "--all", "--namespace", w.ns))
+		w.must(w.kubectl("delete", "namespace", w.ns, "--wait=false"))
+	})
+	return w
+}
+
+func (w world) kubectl(args ...string) (string, error) {
+	return harness.Command{}.Run(context.WithoutCancel(w.Context()), "kubectl", args...)
+}
+
+// must is what a command printed.
+func (w world) must(out string, err error) string {
+	w.Helper()
+	harness.Must(w, err)
+	return out
+}
+
+// apply makes the objects of a manifest.
+func (w world) apply(manifest string) {
+	w.Helper()
+	file := filepath.Join(w.TempDir(), "manifest.yaml")
+	harness.Must(w, os.WriteFile(file, []byte(manifest), 0o600))
+	w.must(w.kubectl("apply", "--server-side", "--namespace", w.ns, "--filename", file))
+}
+
+// until waits until a Memcached has a condition.
+func (w world) until(name, condition string) {
+	w.Helper()
+	harness.Eventually(w, name+" "+condition, harness.Patience, func() error {
+		mc := &v1alpha1.Memcached{}
+		if err := w.Get(w.Context(), client.ObjectKey{Namespace: w.ns, Name: name}, mc); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(mc.Status.Conditions, condition) || mc.Status.ObservedGeneration != mc.Generation {
+			return fmt.Errorf("%v", mc.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// pods are the servers of a Memcached.
+func (w world) pods(name string) []corev1.Pod {
+	w.Helper()
+	var pods corev1.PodList
+	harness.Must(w, w.List(w.Context(), &pods, client.InNamespace(w.ns), client.MatchingLabels(
+		names.Servers.Selector(&v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: name}}))))
+	if len(pods.Items) == 0 {
+		w.Fatalf("%s has no servers", name)
+	}
+	return pods.Items
+}
+
+// account makes a service account where kube-prometheus has it.
+func (w world) account(name string) {
+	w.Helper()
+	object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: monitoringNamespace, Name: name}}
+	harness.Must(w, client.IgnoreAlreadyExists(w.Create(w.Context(), object)))
+}
