@@ -129,8 +129,8 @@ func sizeOf(mc *unstructured.Unstructured) int64 {
 }
 
 // autoscaledOutsideOfGit checks that the real HorizontalPodAutoscaler adds one server where the load asks for twice as
-// many, that it removes none as soon as the load is gone, and that its size survives ten syncs of a git that says nothing
-// of it.
+// many, that it removes none as soon as the load is gone, and that its size survives ten syncs of a git that says
+// nothing of it.
 func (e *env) autoscaledOutsideOfGit(engine gitops) {
 	e.Helper()
 	load := e.metricsAPI()
