@@ -72,11 +72,11 @@ func (r *reloader) look(ctx context.Context) error {
 		err = errors.Join(err, s.wrong)
 	}
 	r.setPending()
-	defer r.setPending()
 	r.memcached.setAccess(r.tls.certificates(), r.auth.logins())
 	// A signal makes memcached read all files, so all must be right. A certificate has a command of its own.
 	if r.tls.due() || r.auth.due() && err == nil {
 		err = errors.Join(err, r.reload(ctx))
+		r.setPending()
 	}
 	return err
 }

@@ -125,6 +125,9 @@ func (t test) removeClusterScoped(namespaces ...string) {
 		t.kubectl("delete", "clusterroles,clusterrolebindings", "--selector",
 			"operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 restores them in between
 		t.kubectl("delete", "--ignore-not-found", "operators.operators.coreos.com", "memcached-operator."+namespace)
+		// OLM removes these with their group; a sync of the group that is under way makes them anew.
+		t.kubectl("delete", "clusterroles", "--selector",
+			"olm.owner.kind=OperatorGroup,olm.owner.namespace="+namespace)
 	}
 	t.eventually("remove everything", time.Minute, func() error { // pods of catalogs take a while
 		left := t.left()
