@@ -189,7 +189,7 @@ func TestPolicyInAnothersWrite(t *testing.T) {
 func TestPolicyAnswersConflict(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))
-	if result := f.mustReconcile(); result.RequeueAfter != raceRetry || f.mc.Status.ObservedGeneration > 0 {
+	if result := f.mustReconcile(); result.RequeueAfter != staleRetry || f.mc.Status.ObservedGeneration > 0 {
 		t.Errorf("does not wait for the cache: %+v, %+v", result, f.mc.Status)
 	}
 	f.now = f.now.Add(children.StaleFor)

@@ -73,6 +73,7 @@ type fixture struct {
 	mc     *v1alpha1.Memcached
 	events *events.FakeRecorder
 
+	mutex    sync.Mutex               // children are written at the same time
 	requests []string                 // of the reconciler since it last began, but for reads of the cache
 	cached   map[string]client.Object // what the cache shows instead of the truth, by kind; nil for nothing
 	fail     map[string]error         // what the API server answers to an apply of a kind, or to "get Kind"
@@ -114,6 +115,14 @@ func (f *fixture) must(err error) {
 	}
 }
 
+// request notes a request, and returns what fails says of it.
+func (f *fixture) request(name, failure string) error {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	f.requests = append(f.requests, name)
+	return f.fail[failure]
+}
+
 // cache reads as the manager's cache does, from the labelled objects only, and writes to the API server.
 func (f *fixture) cache() client.Client {
 	return interceptor.NewClient(f.api, interceptor.Funcs{
@@ -138,34 +147,29 @@ func (f *fixture) cache() client.Client {
 			}
 			return f.showCached(list)
 		},
-		Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration,
-			opts ...client.ApplyOption) error {
-			kind, verb := obj.(interface{ GetKind() string }).GetKind(), "apply "
-			if slices.Contains(opts, client.ApplyOption(client.DryRunAll)) {
-				verb = "ask "
-			}
-			f.requests = append(f.requests, verb+kind)
-			if err := f.fail[kind]; err != nil {
-				return err
-			}
-			return c.Apply(ctx, obj, opts...)
-		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
 			opts ...client.SubResourcePatchOption) error {
-			f.requests = append(f.requests, "patch "+sub)
-			if err := f.fail[sub]; err != nil {
+			if err := f.request("patch "+sub, sub); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
 			opts ...client.PatchOption) error {
-			f.requests = append(f.requests, "patch "+reflect.TypeOf(obj).Elem().Name())
+			kind, verb := reflect.TypeOf(obj).Elem().Name(), "patch "
+			if patch.Type() == types.ApplyPatchType {
+				verb = "apply "
+			}
+			if slices.Contains(opts, client.PatchOption(client.DryRunAll)) {
+				verb = "ask "
+			}
+			if err := f.request(verb+kind, kind); err != nil && verb != "patch " {
+				return err
+			}
 			return c.Patch(ctx, obj, patch, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			f.requests = append(f.requests, "delete "+reflect.TypeOf(obj).Elem().Name())
-			if err := f.fail["delete"]; err != nil {
+			if err := f.request("delete "+reflect.TypeOf(obj).Elem().Name(), "delete"); err != nil {
 				return err
 			}
 			return c.Delete(ctx, obj, opts...)
@@ -196,8 +200,7 @@ func (f *fixture) live() client.Client {
 			opts ...client.GetOption) error {
 			kind := obj.GetObjectKind().GroupVersionKind().Kind // of metadata alone
 			request := "get " + cmp.Or(kind, reflect.TypeOf(obj).Elem().Name())
-			f.requests = append(f.requests, request)
-			if err := f.fail[request]; err != nil {
+			if err := f.request(request, request); err != nil {
 				return err
 			}
 			return c.Get(ctx, key, obj, opts...)
@@ -329,9 +332,24 @@ func (f *fixture) want(conditionType string, status metav1.ConditionStatus, reas
 	}
 }
 
+// wantRequests compares the requests of the last reconcile. Children are written at the same time, in no order.
 func (f *fixture) wantRequests(want ...string) {
 	f.Helper()
-	if !slices.Equal(f.requests, want) {
+	sorted := func(requests []string) (all []string) {
+		write := func(r string) bool { return strings.HasPrefix(r, "apply ") || strings.HasPrefix(r, "delete ") }
+		for i, r := range requests {
+			if at := len(all); i > 0 && write(r) && write(requests[i-1]) {
+				for at > 0 && write(all[at-1]) && all[at-1] > r {
+					at--
+				}
+				all = slices.Insert(all, at, r)
+				continue
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+	if !slices.Equal(sorted(f.requests), sorted(want)) {
 		f.Errorf("requests were %q, want %q", f.requests, want)
 	}
 }

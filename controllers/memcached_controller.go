@@ -8,22 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -85,20 +79,17 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		&corev1.Pod{}); err != nil {
 		return err
 	}
-	// The label finds the Memcached also of a child that lost its owner reference.
-	toOwner := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, obj client.Object) []reconcile.Request {
-		return []reconcile.Request{request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])}
-	})
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
-		Watches(&corev1.Pod{}, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
+		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile,
+			DeleteFunc: r.remembered})).
+		Watches(&corev1.Pod{}, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Memcached{}, bySecret,
 		secretNames); err != nil {
 		return fmt.Errorf("index Memcacheds by Secret: %w", err)
 	}
 	b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.requestsOfSecret))
 	for _, kind := range childKinds {
-		b = b.Watches(kind.Object, toOwner, builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
+		b = b.Watches(kind.Object, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrency,
@@ -106,53 +97,9 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}).Complete(r)
 }
 
-// podChanged reports whether an update of a pod changed what is read of pods. Kubelets write pods often; the cache
-// strips most of that.
-func podChanged(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-		!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
-		!maps.Equal(before.Labels, after.Labels) ||
-		!equality.Semantic.DeepEqual(before.Status, after.Status)
-}
-
-// childChanged reports whether an update of a child can matter: many workers would reconcile once for each that does
-// not. Of a child that is being deleted, only a change of its owner matters, and its end. Of other children than the
-// workload, a change of status never matters.
-func childChanged(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld, e.ObjectNew
-	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {
-		return true
-	}
-	if !before.GetDeletionTimestamp().IsZero() {
-		return false
-	}
-	_, deployment := after.(*appsv1.Deployment)
-	_, statefulSet := after.(*appsv1.StatefulSet)
-	return deployment || statefulSet || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
-		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
-		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
-}
-
 // retries paces what failed.
 func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-}
-
-// request names a Memcached.
-func request(namespace, name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
-}
-
-// needsReconcile reports whether an update of a Memcached is more than our own write of its status. Were that write a
-// reason to reconcile, an error whose text varies would be retried without a pause. A status that somebody else wrote
-// is a reason, and so is another object that took the place of the old one.
-func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
-	return before.UID != after.UID || before.Generation != after.Generation ||
-		!maps.Equal(before.Annotations, after.Annotations) || !slices.Equal(before.Finalizers, after.Finalizers) ||
-		!equality.Semantic.DeepEqual(before.Status, after.Status) &&
-			!r.memories.ours(client.ObjectKeyFromObject(after), &after.Status)
 }
 
 // Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
@@ -177,6 +124,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		written:         mc.Status,
 		resourceVersion: mc.ResourceVersion,
 	}
+	p.mem.status.CompareAndSwap(nil, mc.Status.DeepCopy())
 	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errChanged) {
 		return reconcile.Result{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -25,11 +26,30 @@ func (m *memories) of(key types.NamespacedName) *memory {
 
 func (m *memories) forget(key types.NamespacedName) { m.m.Delete(key) }
 
+// pace says how long changes of the children of a Memcached are gathered until one look at them all, and whether a look
+// is needed at all: a Memcached that is not remembered is gone, or about to be looked at for the first time.
+func (m *memories) pace(key types.NamespacedName, workloadGone bool) (pace time.Duration, ok bool) {
+	v, ok := m.m.Load(key)
+	if !ok {
+		return 0, false
+	}
+	last := v.(*memory).status.Load()
+	switch {
+	case last == nil:
+		return progressingPace, true
+	case last.Phase == v1alpha1.PhaseDeleting && !workloadGone:
+		return deletingPace, true
+	case last.Phase == v1alpha1.PhaseDeleting, meta.IsStatusConditionTrue(last.Conditions, v1alpha1.ConditionReady):
+		return 0, true
+	}
+	return progressingPace, true
+}
+
 // memory is used by one reconcile at a time, because those of one object never overlap; status is read by the watch
 // too.
 type memory struct {
 	*children.Memory
-	// status is the last one that we wrote, or are about to write.
+	// status is the last one that we wrote, or are about to write; before that, the one that was found.
 	status atomic.Pointer[v1alpha1.MemcachedStatus]
 	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
 	// then no status says that servers roll out.
@@ -38,6 +58,8 @@ type memory struct {
 	// take to find out. Until then its status still counts the servers that are gone.
 	lossAt    string
 	lossUntil time.Time
+	// asDesired is the fingerprint of children that were as desired; 0 for none.
+	asDesired uint64
 	// secrets are those that were last read.
 	secrets desired.Secrets
 	// races counts the writes of the Memcached in a row that met a change of somebody else.

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -34,22 +35,24 @@ func (p *pass) wrote(obj client.Object) {
 // addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted
 // meanwhile from being created anew.
 func (p *pass) addFinalizer(ctx context.Context) error {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
-	u.SetNamespace(p.mc.Namespace)
-	u.SetName(p.mc.Name)
-	u.SetUID(p.mc.UID)
-	u.SetFinalizers([]string{v1alpha1.Finalizer})
-	err := p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.ForceOwnership,
+	config, err := json.Marshal(&metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached},
+		ObjectMeta: metav1.ObjectMeta{Name: p.mc.Name, UID: p.mc.UID, Finalizers: []string{v1alpha1.Finalizer}},
+	})
+	if err != nil {
+		return err
+	}
+	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: p.mc.Namespace, Name: p.mc.Name}}
+	err = p.Client.Patch(ctx, mc, client.RawPatch(types.ApplyPatchType, config), client.ForceOwnership,
 		client.FieldOwner(names.Operator))
 	if err != nil {
 		return p.changedMeanwhile(fmt.Errorf("add the finalizer to Memcached %s: %w", p.mc.Name, err))
 	}
-	p.wrote(u)
+	p.wrote(mc)
 	return nil
 }
 
-// removeFinalizer lets the Memcached go. An apply would leave the item where another manager owns it too, as after the
+// removeFinalizer lets the Memcached go, and forgets it: what its children still do is of no interest. An apply would leave the item where another manager owns it too, as after the
 // restore of a backup.
 func (p *pass) removeFinalizer(ctx context.Context) error {
 	before := p.mc.DeepCopy()
@@ -60,7 +63,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	if err := p.Client.Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
 		return p.changedMeanwhile(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
 	}
-	p.wrote(mc)
+	p.memories.forget(client.ObjectKeyFromObject(mc))
 	return nil
 }
 

@@ -68,6 +68,7 @@ func (p *pass) reconcile(ctx context.Context) error {
 		if err := p.addFinalizer(ctx); err != nil {
 			return err
 		}
+		p.set.New = true
 	}
 	changes, err := p.compare(ctx)
 	if err != nil {
@@ -156,8 +157,28 @@ func (p *pass) ownWorkload(ctx context.Context) (*desired.Workload, error) {
 	return desired.ReadWorkload(own), nil
 }
 
-// compare returns the children that are not as desired, and notes what that means for the servers.
+// compare returns the children that are not as desired, and notes what that means for the servers. Where nothing that
+// they are made from changed since they last were as desired, they are.
 func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
+	before, secrets := p.fingerprint(), p.mem.secrets
+	if p.mem.asDesired == before {
+		if now, err := p.secrets(ctx, nil); err == nil && now == secrets {
+			p.current = now
+			return nil, nil
+		}
+	}
+	p.mem.asDesired = 0
+	changes, err := p.compareFields(ctx)
+	if err == nil && len(changes) == 0 && !p.held && p.fingerprint() == before {
+		p.mem.asDesired = before
+	}
+	return changes, err
+}
+
+// fingerprint identifies what the children are compared with besides Secrets, whose versions tell.
+func (p *pass) fingerprint() uint64 { return p.set.Fingerprint(p.observed, p.mc.Status.Image) }
+
+func (p *pass) compareFields(ctx context.Context) ([]children.Change, error) {
 	own, err := p.ownWorkload(ctx)
 	if err != nil {
 		return nil, err
@@ -222,6 +243,9 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 	p.obs.ProxyChanging = p.obs.ProxyChanging && (r.Err != nil || p.observed[p.proxyKey()] != proxyBefore)
 	if errors.Is(r.Err, children.ErrOwnerGone) || r.Raced {
 		p.again = raceRetry // the cache will show what is there now
+		if p.set.New {
+			p.again = staleRetry // a name is taken, and the next look finds by whom
+		}
 		return errChanged
 	}
 	if r.NamespaceTerminating {

@@ -59,7 +59,7 @@ func TestSecrets(t *testing.T) {
 	if got := f.message(v1alpha1.ConditionReady); got != "SecretNotFound: there is no Secret passwords" {
 		t.Errorf("Ready says %q", got)
 	}
-	f.wantRequests("apply Memcached", "get Deployment", "get Secret", "get Service", "get PodDisruptionBudget",
+	f.wantRequests("apply Memcached", "get Secret",
 		"apply Service", "apply PodDisruptionBudget", "patch status")
 
 	f.secret("app:first\n")

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -112,10 +113,14 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	return now.settled
 }
 
+// absentVersion is a resource version that no object has: an apply that names it creates the object, and is refused
+// where there is one.
+const absentVersion = "1"
+
 // apply applies config over live, which is nil where the object is to be created, and returns what the API server made
 // of it.
 func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfiguration, live client.Object,
-	options ...client.ApplyOption) (client.Object, error) {
+	options ...client.PatchOption) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
 	if err != nil {
 		return nil, err
@@ -126,12 +131,18 @@ func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfigur
 		// The uid keeps an object that took the place of our child meanwhile from being overwritten.
 		u.SetUID(live.GetUID())
 		options = append(options, client.ForceOwnership)
-	} // else force would take over an object of that name that came since we looked
-	if err := s.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...); err != nil {
+	} else {
+		u.SetResourceVersion(absentVersion) // keeps an object of that name that came since we looked
+	}
+	body, err := json.Marshal(u.Object)
+	if err != nil {
 		return nil, err
 	}
 	answer := kind.Object.DeepCopyObject().(client.Object)
-	return answer, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, answer)
+	answer.SetNamespace(u.GetNamespace())
+	answer.SetName(u.GetName())
+	// A patch of a typed object is answered in protobuf, which is cheaper to decode than JSON.
+	return answer, s.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, body), options...)
 }
 
 // digest identifies a configuration by its JSON form.

@@ -67,6 +67,9 @@ type Set struct {
 	InstanceLabel string
 	// Kinds are the kinds of children, in no order.
 	Kinds []Kind
+	// New says that the owner is new, so that no object can have the name of a child but one that the cache shows, or
+	// somebody else's. Nothing is looked up then: a creation is refused where the name is taken.
+	New bool
 
 	owned  map[client.Object]runtime.ApplyConfiguration
 	absent map[Key]bool // of what was looked up
@@ -118,7 +121,7 @@ func (s *Set) applied(obj client.Object) bool {
 // LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
 // with our labels; an object that lost them, or somebody else's, has the name all the same.
 func (s *Set) LookUp(ctx context.Context, owner Owner, key Key, observed Observed) error {
-	if observed[key] != nil || s.absent[key] {
+	if s.New || observed[key] != nil || s.absent[key] {
 		return nil
 	}
 	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return k.Kind == key.Kind })

@@ -1,0 +1,65 @@
+package children
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// seed is that of all fingerprints, which never leave the process.
+var seed = maphash.MakeSeed()
+
+// Fingerprint identifies what Compare reads of the observed children, and further strings that desired children are
+// made from. It costs a fraction of a comparison: where it is the same, so is the answer.
+//
+// The spec of an object changes with its generation. Labels, annotations, owners and what the operator owns do not; of
+// an object that has no generation, all changes with the resource version.
+func (s *Set) Fingerprint(observed Observed, further ...string) uint64 {
+	var h maphash.Hash
+	var sum uint64
+	for key, obj := range observed {
+		h.SetSeed(seed)
+		hashAll(&h, key.Kind, key.Name, string(obj.GetUID()), strconv.FormatInt(obj.GetGeneration(), 10))
+		if obj.GetGeneration() == 0 {
+			hashAll(&h, obj.GetResourceVersion())
+		}
+		if at := obj.GetDeletionTimestamp(); at != nil {
+			hashAll(&h, at.String())
+		}
+		hashMap(&h, obj.GetLabels())
+		hashMap(&h, obj.GetAnnotations())
+		for _, o := range obj.GetOwnerReferences() {
+			hashAll(&h, o.APIVersion, o.Kind, o.Name, string(o.UID))
+			maphash.WriteComparable(&h, [4]bool{o.Controller != nil, o.Controller != nil && *o.Controller,
+				o.BlockOwnerDeletion != nil, o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion})
+		}
+		for _, e := range obj.GetManagedFields() {
+			if s.isOwn(e) {
+				_, _ = h.Write(e.FieldsV1.GetRawBytes())
+			}
+		}
+		sum += h.Sum64() // in no order, as the map
+	}
+	h.SetSeed(seed)
+	hashAll(&h, further...)
+	return sum + h.Sum64()
+}
+
+// hashAll adds strings, and where each of them ends.
+func hashAll(h *maphash.Hash, list ...string) {
+	for _, s := range list {
+		var n [8]byte
+		binary.LittleEndian.PutUint64(n[:], uint64(len(s)))
+		_, _ = h.Write(n[:])
+		_, _ = h.WriteString(s)
+	}
+}
+
+func hashMap(h *maphash.Hash, m map[string]string) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		hashAll(h, k, m[k])
+	}
+	hashAll(h, "")
+}

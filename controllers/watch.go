@@ -1,0 +1,108 @@
+package controllers
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// Changes of children and pods come in crowds while servers start or end. One look serves all that come within these
+// times. A Memcached that is ready is looked at at once: its status must not call lost servers healthy.
+const (
+	progressingPace = 100 * time.Millisecond
+	// deletingPace is longer: all that is waited for is the end of the workload, which is looked at at once.
+	deletingPace = time.Second
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// toOwner enqueues the Memcached of a child or pod. The label finds the Memcached also of a child that lost its owner
+// reference.
+func (r *MemcachedReconciler) toOwner() handler.EventHandler {
+	enqueue := func(obj client.Object, gone bool, q queue) {
+		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
+		if pace, ok := r.memories.pace(req.NamespacedName, gone && isWorkload(obj)); ok {
+			q.AddAfter(req, pace)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(e.Object, false, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			enqueue(e.ObjectNew, false, q)
+			if before := e.ObjectOld; before.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {
+				enqueue(before, false, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(e.Object, true, q) },
+	}
+}
+
+// request names a Memcached.
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// needsReconcile reports whether an update of a Memcached is more than our own write of its status. Were that write a
+// reason to reconcile, an error whose text varies would be retried without a pause. A status that somebody else wrote
+// is a reason, and so is another object that took the place of the old one.
+func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
+	return before.UID != after.UID || before.Generation != after.Generation ||
+		!maps.Equal(before.Annotations, after.Annotations) || !slices.Equal(before.Finalizers, after.Finalizers) ||
+		!equality.Semantic.DeepEqual(before.Status, after.Status) &&
+			!r.memories.ours(client.ObjectKeyFromObject(after), &after.Status)
+}
+
+// remembered reports whether a Memcached that is gone is remembered still. One that was let go is not.
+func (r *MemcachedReconciler) remembered(e event.DeleteEvent) bool {
+	_, ok := r.memories.m.Load(client.ObjectKeyFromObject(e.Object))
+	return ok
+}
+
+// podChanged reports whether an update of a pod changed what is read of pods. Kubelets write pods often; the cache
+// strips most of that.
+func podChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
+		!maps.Equal(before.Labels, after.Labels) ||
+		!equality.Semantic.DeepEqual(before.Status, after.Status)
+}
+
+// childChanged reports whether an update of a child can matter: many workers would reconcile once for each that does
+// not. Of a child that is being deleted, only a change of its owner matters, and its end. Of other children than the
+// workload, a change of status never matters.
+func childChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {
+		return true
+	}
+	if !before.GetDeletionTimestamp().IsZero() {
+		return false
+	}
+	return isWorkload(after) || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
+		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
+		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
+}
+
+func isWorkload(obj client.Object) bool {
+	switch obj.(type) {
+	case *appsv1.Deployment, *appsv1.StatefulSet:
+		return true
+	}
+	return false
+}
