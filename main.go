@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/example/memcached-operator/agent"
@@ -76,7 +75,7 @@ func parse(args []string, stdout io.Writer) (*options, error) {
 	fs.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "take a lease before working, so that of several replicas one works")
 	fs.StringVar(&o.leaderElectNS, "leader-elect-namespace", "", "`namespace` of the lease (default the operator's own)")
-	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 2,
+	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 16,
 		"`number` of Memcacheds reconciled at the same time, at least 1")
 	fs.StringVar(&o.namespaces, "watch-namespaces", os.Getenv("WATCH_NAMESPACE"),
 		"comma-separated `namespaces` to watch; empty for all (default from WATCH_NAMESPACE)")
@@ -209,7 +208,7 @@ func managerOptions(o *options) ctrl.Options {
 	}
 	m := metricsserver.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
 	if o.metricsSecure {
-		m.FilterProvider = filters.WithAuthenticationAndAuthorization
+		m.FilterProvider = withAccessReview
 	}
 	c := controllers.CacheOptions()
 	for _, ns := range o.watched() {

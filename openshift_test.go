@@ -10,28 +10,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
 // TestOpenShift: the operator finds the API group of security context constraints on a real API server.
 func TestOpenShift(t *testing.T) {
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		var err error
-		if assets, err = filepath.Abs("bin"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cluster := envtest.Environment{BinaryAssetsDirectory: assets}
-	config, err := cluster.Start()
-	if err != nil {
-		t.Fatalf("start an API server (make tools-kubernetes tools-etcd builds one): %v", err)
-	}
-	defer func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
+	config := apiServer(t)
 	if found, err := openShift(config); err != nil || found {
 		t.Errorf("on plain Kubernetes: %t, %v", found, err)
 	}
@@ -55,4 +40,27 @@ func TestOpenShift(t *testing.T) {
 		func(context.Context) (bool, error) { return openShift(config) }); err != nil {
 		t.Errorf("where security.openshift.io is served: %v", err)
 	}
+}
+
+// apiServer is a real one, that ends with the test.
+func apiServer(t *testing.T) *rest.Config {
+	t.Helper()
+	assets := os.Getenv("KUBEBUILDER_ASSETS")
+	if assets == "" {
+		var err error
+		if assets, err = filepath.Abs("bin"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := envtest.Environment{BinaryAssetsDirectory: assets}
+	config, err := cluster.Start()
+	if err != nil {
+		t.Fatalf("start an API server (make tools-kubernetes tools-etcd builds one): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return config
 }
