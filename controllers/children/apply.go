@@ -66,11 +66,9 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 	var errs []error
 	raced := false
 	for i, err := range failures {
-		if err == nil {
-			err = s.note(owner, changes[i], answers[i], mem, now, &r)
-		}
 		switch {
 		case err == nil:
+			note(owner, changes[i], answers[i], mem, now, &r)
 		case errors.Is(err, errEnding):
 			r.Waiting = fmt.Sprintf("waiting for the end of %s", changes[i].Key)
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -119,22 +117,17 @@ func (s *Set) change(ctx context.Context, owner Owner, c *Change) (client.Object
 }
 
 // note remembers a change that was made, and tells whether it changed something.
-func (s *Set) note(owner Owner, c Change, answer client.Object, mem *Memory, now time.Time, r *Result) error {
+func note(owner Owner, c Change, answer client.Object, mem *Memory, now time.Time, r *Result) {
 	if answer == nil {
 		r.Written = append(r.Written, Written{Change: c})
-		return nil
+		return
 	}
 	mem.Wrote(c.Key, answer.GetResourceVersion(), now)
-	own, err := s.Own(answer)
-	if err != nil {
-		return err
-	}
-	mem.compared[c.Key] = comparison{digest(c.Desired), digest(own), true}
+	mem.compared[c.Key] = comparison{desired: digest(c.Desired), settled: true, answer: answer}
 	if c.Live == nil || c.Live.GetResourceVersion() != answer.GetResourceVersion() {
 		adopted := c.Live != nil && owner.Relation(c.Live) == Orphaned
 		r.Written = append(r.Written, Written{c, answer, adopted})
 	}
-	return nil
 }
 
 // Delete deletes a child that is still as it was observed. The resource version is a precondition too: if the garbage

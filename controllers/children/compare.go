@@ -72,7 +72,11 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 			if c.Own, err = s.Own(c.Live); err != nil {
 				return nil, err
 			}
-			if equality.Semantic.DeepEqual(c.Own, config) || s.settled(ctx, owner, &c, mem, ask) {
+			if equality.Semantic.DeepEqual(c.Own, config) {
+				delete(mem.compared, c.Key)
+				continue
+			}
+			if s.settled(ctx, owner, &c, mem, ask) {
 				continue
 			}
 		}
@@ -92,8 +96,18 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 // settled reports whether an apply of a differing child would change nothing of ours.
 func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, ask bool) bool {
 	now := comparison{desired: digest(c.Desired), own: digest(c.Own)}
-	if before, ok := mem.compared[c.Key]; ok && before.desired == now.desired && before.own == now.own {
-		return before.settled
+	if before, ok := mem.compared[c.Key]; ok {
+		if before.answer != nil {
+			own, err := s.Own(before.answer)
+			if err != nil {
+				return false
+			}
+			before.own, before.answer = digest(own), nil
+			mem.compared[c.Key] = before
+		}
+		if before.desired == now.desired && before.own == now.own {
+			return before.settled
+		}
 	}
 	if !ask || owner.Relation(c.Live) != Ours {
 		return false

@@ -30,6 +30,9 @@ type write struct {
 type comparison struct {
 	desired, own uint64 // digests
 	settled      bool   // an apply changes nothing
+	// answer is what the API server made of the desired child; nil once own is known. To extract what is owned of the
+	// answer is most of the work of an apply, and rarely needed.
+	answer client.Object
 }
 
 // NewMemory returns an empty one.

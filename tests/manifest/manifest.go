@@ -18,7 +18,7 @@ import (
 )
 
 // Load reads a Memcached as the API server would hand it out: strict, and with the defaults of the CRD.
-func Load(t *testing.T, path string) *v1alpha1.Memcached {
+func Load(t testing.TB, path string) *v1alpha1.Memcached {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func Named(name, spec string) string {
 }
 
 // Parse is Load of a text.
-func Parse(t *testing.T, manifest string) *v1alpha1.Memcached {
+func Parse(t testing.TB, manifest string) *v1alpha1.Memcached {
 	t.Helper()
 	var content map[string]any
 	if err := yaml.Unmarshal([]byte(manifest), &content); err != nil {
@@ -56,7 +56,7 @@ func Parse(t *testing.T, manifest string) *v1alpha1.Memcached {
 }
 
 // crdSchema is that of the CRD.
-func crdSchema(t *testing.T) *structuralschema.Structural {
+func crdSchema(t testing.TB) *structuralschema.Structural {
 	t.Helper()
 	root, err := harness.Repository()
 	if err != nil {
