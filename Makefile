@@ -118,6 +118,11 @@ cache-e2e: tools-gotestsum ## What a cache keeps through rollouts, resizes and l
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
 
+.PHONY: bench
+bench: $(tools_kwok) build cluster-tool ## What the operator costs, beside what no operator can avoid, on kwok clusters begun anew
+	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench
+	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
+
 .PHONY: first-command gitops-e2e nightly
 nightly: ## What CI runs beside make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
 	.ci/run nightly

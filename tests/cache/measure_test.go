@@ -75,6 +75,8 @@ func TestPublish(t *testing.T) {
 	before, err := os.ReadFile("../../docs/" + page)
 	harness.Must(t, err)
 	harness.Must(t, os.WriteFile(filepath.Join(docs, page), before, 0o644))
+	begin := "<!-- written by make cache-e2e CLUSTER=node ARGS=-update -->\n"
+	end := "<!-- end of what is written -->\n"
 	for range 2 {
 		harness.Must(t, publish(docs, []*row{r}))
 		after, err := os.ReadFile(filepath.Join(docs, page))

@@ -72,8 +72,6 @@ func tables(rows []*row) string {
 const (
 	page  = "cache.md"
 	image = "cache-hit-ratio.svg"
-	begin = "<!-- written by make cache-e2e CLUSTER=node ARGS=-update -->\n"
-	end   = "<!-- end of what is written -->\n"
 )
 
 // publish writes the tables into the page, and the plot beside it.
@@ -85,16 +83,7 @@ func publish(docs string, rows []*row) error {
 	if err := os.WriteFile(filepath.Join(docs, image), svg, 0o644); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(filepath.Join(docs, page))
-	if err != nil {
-		return err
-	}
-	head, rest, found := strings.Cut(string(text), begin)
-	_, tail, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		return fmt.Errorf("%s does not say where the tables belong", page)
-	}
-	return os.WriteFile(filepath.Join(docs, page), []byte(head+begin+"\n"+tables(rows)+"\n"+end+tail), 0o644)
+	return figure.Publish(filepath.Join(docs, page), "make cache-e2e CLUSTER=node", tables(rows))
 }
 
 // tens are the ticks of every tenth second.

@@ -35,6 +35,8 @@ type Cluster struct {
 	Kind string
 	// Nodes is the number of simulated nodes of a kwok cluster; 0 means 3, or as many as there are.
 	Nodes int
+	// AuditPolicy is that of the API server of a new kwok cluster, which then writes AuditLog; empty for none.
+	AuditPolicy string
 	// Log receives progress, one line a step.
 	Log io.Writer
 
@@ -236,6 +238,10 @@ func (c *Cluster) lock() (func(), error) {
 	}
 	return func() { _ = file.Close() }, nil
 }
+
+// AuditLog is where the API server writes what AuditPolicy asks for, one event of the API audit.k8s.io a line. It is
+// missing until there is a first one.
+func (c *Cluster) AuditLog() string { return c.path("logs", "audit.log") }
 
 func (c *Cluster) path(elem ...string) string {
 	return filepath.Join(append([]string{c.dir}, elem...)...)

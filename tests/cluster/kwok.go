@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -57,8 +58,16 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 		return err
 	}
 	var config bytes.Buffer
+	values := map[string]any{"Bin": c.bin, "Node": node}
+	if c.AuditPolicy != "" {
+		values["AuditPolicy"], values["AuditLog"] = c.path("audit-policy.yaml"), c.AuditLog()
+		if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755),
+			os.WriteFile(c.path("audit-policy.yaml"), []byte(c.AuditPolicy), 0o644)); err != nil {
+			return err
+		}
+	}
 	err := template.Must(template.New("").Funcs(template.FuncMap{"port": freePort}).Parse(kwokctlConfig)).
-		Execute(&config, map[string]any{"Bin": c.bin, "Node": node})
+		Execute(&config, values)
 	if err != nil {
 		return fmt.Errorf("kwokctl.yaml: %w", err)
 	}

@@ -237,8 +237,8 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 	return &deployment, err
 }
 
-// kubeconfigOf writes a kubeconfig of a service account.
-func (c *Cluster) kubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
+// KubeconfigOf writes a kubeconfig of a service account, and says where.
+func (c *Cluster) KubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
 	config, err := clientcmd.LoadFromFile(c.GetKubeconfig())
 	if err != nil {
 		return "", err

@@ -46,7 +46,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 	if _, err := os.Stat(manager); err != nil {
 		return fmt.Errorf("%s is not built: run `make build`", manager)
 	}
-	kubeconfig, err := o.c.kubeconfigOf(ctx, OperatorNamespace, OperatorDeployment)
+	kubeconfig, err := o.c.KubeconfigOf(ctx, OperatorNamespace, OperatorDeployment)
 	if err != nil {
 		return err
 	}

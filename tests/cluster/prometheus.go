@@ -47,7 +47,7 @@ func (c *Cluster) Prometheus(ctx context.Context, files map[string][]byte) (url 
 // answers. Of the cluster it looks at the custom resources that the configuration names, and at nothing else.
 func (c *Cluster) StateMetrics(ctx context.Context, namespace, account, config string) (address string,
 	stop func() error, err error) {
-	kubeconfig, err := c.kubeconfigOf(ctx, namespace, account)
+	kubeconfig, err := c.KubeconfigOf(ctx, namespace, account)
 	if err != nil {
 		return "", nil, err
 	}

@@ -1,9 +1,12 @@
-// Package figure draws the plots of docs/, all in one way.
+// Package figure draws the plots of docs/, all in one way, and writes the tables beside them.
 package figure
 
 import (
 	"bytes"
+	"fmt"
 	"image/color"
+	"os"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -54,4 +57,19 @@ func SVG(plots []*plot.Plot, columns int) ([]byte, error) {
 	_, err := canvas.WriteTo(&svg)
 	// A browser without the font takes one of the same kind.
 	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
+}
+
+// Publish writes tables into a page, where it names the command that writes them.
+func Publish(page, command, tables string) error {
+	begin, end := "<!-- written by "+command+" ARGS=-update -->\n", "<!-- end of what is written -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	head, rest, found := strings.Cut(string(text), begin)
+	_, tail, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return fmt.Errorf("%s does not say where the tables of %s belong", page, command)
+	}
+	return os.WriteFile(page, []byte(head+begin+"\n"+tables+"\n"+end+tail), 0o644)
 }

@@ -1,0 +1,135 @@
+// Command bench measures what operators of memcached cost a cluster, beside a floor that does what none can avoid: each
+// on a fresh kwok cluster, through the life of many objects. docs/performance.md says what the figures mean.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// The subjects that are always measured.
+const (
+	theFloor    = "floor"
+	theOperator = "operator"
+)
+
+type options struct {
+	counts []int
+	others []string
+	json   string
+	update bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func parse() (o options, err error) {
+	counts := flag.String("n", "300", "comma-separated `numbers` of objects")
+	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
+		func(file string) error { o.others = append(o.others, file); return nil })
+	flag.StringVar(&o.json, "json", ".cluster/bench.json", "`file` that all figures are written to")
+	flag.BoolVar(&o.update, "update", false, "write tables and plot of docs/performance.md, of floor and operator")
+	flag.Parse()
+	for text := range strings.SplitSeq(*counts, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return o, fmt.Errorf("-n: %q is no number of objects", text)
+		}
+		o.counts = append(o.counts, n)
+	}
+	return o, nil
+}
+
+func bench(ctx context.Context) error {
+	o, err := parse()
+	if err != nil {
+		return err
+	}
+	root, err := harness.Repository()
+	if err != nil {
+		return err
+	}
+	// Paths in the files of subjects are relative to the repository.
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	ctrllog.SetLogger(ctrllog.Log) // the cache has nothing to say
+	var subjects []*subject
+	for _, file := range append([]string{"tests/bench/operator.yaml"}, o.others...) {
+		s, err := readSubject(file)
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, s)
+	}
+	floor := *subjects[0]
+	floor.Name, floor.Command = theFloor, nil
+	subjects = append([]*subject{&floor}, subjects...)
+
+	var results []*result
+	var failures []error
+	for _, n := range o.counts {
+		var ground *result
+		for _, s := range subjects {
+			r, err := measure(ctx, s, n)
+			if r != nil {
+				if s == &floor {
+					ground = r
+				}
+				r.relate(ground)
+				results = append(results, r)
+			}
+			// What was measured is worth keeping.
+			if err := errors.Join(err, ctx.Err()); err != nil {
+				failures = append(failures, err)
+				break
+			}
+		}
+	}
+	fmt.Println(tables(results))
+	failures = append(failures, save(o.json, results))
+	if o.update && errors.Join(failures...) == nil {
+		failures = append(failures, publish(results))
+	}
+	return errors.Join(failures...)
+}
+
+// relate adds the ratios to the floor.
+func (r *result) relate(floor *result) {
+	for _, p := range r.Phases {
+		if floor == nil {
+			return
+		}
+		if ground := floor.phase(p.Name); ground != nil {
+			p.Ratio = p.Seconds / ground.Seconds
+		}
+	}
+}
+
+func save(file string, results []*result) error {
+	text, err := json.MarshalIndent(results, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, append(text, '\n'), 0o644))
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// phase is what a phase cost a subject. Where nothing is said of the unit, figures are of all objects together.
+type phase struct {
+	Name string `json:"phase"`
+	// Seconds is the time from the first request until all was as the phase wants it.
+	Seconds float64 `json:"seconds,omitempty"`
+	// Ratio is that of Seconds to the floor's, in the same run.
+	Ratio float64 `json:"ratio,omitempty"`
+	// Requests are numbers by verb, resource and code, without those of Apart.
+	Requests map[string]int `json:"requests"`
+	// Apart are numbers of requests for events, for leases, and of informers (list and watch).
+	Apart map[string]int `json:"apart"`
+	// Writes and Conflicts are among Requests; a conflict is one that was answered with 409.
+	Writes    int `json:"writes"`
+	Conflicts int `json:"conflicts"`
+
+	// What follows is zero for the floor, which is no process of its own.
+
+	Reconciles float64 `json:"reconciles"`
+	// CPU is in seconds, user and system.
+	CPU float64 `json:"cpu"`
+	// Allocated is in bytes.
+	Allocated float64 `json:"allocated"`
+	// RSS, Peak and Heap are in bytes, at the end of the phase: of the process, its most since it started, and what of it
+	// is in use by Go's heap.
+	RSS  uint64  `json:"rss"`
+	Peak uint64  `json:"peak"`
+	Heap float64 `json:"heap"`
+
+	// Leads, First and Steady are of a restart, in seconds since the process started: until it leads, until its first
+	// reconcile ended, and until the last one of a row that reached every object ended.
+	Leads  float64 `json:"leads,omitempty"`
+	First  float64 `json:"first,omitempty"`
+	Steady float64 `json:"steady,omitempty"`
+}
+
+// total is the number of requests that are not counted apart.
+func (p *phase) total() (n int) {
+	for _, count := range p.Requests {
+		n += count
+	}
+	return n
+}
+
+// auditLog reads what the API server logs of the subject's requests, and adds it up.
+type auditLog struct {
+	path   string
+	offset int64 // where the last read ended, after a whole line
+	sum    phase
+	busy   int // requests that are no renewal of a lease
+}
+
+// read adds what was logged since the last read.
+func (l *auditLog) read() error {
+	file, err := os.Open(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Seek(l.offset, io.SeekStart); err != nil {
+		return err
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return err
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	l.offset += int64(len(text))
+	for line := range bytes.Lines(text) {
+		var e auditv1.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("%s: %w", l.path, err)
+		}
+		l.add(&e)
+	}
+	return nil
+}
+
+func (l *auditLog) add(e *auditv1.Event) {
+	if e.ObjectRef == nil || e.ResponseStatus == nil || e.Verb == "watch" && e.Stage != auditv1.StageResponseStarted {
+		return // discovery, and the end of a watch
+	}
+	resource := strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
+	apart := ""
+	switch {
+	case resource == "events", resource == "leases":
+		apart = resource
+	case e.Verb == "watch", e.Verb == "list":
+		apart = "informers"
+	}
+	if apart != "leases" {
+		l.busy++
+	}
+	if apart != "" {
+		l.sum.Apart[apart]++
+		return
+	}
+	l.sum.Requests[e.Verb+" "+resource+" "+strconv.Itoa(int(e.ResponseStatus.Code))]++
+	if e.Verb != "get" {
+		l.sum.Writes++
+	}
+	if e.ResponseStatus.Code == 409 {
+		l.sum.Conflicts++
+	}
+}
+
+// take returns what was added up, and begins anew.
+func (l *auditLog) take(name string) phase {
+	sum := l.sum
+	l.sum = phase{Requests: map[string]int{}, Apart: map[string]int{}}
+	sum.Name = name
+	return sum
+}
+
+// settle waits until the subject has made no request for quiet, renewals of leases aside.
+func (l *auditLog) settle(ctx context.Context) error {
+	return steady(ctx, func() (int, error) {
+		err := l.read()
+		return l.busy, err
+	})
+}
+
+// quiet is how long nothing must happen for a subject to be at rest.
+const quiet = 2 * time.Second
+
+// steady waits until a number has not changed for quiet.
+func steady(ctx context.Context, read func() (int, error)) error {
+	var last int
+	var since time.Time
+	return harness.Poll(ctx, func(context.Context) error {
+		n, err := read()
+		if err != nil {
+			return err
+		}
+		if n != last || since.IsZero() {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < quiet {
+			return errors.New("not at rest")
+		}
+		return nil
+	})
+}
+
+// sample is what a process has used, and holds.
+type sample struct {
+	pid                        int
+	cpu, reconciles, allocated float64
+	rss, peak                  uint64
+	heap                       float64
+}
+
+func (p *process) sample(ctx context.Context) (s sample, err error) {
+	if p == nil {
+		return s, nil
+	}
+	m, err := p.scrape(ctx)
+	if err != nil {
+		return s, err
+	}
+	proc, err := procfs.NewProc(p.pid)
+	if err != nil {
+		return s, err
+	}
+	stat, err1 := proc.Stat()
+	memory, err2 := proc.NewStatus()
+	return sample{pid: p.pid, cpu: stat.CPUTime(), reconciles: m.sum(reconciles),
+		allocated: m.sum("go_memstats_alloc_bytes_total"), heap: m.sum("go_memstats_heap_inuse_bytes"),
+		rss: memory.VmRSS, peak: memory.VmHWM}, errors.Join(err1, err2)
+}
+
+// add adds to a phase what the process used from one sample to the other.
+func (p *phase) add(before, after sample) {
+	if before.pid != after.pid {
+		before = sample{} // it was started meanwhile
+	}
+	p.CPU, p.Reconciles = after.cpu-before.cpu, after.reconciles-before.reconciles
+	p.Allocated = after.allocated - before.allocated
+	p.RSS, p.Peak, p.Heap = after.rss, after.peak, after.heap
+}
+
+// metrics are those of a process, by name.
+type metrics map[string]*dto.MetricFamily
+
+const (
+	reconciles = "controller_runtime_reconcile_total"
+	leads      = "leader_election_master_status"
+)
+
+func parseMetrics(text io.Reader) (metrics, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(text)
+}
+
+// sum is that of all counters and gauges of a name.
+func (m metrics) sum(name string) (sum float64) {
+	for _, metric := range m[name].GetMetric() {
+		sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+	}
+	return sum
+}

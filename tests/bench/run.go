@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+const (
+	firstSize = 2
+	laterSize = 3
+	idleTime  = 15 * time.Second
+)
+
+// result is what one subject cost with one number of objects.
+type result struct {
+	Subject string   `json:"subject"`
+	N       int      `json:"n"`
+	Phases  []*phase `json:"phases"`
+}
+
+// phase is the phase of that name; nil where the subject has none.
+func (r *result) phase(name string) *phase {
+	for _, p := range r.Phases {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// run is one subject on a cluster of its own.
+type run struct {
+	*world
+	result
+	process *process // nil for the floor
+	audit   auditLog
+	fail    func(error)
+}
+
+// measure runs all phases with count objects. What it starts has ended when it returns.
+func measure(ctx context.Context, s *subject, count int) (_ *result, err error) {
+	c, err := cluster.New("kwok")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Destroy(context.WithoutCancel(ctx))) }()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	w, err := newWorld(ctx, c, s, count)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{world: w, result: result{Subject: s.Name, N: count}, audit: auditLog{path: c.AuditLog()}, fail: fail}
+	r.audit.take("")
+	defer func() { err = errors.Join(err, r.process.stop()) }()
+	if s.Command == nil {
+		if w.floor, err = newFloor(ctx, w, fail); err != nil {
+			return nil, err
+		}
+	}
+	return &r.result, r.all(ctx)
+}
+
+func (r *run) all(ctx context.Context) error {
+	operator := r.floor == nil
+	if operator {
+		if err := r.phase(ctx, "start", r.start); err != nil {
+			return err
+		}
+	}
+	err := r.phase(ctx, "create", r.change(firstSize, false, func(ctx context.Context) error {
+		return r.create(ctx, firstSize)
+	}))
+	if err != nil {
+		return err
+	}
+	if operator {
+		if err := r.phase(ctx, "idle", idle); err != nil {
+			return err
+		}
+	}
+	err = r.phase(ctx, "scale", r.change(laterSize, false, func(ctx context.Context) error {
+		return r.patch(ctx, r.subject.sizePatch(laterSize), scaleDeployment)
+	}))
+	if err != nil {
+		return err
+	}
+	err = r.phase(ctx, "template", r.change(laterSize, true, func(ctx context.Context) error {
+		return r.patch(ctx, r.subject.TemplatePatch, changeDeployment)
+	}))
+	if err != nil {
+		return err
+	}
+	if operator {
+		if err := r.phase(ctx, "restart", r.restart); err != nil {
+			return err
+		}
+	}
+	return r.phase(ctx, "delete", func(ctx context.Context, p *phase) error {
+		if err := r.expectNothing(ctx); err != nil {
+			return err
+		}
+		return r.timed(ctx, p, r.remove)
+	})
+}
+
+// phase measures what act costs, until the subject is at rest again.
+func (r *run) phase(ctx context.Context, name string, act func(context.Context, *phase) error) error {
+	fail := func(err error) error { return fmt.Errorf("%s of %d, %s: %w", r.Subject, r.N, name, err) }
+	limit := 5*time.Minute + time.Duration(r.N)*200*time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
+	defer cancel()
+	before, err := r.process.sample(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	var p phase
+	if err := act(ctx, &p); err != nil {
+		return fail(err)
+	}
+	if err := r.audit.settle(ctx); err != nil {
+		return fail(err)
+	}
+	after, err := r.process.sample(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	sum := r.audit.take(name)
+	sum.Seconds, sum.Leads, sum.First, sum.Steady = p.Seconds, p.Leads, p.First, p.Steady
+	sum.add(before, after)
+	r.Phases = append(r.Phases, &sum)
+	fmt.Fprintf(os.Stderr, "%6d %-10s %-9s %7.1f s %6.1f requests an object\n", r.N, r.Subject, name, sum.Seconds,
+		float64(sum.total())/float64(r.N))
+	return nil
+}
+
+// change is a phase that ends with complete Deployments of a size.
+func (r *run) change(size int, otherTemplate bool, do func(context.Context) error) func(context.Context,
+	*phase) error {
+	return func(ctx context.Context, p *phase) error {
+		r.expect(size, otherTemplate)
+		return r.timed(ctx, p, do)
+	}
+}
+
+// timed takes the time from the first request until what was expected has come.
+func (r *run) timed(ctx context.Context, p *phase, do func(context.Context) error) error {
+	start := time.Now()
+	if err := do(ctx); err != nil {
+		return err
+	}
+	took, err := r.await(ctx, start)
+	p.Seconds = took.Seconds()
+	return err
+}
+
+// idle lets time pass.
+func idle(ctx context.Context, p *phase) error {
+	p.Seconds = idleTime.Seconds()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(idleTime):
+		return nil
+	}
+}
+
+// start starts the operator, and waits until it leads.
+func (r *run) start(ctx context.Context, p *phase) (err error) {
+	root, err := harness.Repository()
+	if err != nil {
+		return err
+	}
+	log := filepath.Join(root, ".cluster", "bench-"+r.Subject+".log")
+	if r.process, err = r.subject.start(r.kubeconfig, log, r.fail); err != nil {
+		return err
+	}
+	return harness.Poll(ctx, func(ctx context.Context) error {
+		m, err := r.process.scrape(ctx)
+		if err == nil && m[leads] != nil && m.sum(leads) == 0 {
+			err = errors.New("it does not lead")
+		}
+		p.Leads = time.Since(r.process.started).Seconds()
+		return err
+	})
+}
+
+// restart ends the operator, starts it anew, and waits until it has looked at every object.
+func (r *run) restart(ctx context.Context, p *phase) error {
+	if err := r.process.stop(); err != nil {
+		return err
+	}
+	if err := r.start(ctx, p); err != nil {
+		return err
+	}
+	last := 0
+	return steady(ctx, func() (int, error) {
+		m, err := r.process.scrape(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n, now := int(m.sum(reconciles)), time.Since(r.process.started).Seconds()
+		if n > 0 && p.First == 0 {
+			p.First = now
+		}
+		if n > last {
+			last, p.Steady = n, now
+		}
+		if n < r.N {
+			return 0, fmt.Errorf("%d reconciles", n)
+		}
+		return n, nil
+	})
+}

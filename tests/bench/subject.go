@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// subject is an operator that is measured, as a file describes it. It makes one Deployment for each object, of the
+// object's size. $METRICS and $PROBES are free addresses, host:port, in the command and in metricsURL.
+type subject struct {
+	Name string `json:"name"`
+	// CRD is a manifest, or a folder with a kustomization.
+	CRD string `json:"crd"`
+	// Setup are further manifests, and folders with kustomizations, that are applied in this order.
+	Setup []string `json:"setup,omitempty"`
+	// ServiceAccount is what the operator runs as, namespace/name. Where it is empty one is made that may do everything.
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+	// Command and Env run the operator. KUBECONFIG is added, that of the service account.
+	Command []string          `json:"command,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	// MetricsURL is where controller-runtime's metrics are.
+	MetricsURL string `json:"metricsURL"`
+	// CR is the manifest of an object, with $NAME and $NAMESPACE.
+	CR string `json:"cr"`
+	// SizeField is the path of the field with the number of servers, such as spec.size.
+	SizeField string `json:"sizeField"`
+	// TemplatePatch is a merge patch of an object that changes the pod template.
+	TemplatePatch map[string]any `json:"templatePatch"`
+	// Condition is the type of the condition that is True when all is done.
+	Condition string `json:"condition"`
+}
+
+func readSubject(file string) (*subject, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	s := &subject{}
+	if err := yaml.UnmarshalStrict(text, s); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	s.ServiceAccount = cmp.Or(s.ServiceAccount, "bench-operator/"+s.Name)
+	return s, nil
+}
+
+// account is the namespace and the name of the service account.
+func (s *subject) account() (namespace, name string) {
+	namespace, name, _ = strings.Cut(s.ServiceAccount, "/")
+	return namespace, name
+}
+
+// object is an object as a user makes it.
+func (s *subject) object(namespace, name string, size int) (*unstructured.Unstructured, error) {
+	text := os.Expand(s.CR, func(key string) string { return map[string]string{"NAME": name, "NAMESPACE": namespace}[key] })
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		return nil, fmt.Errorf("cr of %s: %w", s.Name, err)
+	}
+	return u, unstructured.SetNestedField(u.Object, int64(size), strings.Split(s.SizeField, ".")...)
+}
+
+// sizePatch is a merge patch of the size.
+func (s *subject) sizePatch(size int) map[string]any {
+	patch := map[string]any{}
+	_ = unstructured.SetNestedField(patch, int64(size), strings.Split(s.SizeField, ".")...) // into an empty map
+	return patch
+}
+
+const ownAccount = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAMESPACE}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: ACCOUNT, namespace: NAMESPACE}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: bench-ACCOUNT}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: ACCOUNT, namespace: NAMESPACE}]
+`
+
+// install makes the cluster ready for the operator, and returns the kubeconfig that it runs with.
+func (s *subject) install(ctx context.Context, c *cluster.Cluster) (kubeconfig string, err error) {
+	namespace, name := s.account()
+	kubectl := func(args ...string) error {
+		_, err := harness.Command{Env: []string{"KUBECONFIG=" + c.GetKubeconfig()}}.Run(ctx, "kubectl", args...)
+		return err
+	}
+	own, err := os.CreateTemp("", "bench-*.yaml")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(own.Name())
+	_, err = strings.NewReplacer("NAMESPACE", namespace, "ACCOUNT", name).WriteString(own, ownAccount)
+	if err := errors.Join(err, own.Close()); err != nil {
+		return "", err
+	}
+	manifests := append([]string{s.CRD}, s.Setup...)
+	if strings.HasPrefix(s.ServiceAccount, "bench-operator/") {
+		manifests = append(manifests, own.Name())
+	}
+	for _, manifest := range manifests {
+		flag := "--filename"
+		if _, err := os.Stat(filepath.Join(manifest, "kustomization.yaml")); err == nil {
+			flag = "--kustomize"
+		}
+		if err := kubectl("apply", "--server-side", "--force-conflicts", flag, manifest); err != nil {
+			return "", err
+		}
+	}
+	if err := kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
+		return "", err
+	}
+	return c.KubeconfigOf(ctx, namespace, name)
+}
+
+// process is an operator that runs.
+type process struct {
+	pid        int
+	started    time.Time
+	metricsURL string
+
+	cmd   *exec.Cmd
+	asked atomic.Bool // to end
+	ended chan struct{}
+}
+
+// start runs the operator until stop. fail is called where it ends by itself.
+func (s *subject) start(kubeconfig, log string, fail func(error)) (*process, error) {
+	metrics, err1 := harness.FreeAddress()
+	probes, err2 := harness.FreeAddress()
+	out, err3 := os.Create(log)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	expand := strings.NewReplacer("$METRICS", metrics, "$PROBES", probes).Replace
+	args := make([]string, len(s.Command))
+	for i, arg := range s.Command {
+		args[i] = expand(arg)
+	}
+	p := &process{metricsURL: expand(s.MetricsURL), ended: make(chan struct{})}
+	p.cmd = exec.Command(args[0], args[1:]...)
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	for name, value := range s.Env {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
+	p.started = time.Now()
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.pid = p.cmd.Process.Pid
+	go func() {
+		err := p.cmd.Wait()
+		close(p.ended)
+		if !p.asked.Load() {
+			fail(fmt.Errorf("%s ended (%w): see %s", s.Name, cmp.Or(err, errors.New("status 0")), log))
+		}
+	}()
+	return p, nil
+}
+
+// stop ends the process in order, so that it gives up its lease, and waits for its end. One that has ended stays so.
+func (p *process) stop() error {
+	if p == nil {
+		return nil
+	}
+	p.asked.Store(true)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+		return nil
+	case <-time.After(30 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+		return fmt.Errorf("%s did not end on SIGTERM", p.cmd.Path)
+	}
+}
+
+// scrape reads the metrics of the process.
+func (p *process) scrape(ctx context.Context) (metrics, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.metricsURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(response.Body)
+		return nil, fmt.Errorf("%s: %s: %s", p.metricsURL, response.Status, text)
+	}
+	return parseMetrics(response.Body)
+}
