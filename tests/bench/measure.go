@@ -25,7 +25,8 @@ import (
 // phase is what a phase cost a subject. Where nothing is said of the unit, figures are of all objects together.
 type phase struct {
 	Name string `json:"phase"`
-	// Seconds is the time from the first request until all was as the phase wants it.
+	// Seconds is the time from the first request until all was as the phase wants it; at the start of an operator until it
+	// leads, and at a restart until it has looked at every object.
 	Seconds float64 `json:"seconds,omitempty"`
 	// Ratio is that of Seconds to the floor's, in the same run.
 	Ratio float64 `json:"ratio,omitempty"`

@@ -39,7 +39,7 @@ func tables(results []*result) string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-// table is one in Markdown; the columns named in left are aligned there.
+// table is one in Markdown, with that many columns aligned left.
 func table(title string, left int, head []string, rows [][]string) string {
 	if len(rows) == 0 {
 		return ""
@@ -86,7 +86,7 @@ func costTable(results []*result) string {
 	}
 	order(rows)
 	return table("Time, and requests an object", 2, []string{"phase", "subject", "objects", "seconds", "/ floor",
-		"requests", "writes", "conflicts", "events", "lists and watches, in all"}, rows)
+		"requests", "writes", "conflicts", "events", "lists, in all"}, rows)
 }
 
 func processTable(results []*result) string {
@@ -96,10 +96,15 @@ func processTable(results []*result) string {
 			if r.Subject == theFloor {
 				continue
 			}
-			n := float64(r.N)
-			rows = append(rows, []string{p.Name, r.Subject, strconv.Itoa(r.N), number(p.Reconciles / n),
-				number(p.CPU * 1000 / n), number(p.Allocated / n / kib), number(p.CPU), number(float64(p.RSS) / mib),
-				number(float64(p.Peak) / mib), number(p.Heap / mib)})
+			each := func(x float64) string {
+				if p.Name == "start" {
+					return "–" // there are none yet
+				}
+				return number(x / float64(r.N))
+			}
+			rows = append(rows, []string{p.Name, r.Subject, strconv.Itoa(r.N), each(p.Reconciles), each(p.CPU * 1000),
+				each(p.Allocated / kib), number(p.CPU), number(float64(p.RSS) / mib), number(float64(p.Peak) / mib),
+				number(p.Heap / mib)})
 		}
 	}
 	order(rows)
@@ -112,11 +117,11 @@ func restartTable(results []*result) string {
 	for _, r := range results {
 		if p := r.phase("restart"); p != nil {
 			rows = append(rows, []string{r.Subject, strconv.Itoa(r.N), number(p.Leads), number(p.First), number(p.Steady),
-				strconv.Itoa(p.Writes)})
+				strconv.Itoa(p.Writes), strconv.Itoa(p.Apart["informers"])})
 		}
 	}
 	return table("Restart: seconds since the process started", 1, []string{"subject", "objects", "it leads",
-		"first reconcile", "all looked at", "writes"}, rows)
+		"first reconcile", "all looked at", "writes", "lists and watches"}, rows)
 }
 
 // memoryTable has what an object adds to the process: to that with no objects, and between the two largest numbers of

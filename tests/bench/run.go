@@ -188,6 +188,7 @@ func (r *run) start(ctx context.Context, p *phase) (err error) {
 			err = errors.New("it does not lead")
 		}
 		p.Leads = time.Since(r.process.started).Seconds()
+		p.Seconds = p.Leads
 		return err
 	})
 }
@@ -211,7 +212,7 @@ func (r *run) restart(ctx context.Context, p *phase) error {
 			p.First = now
 		}
 		if n > last {
-			last, p.Steady = n, now
+			last, p.Steady, p.Seconds = n, now, now
 		}
 		if n < r.N {
 			return 0, fmt.Errorf("%d reconciles", n)

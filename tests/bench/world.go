@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,7 +111,7 @@ func unlimited(config *rest.Config) *rest.Config {
 
 // clientOf is a client with the permissions of the subject.
 func (w *world) clientOf() (client.Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	config, err := cluster.RestConfig(w.kubeconfig)
 	if err != nil {
 		return nil, err
 	}

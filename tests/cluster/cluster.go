@@ -160,11 +160,21 @@ func (c *Cluster) GetKubectlContext() string { return "" }
 
 // KubernetesRestConfig is the administrator's client configuration, nil while the cluster is down.
 func (c *Cluster) KubernetesRestConfig() *rest.Config {
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.GetKubeconfig())
+	cfg, err := RestConfig(c.GetKubeconfig())
 	if err != nil {
 		return nil
 	}
 	return cfg
+}
+
+// RestConfig reads a kubeconfig, and the certificates that it names: client-go would take those of a cluster that was
+// begun anew, in files of the same names, for the old ones.
+func RestConfig(kubeconfig string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return cfg, rest.LoadTLSFiles(cfg)
 }
 
 // ExportLogs copies the logs of the cluster's components to dest.

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 //go:embed kwokctl.yaml
@@ -105,7 +104,7 @@ func (c *Cluster) checkControlPlane(ctx context.Context) error {
 }
 
 func (c *Cluster) checkAPI(ctx context.Context) error {
-	config, err := clientcmd.BuildConfigFromFlags("", c.GetKubeconfig())
+	config, err := RestConfig(c.GetKubeconfig())
 	if err != nil {
 		return err
 	}
