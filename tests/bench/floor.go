@@ -57,9 +57,9 @@ func (f *floor) work(ctx context.Context) {
 		case s := <-f.status:
 			var err error
 			if s.generation == 0 {
-				err = f.patch(ctx, memcached(s.name), map[string]any{"metadata": map[string]any{"finalizers": nil}})
+				err = f.client.Patch(ctx, memcached(s.name), merge(`{"metadata":{"finalizers":null}}`))
 			} else {
-				err = f.writeStatus(ctx, s.name, s.generation, true)
+				err = f.writeStatus(ctx, s.name, s.generation, metav1.ConditionTrue)
 			}
 			if err != nil && ctx.Err() == nil {
 				f.fail(fmt.Errorf("floor: %w", err))
@@ -95,7 +95,7 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if err := f.writeStatus(ctx, mc.Name, mc.Generation, false); err != nil {
+	if err := f.writeStatus(ctx, mc.Name, mc.Generation, metav1.ConditionFalse); err != nil {
 		return err
 	}
 	f.step(mc.Name, mc.Generation)
@@ -104,8 +104,7 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 
 // changed goes on after the user changed an object, by a merge patch of the Deployment.
 func (f *floor) changed(ctx context.Context, u *unstructured.Unstructured, patch string) error {
-	if err := f.client.Patch(ctx, deployment(u.GetName()),
-		client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+	if err := f.client.Patch(ctx, deployment(u.GetName()), merge(patch)); err != nil {
 		return err
 	}
 	f.step(u.GetName(), u.GetGeneration())
@@ -113,8 +112,8 @@ func (f *floor) changed(ctx context.Context, u *unstructured.Unstructured, patch
 }
 
 // deleted goes on after the user deleted an object. What else there is goes with it, by garbage collection.
-func (f *floor) deleted(ctx context.Context, name string) error {
-	return f.client.Delete(ctx, deployment(name), client.PropagationPolicy(metav1.DeletePropagationForeground))
+func (f *floor) deleted(ctx context.Context, u *unstructured.Unstructured) error {
+	return f.client.Delete(ctx, deployment(u.GetName()), client.PropagationPolicy(metav1.DeletePropagationForeground))
 }
 
 // saw takes notice that a Deployment is complete, or gone.
@@ -140,26 +139,14 @@ func (f *floor) step(name string, generation int64) {
 	f.status <- status{name, max(generation, other)}
 }
 
-func (f *floor) writeStatus(ctx context.Context, name string, generation int64, ready bool) error {
-	condition := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Progressing",
-		ObservedGeneration: generation, LastTransitionTime: metav1.Now()}
-	if ready {
-		condition.Status, condition.Reason = metav1.ConditionTrue, "Ready"
-	}
+func (f *floor) writeStatus(ctx context.Context, name string, generation int64, ready metav1.ConditionStatus) error {
 	text, err := json.Marshal(map[string]any{"status": map[string]any{"observedGeneration": generation,
-		"conditions": []metav1.Condition{condition}}})
+		"conditions": []metav1.Condition{{Type: "Ready", Status: ready, Reason: "Floor", ObservedGeneration: generation,
+			LastTransitionTime: metav1.Now()}}}})
 	if err != nil {
 		return err
 	}
-	return f.client.Status().Patch(ctx, memcached(name), client.RawPatch(types.MergePatchType, text))
-}
-
-func (f *floor) patch(ctx context.Context, obj client.Object, patch map[string]any) error {
-	text, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	return f.client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, text))
+	return f.client.Status().Patch(ctx, memcached(name), merge(string(text)))
 }
 
 func (f *floor) apply(ctx context.Context, u *unstructured.Unstructured) error {
@@ -178,8 +165,4 @@ func deployment(name string) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// The floor's patches of a Deployment.
-var (
-	scaleDeployment  = fmt.Sprintf(`{"spec":{"replicas":%d}}`, laterSize)
-	changeDeployment = `{"spec":{"template":{"metadata":{"annotations":{"example.com/bench":"changed"}}}}}`
-)
+func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }

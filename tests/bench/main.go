@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,7 +16,8 @@ import (
 	"strings"
 	"syscall"
 
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/example/memcached-operator/tests/harness"
 )
@@ -73,7 +75,7 @@ func bench(ctx context.Context) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	ctrllog.SetLogger(ctrllog.Log) // the cache has nothing to say
+	log.SetLogger(zap.New(zap.WriteTo(io.Discard))) // the cache has nothing to say
 	var subjects []*subject
 	for _, file := range append([]string{"tests/bench/operator.yaml"}, o.others...) {
 		s, err := readSubject(file)
@@ -84,46 +86,39 @@ func bench(ctx context.Context) error {
 	}
 	floor := *subjects[0]
 	floor.Name, floor.Command = theFloor, nil
-	subjects = append([]*subject{&floor}, subjects...)
+	results, err := measureAll(ctx, o.counts, append([]*subject{&floor}, subjects...))
+	// What was measured before an error is worth keeping.
+	fmt.Println(tables(results))
+	err = errors.Join(err, save(o.json, results))
+	if err == nil && o.update {
+		err = publish(results)
+	}
+	return err
+}
 
-	var results []*result
-	var failures []error
-	for _, n := range o.counts {
+// measureAll measures the subjects one after the other, of which the first is the floor, with each number of objects.
+func measureAll(ctx context.Context, counts []int, subjects []*subject) (results []*result, err error) {
+	for _, n := range counts {
 		var ground *result
 		for _, s := range subjects {
 			r, err := measure(ctx, s, n)
-			if r != nil {
-				if s == &floor {
-					ground = r
+			if r == nil {
+				return results, err
+			}
+			if s == subjects[0] {
+				ground = r
+			}
+			for _, p := range r.Phases {
+				if g := ground.phase(p.Name); g != nil {
+					p.Ratio = p.Seconds / g.Seconds
 				}
-				r.relate(ground)
-				results = append(results, r)
 			}
-			// What was measured is worth keeping.
-			if err := errors.Join(err, ctx.Err()); err != nil {
-				failures = append(failures, err)
-				break
+			if results = append(results, r); err != nil {
+				return results, err
 			}
 		}
 	}
-	fmt.Println(tables(results))
-	failures = append(failures, save(o.json, results))
-	if o.update && errors.Join(failures...) == nil {
-		failures = append(failures, publish(results))
-	}
-	return errors.Join(failures...)
-}
-
-// relate adds the ratios to the floor.
-func (r *result) relate(floor *result) {
-	for _, p := range r.Phases {
-		if floor == nil {
-			return
-		}
-		if ground := floor.phase(p.Name); ground != nil {
-			p.Ratio = p.Seconds / ground.Seconds
-		}
-	}
+	return results, nil
 }
 
 func save(file string, results []*result) error {

@@ -28,126 +28,101 @@ const (
 	mib = 1 << 20
 )
 
+// life is the order of the phases.
+var life = []string{"start", "create", "idle", "scale", "template", "restart", "delete"}
+
 // tables are all figures in Markdown.
 func tables(results []*result) string {
-	var b strings.Builder
-	b.WriteString(costTable(results))
-	b.WriteString(processTable(results))
-	b.WriteString(restartTable(results))
-	b.WriteString(memoryTable(results))
-	b.WriteString(requestTable(results))
-	return strings.TrimSpace(b.String()) + "\n"
+	var operators []*result
+	for _, r := range results {
+		if r.Subject != theFloor {
+			operators = append(operators, r)
+		}
+	}
+	return strings.TrimSpace(
+		table("Time, and requests an object", []string{"phase", "subject", "objects", "seconds", "/ floor", "requests",
+			"writes", "conflicts", "events", "lists and watches, in all"},
+			rows(results, life[1:], func(_ *result, p *phase, n float64) []string {
+				ratio := "–"
+				if p.Ratio > 0 {
+					ratio = number(p.Ratio)
+				}
+				return []string{number(p.Seconds), ratio, number(float64(p.total()) / n),
+					number(float64(p.Writes) / n), number(float64(p.Conflicts) / n), number(float64(p.Apart["events"]) / n),
+					strconv.Itoa(p.Apart["informers"])}
+			}))+
+			table("What the process uses", []string{"phase", "subject", "objects", "reconciles an object",
+				"CPU ms an object", "allocated KiB an object", "CPU s", "RSS MiB", "peak RSS MiB", "heap MiB"},
+				rows(operators, life, func(_ *result, p *phase, n float64) []string {
+					return []string{number(p.Reconciles / n), number(p.CPU * 1000 / n), number(p.Allocated / n / kib),
+						number(p.CPU), number(float64(p.RSS) / mib), number(float64(p.Peak) / mib), number(p.Heap / mib)}
+				}))+
+			table("Restart: seconds since the process started", []string{"phase", "subject", "objects", "it leads",
+				"first reconcile", "all looked at"},
+				rows(operators, []string{"restart"}, func(_ *result, p *phase, _ float64) []string {
+					return []string{number(p.Leads), number(p.First), number(p.Steady)}
+				}))+
+			table("Memory", []string{"phase", "subject", "objects", "RSS MiB with none", "RSS KiB an object",
+				"heap KiB a further object", "heap KiB a further pod"},
+				rows(operators, []string{"idle"}, memory(operators)))+
+			requestTable(results)) + "\n"
 }
 
-// table is one in Markdown, with that many columns aligned left.
-func table(title string, left int, head []string, rows [][]string) string {
-	if len(rows) == 0 {
-		return ""
+// rows are those of a table: phase, subject, number of objects, and what cells says; all results of a phase together.
+func rows(results []*result, phases []string, cells func(*result, *phase, float64) []string) (rows [][]string) {
+	for _, name := range phases {
+		for _, r := range results {
+			if p := r.phase(name); p != nil {
+				rows = append(rows, append([]string{name, r.Subject, strconv.Itoa(r.N)}, cells(r, p, float64(r.N))...))
+			}
+		}
 	}
-	var b strings.Builder
-	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	fmt.Fprintf(&b, "### %s\n\n", title)
-	line(head)
-	rule := slices.Repeat([]string{"---"}, left)
-	line(append(rule, slices.Repeat([]string{"--:"}, len(head)-left)...))
-	for _, row := range rows {
-		line(row)
+	return rows
+}
+
+// table is one in Markdown, with names in its first two columns.
+func table(title string, head []string, rows [][]string) string {
+	rule := append([]string{"---", "---"}, slices.Repeat([]string{"--:"}, len(head)-2)...)
+	lines := []string{"### " + title + "\n"}
+	for _, row := range append([][]string{head, rule}, rows...) {
+		lines = append(lines, "| "+strings.Join(row, " | ")+" |")
 	}
-	return b.String() + "\n"
+	return strings.Join(lines, "\n") + "\n\n"
 }
 
 // number has three digits that mean something.
 func number(x float64) string {
-	switch {
-	case x >= 100:
-		return strconv.FormatFloat(x, 'f', 0, 64)
-	case x >= 10:
-		return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
+	digits := 2
+	if x >= 10 {
+		digits = 1
 	}
-	text := strings.TrimRight(strconv.FormatFloat(x, 'f', 2, 64), "0")
-	return strings.TrimSuffix(text, ".")
+	if x >= 100 {
+		digits = 0
+	}
+	text := strconv.FormatFloat(x, 'f', digits, 64)
+	if digits > 0 {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
 }
 
-func costTable(results []*result) string {
-	var rows [][]string
-	for _, r := range results {
-		for _, p := range r.Phases {
-			if p.Name == "start" || p.Name == "restart" {
-				continue
-			}
-			each := func(count int) string { return number(float64(count) / float64(r.N)) }
-			ratio := "–"
-			if p.Ratio > 0 {
-				ratio = number(p.Ratio)
-			}
-			rows = append(rows, []string{p.Name, r.Subject, strconv.Itoa(r.N), number(p.Seconds), ratio, each(p.total()),
-				each(p.Writes), each(p.Conflicts), each(p.Apart["events"]), strconv.Itoa(p.Apart["informers"])})
-		}
-	}
-	order(rows)
-	return table("Time, and requests an object", 2, []string{"phase", "subject", "objects", "seconds", "/ floor",
-		"requests", "writes", "conflicts", "events", "lists, in all"}, rows)
-}
-
-func processTable(results []*result) string {
-	var rows [][]string
-	for _, r := range results {
-		for _, p := range r.Phases {
-			if r.Subject == theFloor {
-				continue
-			}
-			each := func(x float64) string {
-				if p.Name == "start" {
-					return "–" // there are none yet
-				}
-				return number(x / float64(r.N))
-			}
-			rows = append(rows, []string{p.Name, r.Subject, strconv.Itoa(r.N), each(p.Reconciles), each(p.CPU * 1000),
-				each(p.Allocated / kib), number(p.CPU), number(float64(p.RSS) / mib), number(float64(p.Peak) / mib),
-				number(p.Heap / mib)})
-		}
-	}
-	order(rows)
-	return table("What the process uses", 2, []string{"phase", "subject", "objects", "reconciles an object",
-		"CPU ms an object", "allocated KiB an object", "CPU s", "RSS MiB", "peak RSS MiB", "heap MiB"}, rows)
-}
-
-func restartTable(results []*result) string {
-	var rows [][]string
-	for _, r := range results {
-		if p := r.phase("restart"); p != nil {
-			rows = append(rows, []string{r.Subject, strconv.Itoa(r.N), number(p.Leads), number(p.First), number(p.Steady),
-				strconv.Itoa(p.Writes), strconv.Itoa(p.Apart["informers"])})
-		}
-	}
-	return table("Restart: seconds since the process started", 1, []string{"subject", "objects", "it leads",
-		"first reconcile", "all looked at", "writes", "lists and watches"}, rows)
-}
-
-// memoryTable has what an object adds to the process: to that with no objects, and between the two largest numbers of
-// objects. What a pod adds is how much more that is with one more pod an object.
-func memoryTable(results []*result) string {
-	var rows [][]string
-	for i, r := range results {
-		idle, start := r.phase("idle"), r.phase("start")
-		if idle == nil {
-			continue
-		}
-		row := []string{r.Subject, strconv.Itoa(r.N), number(float64(start.RSS) / mib),
-			number((float64(idle.RSS) - float64(start.RSS)) / float64(r.N) / kib), "–", "–"}
-		for _, less := range results[:i] {
+// memory says what an object adds to the process: to that with no objects, and beside fewer objects. What a pod adds is
+// how much more that is with one more pod an object.
+func memory(results []*result) func(*result, *phase, float64) []string {
+	return func(r *result, idle *phase, n float64) []string {
+		start := r.phase("start").RSS
+		row := []string{number(float64(start) / mib), number((float64(idle.RSS) - float64(start)) / n / kib), "–", "–"}
+		for _, less := range results {
 			if less.Subject != r.Subject || less.N >= r.N || less.phase("scale") == nil || r.phase("scale") == nil {
 				continue
 			}
 			more := func(phase string) float64 {
 				return (r.phase(phase).Heap - less.phase(phase).Heap) / float64(r.N-less.N) / kib
 			}
-			row[4], row[5] = number(more("idle")), number(more("scale")-more("idle"))
+			row[2], row[3] = number(more("idle")), number(more("scale")-more("idle"))
 		}
-		rows = append(rows, row)
+		return row
 	}
-	return table("Memory", 1, []string{"subject", "objects", "RSS MiB with none", "RSS KiB an object",
-		"heap KiB a further object", "heap KiB a further pod"}, rows)
 }
 
 // requestTable has the requests of an object by kind, of the largest number of objects.
@@ -156,7 +131,7 @@ func requestTable(results []*result) string {
 	for _, r := range results {
 		most = max(most, r.N)
 	}
-	head, phases := []string{"request", "subject"}, []string{"create", "scale", "template", "restart", "delete"}
+	phases := []string{"create", "scale", "template", "restart", "delete"}
 	var rows [][]string
 	for _, r := range results {
 		if r.N != most {
@@ -179,15 +154,8 @@ func requestTable(results []*result) string {
 			rows = append(rows, append([]string{kind, r.Subject}, kinds[kind]...))
 		}
 	}
-	return table(fmt.Sprintf("Requests an object, of %d objects", most), 2, append(head, phases...), rows)
-}
-
-// order puts rows of one phase side by side, in the order of life, and of those the ones with as many objects.
-func order(rows [][]string) {
-	life := []string{"start", "create", "idle", "scale", "template", "restart", "delete"}
-	slices.SortStableFunc(rows, func(a, b []string) int {
-		return slices.Index(life, a[0]) - slices.Index(life, b[0])
-	})
+	return table(fmt.Sprintf("Requests an object, of %d objects", most), append([]string{"request", "subject"}, phases...),
+		rows)
 }
 
 // publish writes the tables of floor and operator into the page, and the plot beside it.

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/harness"
@@ -69,68 +73,75 @@ func measure(ctx context.Context, s *subject, count int) (_ *result, err error) 
 }
 
 func (r *run) all(ctx context.Context) error {
-	operator := r.floor == nil
-	if operator {
-		if err := r.phase(ctx, "start", r.start); err != nil {
-			return err
+	patch := func(patch map[string]any, ofDeployment string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			text, err := json.Marshal(patch)
+			if err != nil {
+				return err
+			}
+			return r.each(ctx, 0,
+				func(ctx context.Context, u *unstructured.Unstructured) error {
+					return r.user.Patch(ctx, u, merge(string(text)))
+				},
+				func(ctx context.Context, u *unstructured.Unstructured) error {
+					return r.floor.changed(ctx, u, ofDeployment)
+				})
 		}
 	}
-	err := r.phase(ctx, "create", r.change(firstSize, false, func(ctx context.Context) error {
-		return r.create(ctx, firstSize)
-	}))
-	if err != nil {
+	larger := map[string]any{}
+	if err := unstructured.SetNestedField(larger, int64(laterSize),
+		strings.Split(r.subject.SizeField, ".")...); err != nil {
 		return err
 	}
-	if operator {
-		if err := r.phase(ctx, "idle", idle); err != nil {
-			return err
+	phases := []struct {
+		name     string
+		operator bool // nothing for the floor
+		act      func(context.Context, *phase) error
+	}{
+		{"start", true, r.start},
+		{"create", false, r.change(firstSize, false, func(ctx context.Context) error {
+			return r.each(ctx, firstSize, func(ctx context.Context, u *unstructured.Unstructured) error {
+				return r.user.Create(ctx, u)
+			}, r.floor.created)
+		})},
+		{"idle", true, idle},
+		{"scale", false, r.change(laterSize, false,
+			patch(larger, fmt.Sprintf(`{"spec":{"replicas":%d}}`, laterSize)))},
+		{"template", false, r.change(laterSize, true, patch(r.subject.TemplatePatch,
+			`{"spec":{"template":{"metadata":{"annotations":{"example.com/bench":"changed"}}}}}`))},
+		{"restart", true, r.restart},
+		{"delete", false, r.remove},
+	}
+	for _, p := range phases {
+		if p.operator && r.floor != nil {
+			continue
+		}
+		if err := r.during(ctx, p.name, p.act); err != nil {
+			return fmt.Errorf("%s of %d, %s: %w", r.Subject, r.N, p.name, errors.Join(err, context.Cause(ctx)))
 		}
 	}
-	err = r.phase(ctx, "scale", r.change(laterSize, false, func(ctx context.Context) error {
-		return r.patch(ctx, r.subject.sizePatch(laterSize), scaleDeployment)
-	}))
-	if err != nil {
-		return err
-	}
-	err = r.phase(ctx, "template", r.change(laterSize, true, func(ctx context.Context) error {
-		return r.patch(ctx, r.subject.TemplatePatch, changeDeployment)
-	}))
-	if err != nil {
-		return err
-	}
-	if operator {
-		if err := r.phase(ctx, "restart", r.restart); err != nil {
-			return err
-		}
-	}
-	return r.phase(ctx, "delete", func(ctx context.Context, p *phase) error {
-		if err := r.expectNothing(ctx); err != nil {
-			return err
-		}
-		return r.timed(ctx, p, r.remove)
-	})
+	return nil
 }
 
-// phase measures what act costs, until the subject is at rest again.
-func (r *run) phase(ctx context.Context, name string, act func(context.Context, *phase) error) error {
-	fail := func(err error) error { return fmt.Errorf("%s of %d, %s: %w", r.Subject, r.N, name, err) }
-	limit := 5*time.Minute + time.Duration(r.N)*200*time.Millisecond
+// during measures what act costs, until the subject is at rest again.
+func (r *run) during(ctx context.Context, name string, act func(context.Context, *phase) error) error {
+	limit := 5*time.Minute + time.Duration(r.N)*time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
 	before, err := r.process.sample(ctx)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	var p phase
 	if err := act(ctx, &p); err != nil {
-		return fail(err)
+		return err
 	}
 	if err := r.audit.settle(ctx); err != nil {
-		return fail(err)
+		return err
 	}
 	after, err := r.process.sample(ctx)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	sum := r.audit.take(name)
 	sum.Seconds, sum.Leads, sum.First, sum.Steady = p.Seconds, p.Leads, p.First, p.Steady
@@ -159,6 +170,18 @@ func (r *run) timed(ctx context.Context, p *phase, do func(context.Context) erro
 	took, err := r.await(ctx, start)
 	p.Seconds = took.Seconds()
 	return err
+}
+
+// remove is the phase that ends with nothing.
+func (r *run) remove(ctx context.Context, p *phase) error {
+	if err := r.expectNothing(ctx); err != nil {
+		return err
+	}
+	return r.timed(ctx, p, func(ctx context.Context) error {
+		return r.each(ctx, 0, func(ctx context.Context, u *unstructured.Unstructured) error {
+			return r.user.Delete(ctx, u)
+		}, r.floor.deleted)
+	})
 }
 
 // idle lets time pass.

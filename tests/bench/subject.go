@@ -47,6 +47,9 @@ type subject struct {
 	Condition string `json:"condition"`
 }
 
+// ownNamespace is that of service accounts that are made here.
+const ownNamespace = "bench-operator"
+
 func readSubject(file string) (*subject, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -56,7 +59,7 @@ func readSubject(file string) (*subject, error) {
 	if err := yaml.UnmarshalStrict(text, s); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	s.ServiceAccount = cmp.Or(s.ServiceAccount, "bench-operator/"+s.Name)
+	s.ServiceAccount = cmp.Or(s.ServiceAccount, ownNamespace+"/"+s.Name)
 	return s, nil
 }
 
@@ -67,37 +70,14 @@ func (s *subject) account() (namespace, name string) {
 }
 
 // object is an object as a user makes it.
-func (s *subject) object(namespace, name string, size int) (*unstructured.Unstructured, error) {
-	text := os.Expand(s.CR, func(key string) string { return map[string]string{"NAME": name, "NAMESPACE": namespace}[key] })
+func (s *subject) object(name string, size int) (*unstructured.Unstructured, error) {
+	text := strings.NewReplacer("$NAMESPACE", namespace, "$NAME", name).Replace(s.CR)
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 		return nil, fmt.Errorf("cr of %s: %w", s.Name, err)
 	}
 	return u, unstructured.SetNestedField(u.Object, int64(size), strings.Split(s.SizeField, ".")...)
 }
-
-// sizePatch is a merge patch of the size.
-func (s *subject) sizePatch(size int) map[string]any {
-	patch := map[string]any{}
-	_ = unstructured.SetNestedField(patch, int64(size), strings.Split(s.SizeField, ".")...) // into an empty map
-	return patch
-}
-
-const ownAccount = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: NAMESPACE}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: ACCOUNT, namespace: NAMESPACE}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: bench-ACCOUNT}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
-subjects: [{kind: ServiceAccount, name: ACCOUNT, namespace: NAMESPACE}]
-`
 
 // install makes the cluster ready for the operator, and returns the kubeconfig that it runs with.
 func (s *subject) install(ctx context.Context, c *cluster.Cluster) (kubeconfig string, err error) {
@@ -106,25 +86,20 @@ func (s *subject) install(ctx context.Context, c *cluster.Cluster) (kubeconfig s
 		_, err := harness.Command{Env: []string{"KUBECONFIG=" + c.GetKubeconfig()}}.Run(ctx, "kubectl", args...)
 		return err
 	}
-	own, err := os.CreateTemp("", "bench-*.yaml")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(own.Name())
-	_, err = strings.NewReplacer("NAMESPACE", namespace, "ACCOUNT", name).WriteString(own, ownAccount)
-	if err := errors.Join(err, own.Close()); err != nil {
-		return "", err
-	}
-	manifests := append([]string{s.CRD}, s.Setup...)
-	if strings.HasPrefix(s.ServiceAccount, "bench-operator/") {
-		manifests = append(manifests, own.Name())
-	}
-	for _, manifest := range manifests {
+	for _, manifest := range append([]string{s.CRD}, s.Setup...) {
 		flag := "--filename"
 		if _, err := os.Stat(filepath.Join(manifest, "kustomization.yaml")); err == nil {
 			flag = "--kustomize"
 		}
 		if err := kubectl("apply", "--server-side", "--force-conflicts", flag, manifest); err != nil {
+			return "", err
+		}
+	}
+	if namespace == ownNamespace {
+		if err := errors.Join(kubectl("create", "namespace", namespace),
+			kubectl("create", "serviceaccount", name, "--namespace", namespace),
+			kubectl("create", "clusterrolebinding", "bench-"+name, "--clusterrole=cluster-admin",
+				"--serviceaccount="+namespace+":"+name)); err != nil {
 			return "", err
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -91,7 +89,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 		return nil, err
 	}
 	go func() { _ = w.informers.Start(ctx) }() // ends with the context, and with nothing else
-	object, err := s.object(namespace, "any", 0)
+	object, err := s.object("any", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +98,10 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	if err := w.watch(ctx, kind, w.objects); err != nil {
 		return nil, err
 	}
-	return w, w.watch(ctx, &appsv1.Deployment{}, w.deployments)
+	if err := w.watch(ctx, &appsv1.Deployment{}, w.deployments); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // unlimited leaves it to the API server how many requests a client makes.
@@ -199,7 +200,8 @@ func (w *world) expect(size int, otherTemplate bool) {
 		templates[name] = &obj.(*appsv1.Deployment).Spec.Template
 	}
 	w.objects.want = func(obj client.Object) bool {
-		return obj.GetGeneration() > generations[obj.GetName()] && isTrue(obj.(*unstructured.Unstructured), w.subject.Condition)
+		return obj.GetGeneration() > generations[obj.GetName()] &&
+			isTrue(obj.(*unstructured.Unstructured), w.subject.Condition)
 	}
 	w.deployments.want = func(obj client.Object) bool {
 		d := obj.(*appsv1.Deployment)
@@ -236,63 +238,24 @@ func (w *world) await(ctx context.Context, start time.Time) (time.Duration, erro
 		len(w.objects.good), len(w.deployments.seen), len(w.deployments.good), context.Cause(ctx))
 }
 
-// each has the user's workers do something for each object.
-func (w *world) each(ctx context.Context, do func(ctx context.Context, name string) error) error {
+// each has the user's workers make a request for each object, and the floor do what follows.
+func (w *world) each(ctx context.Context, size int, request, floor func(context.Context,
+	*unstructured.Unstructured) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for _, name := range w.names {
-		if ctx.Err() != nil {
-			break
-		}
-		group.Go(func() error { return do(ctx, name) })
+		group.Go(func() error {
+			u, err := w.subject.object(name, size)
+			if err == nil {
+				err = request(ctx, u)
+			}
+			if err == nil && w.floor != nil {
+				err = floor(ctx, u)
+			}
+			return err
+		})
 	}
 	return group.Wait()
-}
-
-// create makes each object.
-func (w *world) create(ctx context.Context, size int) error {
-	return w.each(ctx, func(ctx context.Context, name string) error {
-		u, err := w.subject.object(namespace, name, size)
-		if err != nil {
-			return err
-		}
-		if err := w.user.Create(ctx, u); err != nil || w.floor == nil {
-			return err
-		}
-		return w.floor.created(ctx, u)
-	})
-}
-
-// patch changes each object by a merge patch. The floor's own patch is that of the Deployment.
-func (w *world) patch(ctx context.Context, patch map[string]any, own string) error {
-	text, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	return w.each(ctx, func(ctx context.Context, name string) error {
-		u, err := w.subject.object(namespace, name, 0)
-		if err != nil {
-			return err
-		}
-		if err := w.user.Patch(ctx, u, client.RawPatch(types.MergePatchType, text)); err != nil || w.floor == nil {
-			return err
-		}
-		return w.floor.changed(ctx, u, own)
-	})
-}
-
-// remove deletes each object.
-func (w *world) remove(ctx context.Context) error {
-	return w.each(ctx, func(ctx context.Context, name string) error {
-		u, err := w.subject.object(namespace, name, 0)
-		if err != nil {
-			return err
-		}
-		if err := w.user.Delete(ctx, u); err != nil || w.floor == nil {
-			return err
-		}
-		return w.floor.deleted(ctx, name)
-	})
 }
 
 // isTrue reports whether a condition is True for the object's generation, where the API tells the generation.
