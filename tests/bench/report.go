@@ -193,10 +193,9 @@ func chart(results []*result) ([]byte, error) {
 			line.Color, line.Width = figure.Colors[i], vg.Points(1.2)
 			dots.Color, dots.Shape, dots.Radius = figure.Colors[i], draw.CircleGlyph{}, vg.Points(2)
 			p.Add(line, dots)
-			if len(phases) > 1 {
-				p.Legend.Add(name, line)
-			}
+			p.Legend.Add(name, line)
 		}
+		p.Legend.Top, p.Y.Max = true, 1.6*p.Y.Max // room for the legend above the lines
 		return p, nil
 	}
 	requests, err1 := cost("requests an object", phases, func(_ *result, p *phase) float64 { return float64(p.total()) })
