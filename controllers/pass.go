@@ -160,12 +160,10 @@ func (p *pass) ownWorkload(ctx context.Context) (*desired.Workload, error) {
 // compare returns the children that are not as desired, and notes what that means for the servers. Where nothing that
 // they are made from changed since they last were as desired, they are.
 func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
-	before, secrets := p.fingerprint(), p.mem.secrets
-	if p.mem.asDesired == before {
-		if now, err := p.secrets(ctx, nil); err == nil && now == secrets {
-			p.current = now
-			return nil, nil
-		}
+	before := p.fingerprint()
+	if p.mem.asDesired == before && p.secretsUnchanged(ctx) {
+		p.current = p.mem.secrets
+		return nil, nil
 	}
 	p.mem.asDesired = 0
 	changes, err := p.compareFields(ctx)
@@ -176,7 +174,7 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 }
 
 // fingerprint identifies what the children are compared with besides Secrets, whose versions tell.
-func (p *pass) fingerprint() uint64 { return p.set.Fingerprint(p.observed, p.mc.Status.Image) }
+func (p *pass) fingerprint() uint64 { return p.set.Fingerprint(p.owner, p.observed, p.mc.Status.Image) }
 
 func (p *pass) compareFields(ctx context.Context) ([]children.Change, error) {
 	own, err := p.ownWorkload(ctx)
@@ -250,6 +248,9 @@ func (p *pass) apply(ctx context.Context, changes []children.Change, alive bool)
 	}
 	if r.NamespaceTerminating {
 		p.obs.NamespaceTerminating = true
+	}
+	if r.AsDesired && !p.held {
+		p.mem.asDesired = p.fingerprint()
 	}
 	p.err, p.obs.Waiting = errors.Join(p.err, r.Err), r.Waiting
 	if r.Err != nil {

@@ -71,29 +71,56 @@ func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.
 	return now, err
 }
 
-func (p *pass) secret(ctx context.Context, name string, checks []string, known []*desired.Secret,
-	read func(s *corev1.Secret, version string) (*desired.Secret, error)) (*desired.Secret, error) {
-	key := client.ObjectKey{Namespace: p.mc.Namespace, Name: name}
+// secretsUnchanged reports whether the Secrets are those that were last read.
+func (p *pass) secretsUnchanged(ctx context.Context) bool {
+	unchanged := true
+	if t := p.mc.Spec.TLS; t != nil {
+		k, _ := p.knownSecret(ctx, t.SecretName, desired.TLSChecks(p.mc), p.mem.secrets.TLS)
+		unchanged = k != nil
+	}
+	if a := p.mc.Spec.Auth; a != nil && unchanged {
+		k, _ := p.knownSecret(ctx, a.SecretName, nil, p.mem.secrets.Auth)
+		unchanged = k != nil
+	}
+	return unchanged
+}
+
+// knownSecret is the one among what is known that is of the present version; nil for none.
+func (p *pass) knownSecret(ctx context.Context, name string, checks []string,
+	known ...*desired.Secret) (*desired.Secret, error) {
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	if err := client.IgnoreNotFound(p.Client.Get(ctx, key, meta)); err != nil {
+	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.mc.Namespace, Name: name}, meta); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
 		return nil, fmt.Errorf("look up Secret %s: %w", name, err)
 	}
-	version := func(s client.Object) string {
-		return strings.Join(append([]string{string(s.GetUID()), s.GetResourceVersion()}, checks...), "/")
-	}
 	for _, k := range known {
-		if k != nil && k.Name == name && k.Version == version(meta) {
+		if k != nil && k.Name == name && k.Version == secretVersion(meta, checks) {
 			return k, nil
 		}
 	}
+	return nil, nil
+}
+
+func secretVersion(s client.Object, checks []string) string {
+	return strings.Join(append([]string{string(s.GetUID()), s.GetResourceVersion()}, checks...), "/")
+}
+
+func (p *pass) secret(ctx context.Context, name string, checks []string, known []*desired.Secret,
+	read func(s *corev1.Secret, version string) (*desired.Secret, error)) (*desired.Secret, error) {
+	if k, err := p.knownSecret(ctx, name, checks, known...); k != nil || err != nil {
+		return k, err
+	}
+	key := client.ObjectKey{Namespace: p.mc.Namespace, Name: name}
 	s := &corev1.Secret{}
 	if err := p.APIReader.Get(ctx, key, s); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("SecretNotFound: there is no Secret %s", name)
 	} else if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", name, err)
 	}
-	content, err := read(s, version(s))
+	content, err := read(s, secretVersion(s, checks))
 	if missing := (*credentials.MissingKeyError)(nil); errors.As(err, &missing) {
 		return nil, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
 	} else if err != nil {

@@ -27,6 +27,8 @@ type Result struct {
 	Raced bool
 	// NamespaceTerminating says that nothing can be created any more.
 	NamespaceTerminating bool
+	// AsDesired says that all changes were made, and that no admission plugin changed what was applied.
+	AsDesired bool
 }
 
 // Written is a change that was made.
@@ -52,7 +54,7 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 			return r
 		}
 	}
-	answers, failures := make([]client.Object, len(changes)), make([]error, len(changes))
+	answers, failures := make([]answer, len(changes)), make([]error, len(changes))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i := range changes {
@@ -65,10 +67,12 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 	_ = group.Wait()
 	var errs []error
 	raced := false
+	r.AsDesired = true
 	for i, err := range failures {
+		r.AsDesired = r.AsDesired && err == nil && answers[i].asApplied
 		switch {
 		case err == nil:
-			note(owner, changes[i], answers[i], mem, now, &r)
+			r.note(owner, changes[i], answers[i], mem, now)
 		case errors.Is(err, errEnding):
 			r.Waiting = fmt.Sprintf("waiting for the end of %s", changes[i].Key)
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -93,40 +97,46 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 // errEnding says that an object must be gone before the child can be written.
 var errEnding = errors.New("is about to end")
 
-// change makes one change and returns what the API server answered; nil for a child that was deleted.
-func (s *Set) change(ctx context.Context, owner Owner, c *Change) (client.Object, error) {
+// answer is what the API server made of a child; its object is nil where the child was deleted.
+type answer struct {
+	client.Object
+	asApplied bool // so that nothing else is owned than was desired
+}
+
+// change makes one change.
+func (s *Set) change(ctx context.Context, owner Owner, c *Change) (a answer, err error) {
 	if c.Desired == nil {
-		return nil, s.Delete(ctx, c.Live, metav1.DeletePropagationBackground)
+		return answer{asApplied: true}, s.Delete(ctx, c.Live, metav1.DeletePropagationBackground)
 	}
 	if c.Live != nil {
 		switch relation := owner.Relation(c.Live); {
 		case relation == Foreign:
-			return nil, conflict(c.Key, owner)
+			return a, conflict(c.Key, owner)
 		case relation == OfPredecessor, c.Live.GetDeletionTimestamp() != nil:
-			return nil, errEnding
+			return a, errEnding
 		}
 	}
-	answer, err := s.apply(ctx, c.kind, c.Desired, c.Live)
+	a.Object, a.asApplied, err = s.apply(ctx, c.kind, c.Desired, c.Live)
 	switch {
 	case err == nil:
-		return answer, nil
+		return a, nil
 	case IsRace(err):
-		return nil, fmt.Errorf("apply %s: %w", c.Key, err)
+		return a, fmt.Errorf("apply %s: %w", c.Key, err)
 	}
-	return nil, classify(err, "apply", c.Key)
+	return a, classify(err, "apply", c.Key)
 }
 
 // note remembers a change that was made, and tells whether it changed something.
-func note(owner Owner, c Change, answer client.Object, mem *Memory, now time.Time, r *Result) {
-	if answer == nil {
+func (r *Result) note(owner Owner, c Change, a answer, mem *Memory, now time.Time) {
+	if a.Object == nil {
 		r.Written = append(r.Written, Written{Change: c})
 		return
 	}
-	mem.Wrote(c.Key, answer.GetResourceVersion(), now)
-	mem.compared[c.Key] = comparison{desired: digest(c.Desired), settled: true, answer: answer}
-	if c.Live == nil || c.Live.GetResourceVersion() != answer.GetResourceVersion() {
+	mem.Wrote(c.Key, a.GetResourceVersion(), now)
+	mem.compared[c.Key] = comparison{desired: digest(c.Desired), settled: true, answer: a.Object}
+	if c.Live == nil || c.Live.GetResourceVersion() != a.GetResourceVersion() {
 		adopted := c.Live != nil && owner.Relation(c.Live) == Orphaned
-		r.Written = append(r.Written, Written{c, answer, adopted})
+		r.Written = append(r.Written, Written{c, a.Object, adopted})
 	}
 }
 

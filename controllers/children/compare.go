@@ -112,7 +112,7 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	if !ask || owner.Relation(c.Live) != Ours {
 		return false
 	}
-	answer, err := s.apply(ctx, c.kind, c.Desired, c.Live, client.DryRunAll)
+	answer, _, err := s.apply(ctx, c.kind, c.Desired, c.Live, client.DryRunAll)
 	if err != nil {
 		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
 			c.NoAnswer = fmt.Errorf("ask what an apply of %s would change: %w", c.Key, err)
@@ -134,10 +134,10 @@ const absentVersion = "1"
 // apply applies config over live, which is nil where the object is to be created, and returns what the API server made
 // of it.
 func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfiguration, live client.Object,
-	options ...client.PatchOption) (client.Object, error) {
+	options ...client.PatchOption) (answer client.Object, asApplied bool, err error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	u := &unstructured.Unstructured{Object: content}
 	options = append(options, client.FieldOwner(s.FieldManager))
@@ -148,15 +148,41 @@ func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfigur
 	} else {
 		u.SetResourceVersion(absentVersion) // keeps an object of that name that came since we looked
 	}
-	body, err := json.Marshal(u.Object)
+	body, err := json.Marshal(content)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	answer := kind.Object.DeepCopyObject().(client.Object)
+	answer = kind.Object.DeepCopyObject().(client.Object)
 	answer.SetNamespace(u.GetNamespace())
 	answer.SetName(u.GetName())
 	// A patch of a typed object is answered in protobuf, which is cheaper to decode than JSON.
-	return answer, s.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, body), options...)
+	if err := s.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, body), options...); err != nil {
+		return nil, false, err
+	}
+	answered, err := runtime.DefaultUnstructuredConverter.ToUnstructured(answer)
+	if err != nil {
+		return nil, false, err
+	}
+	u.SetResourceVersion(answer.GetResourceVersion())
+	answered["kind"], answered["apiVersion"] = u.GetKind(), u.GetAPIVersion()
+	return answer, contains(answered, content), nil
+}
+
+// contains reports whether all that one JSON value says is in another. It is a cheap answer to the question whether
+// an admission plugin changed what was applied: where it says no, what is owned must be extracted to know.
+func contains(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := have.(map[string]any)
+		for key, value := range want {
+			ok = ok && contains(have[key], value)
+		}
+		return ok
+	case []any:
+		have, ok := have.([]any)
+		return ok && slices.EqualFunc(have, want, contains)
+	}
+	return have == want
 }
 
 // digest identifies a configuration by its JSON form.

@@ -6,17 +6,18 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // seed is that of all fingerprints, which never leave the process.
 var seed = maphash.MakeSeed()
 
-// Fingerprint identifies what Compare reads of the observed children, and further strings that desired children are
-// made from. It costs a fraction of a comparison: where it is the same, so is the answer.
+// Fingerprint identifies what Compare reads of the observed children, of the owner if it is among these, and further
+// strings that desired children are made from. It costs a fraction of a comparison: where it is the same, so is the answer.
 //
 // The spec of an object changes with its generation. Labels, annotations, owners and what the operator owns do not; of
 // an object that has no generation, all changes with the resource version.
-func (s *Set) Fingerprint(observed Observed, further ...string) uint64 {
+func (s *Set) Fingerprint(owner Owner, observed Observed, further ...string) uint64 {
 	var h maphash.Hash
 	var sum uint64
 	for key, obj := range observed {
@@ -28,19 +29,21 @@ func (s *Set) Fingerprint(observed Observed, further ...string) uint64 {
 		if at := obj.GetDeletionTimestamp(); at != nil {
 			hashAll(&h, at.String())
 		}
-		hashMap(&h, obj.GetLabels())
-		hashMap(&h, obj.GetAnnotations())
+		hashMap(&h, obj.GetLabels(), "")
 		for _, o := range obj.GetOwnerReferences() {
 			hashAll(&h, o.APIVersion, o.Kind, o.Name, string(o.UID))
 			maphash.WriteComparable(&h, [4]bool{o.Controller != nil, o.Controller != nil && *o.Controller,
 				o.BlockOwnerDeletion != nil, o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion})
 		}
+		own := ""
 		for _, e := range obj.GetManagedFields() {
-			if s.isOwn(e) {
-				_, _ = h.Write(e.FieldsV1.GetRawBytes())
+			if s.isOwn(e) && obj != owner.Object {
+				own = e.FieldsV1.GetRawString()
 			}
 		}
-		sum += h.Sum64() // in no order, as the map
+		hashAll(&h, own)
+		hashMap(&h, obj.GetAnnotations(), own) // others note on workloads what they did
+		sum += h.Sum64()                       // in no order, as the map
 	}
 	h.SetSeed(seed)
 	hashAll(&h, further...)
@@ -57,9 +60,12 @@ func hashAll(h *maphash.Hash, list ...string) {
 	}
 }
 
-func hashMap(h *maphash.Hash, m map[string]string) {
+// hashMap adds what a record of fields names; all where there is no record.
+func hashMap(h *maphash.Hash, m map[string]string, record string) {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		hashAll(h, k, m[k])
+		if record == "" || strings.Contains(record, `"f:`+k+`"`) {
+			hashAll(h, k, m[k])
+		}
 	}
 	hashAll(h, "")
 }

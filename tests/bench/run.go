@@ -113,7 +113,7 @@ func (r *run) all(ctx context.Context) error {
 		{"delete", false, r.remove},
 	}
 	for _, p := range phases {
-		if p.operator && r.floor != nil {
+		if p.operator && r.floor != nil || p.name == "template" && r.subject.TemplatePatch == nil {
 			continue
 		}
 		if err := r.during(ctx, p.name, p.act); err != nil {

@@ -41,8 +41,8 @@ type subject struct {
 	CR string `json:"cr"`
 	// SizeField is the path of the field with the number of servers, such as spec.size.
 	SizeField string `json:"sizeField"`
-	// TemplatePatch is a merge patch of an object that changes the pod template.
-	TemplatePatch map[string]any `json:"templatePatch"`
+	// TemplatePatch is a merge patch of an object that changes the pod template. Without it that phase is left out.
+	TemplatePatch map[string]any `json:"templatePatch,omitempty"`
 	// Condition is the type of the condition that is True when all is done.
 	Condition string `json:"condition"`
 }
