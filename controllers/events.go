@@ -64,8 +64,14 @@ func (p *pass) record(related runtime.Object, eventType, reason, action, note st
 // namespaceTerminating asks whether the namespace is being deleted. Its servers then go before their Memcached does,
 // which is no loss that anybody must hear of. Where the operator may not look, the answer is no.
 func (p *pass) namespaceTerminating(ctx context.Context) bool {
+	terminating, known := p.memories.endings.get(p.mc.Namespace, p.now)
+	if known && !p.mc.DeletionTimestamp.IsZero() { // for one that lives the newest answer counts
+		return terminating
+	}
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := p.APIReader.Get(ctx, client.ObjectKey{Name: p.mc.Namespace}, ns)
-	return apierrors.IsNotFound(err) || err == nil && !ns.DeletionTimestamp.IsZero()
+	terminating = apierrors.IsNotFound(err) || err == nil && !ns.DeletionTimestamp.IsZero()
+	p.memories.endings.set(p.mc.Namespace, terminating)
+	return terminating
 }

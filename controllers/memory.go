@@ -17,7 +17,33 @@ import (
 
 // memories holds what is remembered of each Memcached between reconciles. It saves requests, and delays statuses and
 // retries. After a restart it is empty: whatever is decided of children and their templates does not need it.
-type memories struct{ m sync.Map }
+type memories struct {
+	m       sync.Map
+	endings endings
+}
+
+// endings remembers for a second which namespaces are being deleted: many objects go at once.
+type endings struct {
+	sync.Mutex
+	asked time.Time
+	known map[string]bool
+}
+
+func (e *endings) get(namespace string, now time.Time) (terminating, ok bool) {
+	e.Lock()
+	defer e.Unlock()
+	if now.Sub(e.asked) > time.Second {
+		e.asked, e.known = now, map[string]bool{}
+	}
+	terminating, ok = e.known[namespace]
+	return terminating, ok
+}
+
+func (e *endings) set(namespace string, terminating bool) {
+	e.Lock()
+	defer e.Unlock()
+	e.known[namespace] = terminating
+}
 
 func (m *memories) of(key types.NamespacedName) *memory {
 	v, _ := m.m.LoadOrStore(key, &memory{Memory: children.NewMemory()})
@@ -38,7 +64,7 @@ func (m *memories) pace(key types.NamespacedName, workloadGone bool) (pace time.
 	case last == nil:
 		return progressingPace, true
 	case last.Phase == v1alpha1.PhaseDeleting && !workloadGone:
-		return deletingPace, true
+		return statusPace, true
 	case last.Phase == v1alpha1.PhaseDeleting, meta.IsStatusConditionTrue(last.Conditions, v1alpha1.ConditionReady):
 		return 0, true
 	}
@@ -51,6 +77,8 @@ type memory struct {
 	*children.Memory
 	// status is the last one that we wrote, or are about to write; before that, the one that was found.
 	status atomic.Pointer[v1alpha1.MemcachedStatus]
+	// statusWritten is when a status was last written.
+	statusWritten time.Time
 	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
 	// then no status says that servers roll out.
 	untouchedUntil time.Time

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,9 @@ import (
 )
 
 // The operator writes nothing of a Memcached but its finalizer and its status.
+
+// statusPace is how often a status is written that tells of mere progress. All else is written at once.
+const statusPace = 2 * time.Second
 
 func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Name: p.mc.Name} }
 
@@ -81,8 +85,12 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
 		return nil
 	}
-	before := p.mc.DeepCopy()
-	before.ResourceVersion, before.Status = p.resourceVersion, p.written
+	if wait := p.mem.statusWritten.Add(statusPace).Sub(p.now); wait > 0 && p.mayWait(&s) {
+		p.again = wait
+		return nil
+	}
+	before := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: p.mc.Namespace, Name: p.mc.Name,
+		ResourceVersion: p.resourceVersion}, Status: p.written}
 	mc := before.DeepCopy()
 	mc.Status = s
 	p.mem.status.Store(s.DeepCopy()) // before the watch can show it
@@ -91,12 +99,35 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		return p.changedMeanwhile(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))
 	}
 	p.wrote(mc)
+	p.mem.statusWritten = p.now
 	if lost(&s) && !lost(&p.written) && p.workload != nil {
 		p.mem.lossAt, p.mem.lossUntil = p.workload.GetResourceVersion(), p.now.Add(controllerTime)
 	}
 	p.recordTransitions(ctx, &p.written, &s)
 	p.written = s
 	return nil
+}
+
+// mayWait reports whether a status tells no more than that servers have come, or that those of a deleted Memcached have
+// gone.
+func (p *pass) mayWait(s *v1alpha1.MemcachedStatus) bool {
+	if !p.mc.DeletionTimestamp.IsZero() {
+		return p.written.Phase == v1alpha1.PhaseDeleting && p.obs.Problem == nil
+	}
+	if p.obs.Problem != nil || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) ||
+		p.written.ObservedGeneration != s.ObservedGeneration || p.written.Phase != s.Phase ||
+		p.written.Image != s.Image || !slices.Equal(p.written.Servers, s.Servers) ||
+		s.ReadyReplicas < p.written.ReadyReplicas || len(p.written.Conditions) != len(s.Conditions) {
+		return false
+	}
+	for _, c := range s.Conditions {
+		old := meta.FindStatusCondition(p.written.Conditions, c.Type)
+		comes := c.Type == v1alpha1.ConditionAvailable && c.Status == metav1.ConditionTrue
+		if old == nil || !comes && (old.Status != c.Status || old.Reason != c.Reason) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(p.written.Nodes, func(node string) bool { return !slices.Contains(s.Nodes, node) })
 }
 
 // computeStatus asks about the namespace where the status would say that servers are lost or being removed, and goes on

@@ -46,6 +46,29 @@ func TestRequests(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
+// TestProgress: servers that come are told at a pace, and servers that go at once.
+func TestProgress(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.roll(1)
+	if result := f.mustReconcile(); result.RequeueAfter != statusPace {
+		t.Errorf("tells of progress after %s, want %s", result.RequeueAfter, statusPace)
+	}
+	f.wantRequests()
+	f.now = f.now.Add(statusPace)
+	f.mustReconcile()
+	f.wantRequests("patch status")
+	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
+	f.roll(0)
+	f.mustReconcile()
+	f.wantRequests("patch status")
+	f.want(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
+	f.roll(3)
+	f.mustReconcile()
+	f.wantRequests("patch status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
 // TestEmptyNodes: whoever reads status.nodes finds a list, also when the last servers went all at once.
 func TestEmptyNodes(t *testing.T) {
 	f := newFixture(t)

@@ -129,6 +129,7 @@ func TestStatefulSet(t *testing.T) {
 		{[]string{"!new", "new", "new"}, []string{"patch status"}},
 	} {
 		f.servers(step.servers...)
+		f.now = f.now.Add(statusPace)
 		f.mustReconcile()
 		if step.requests != nil {
 			f.wantRequests(step.requests...)

@@ -20,13 +20,10 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Changes of children and pods come in crowds while servers start or end. One look serves all that come within these
-// times. A Memcached that is ready is looked at at once: its status must not call lost servers healthy.
-const (
-	progressingPace = 100 * time.Millisecond
-	// deletingPace is longer: all that is waited for is the end of the workload, which is looked at at once.
-	deletingPace = time.Second
-)
+// progressingPace is how long changes of children and pods are gathered: they come in crowds while servers start. A
+// Memcached that is ready is looked at at once, for its status must not call lost servers healthy. One that ends is
+// looked at as often as its status is written; the end of its workload, which it waits for, is looked at at once.
+const progressingPace = 100 * time.Millisecond
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
