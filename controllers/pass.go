@@ -174,7 +174,7 @@ func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
 }
 
 // fingerprint identifies what the children are compared with besides Secrets, whose versions tell.
-func (p *pass) fingerprint() uint64 { return p.set.Fingerprint(p.owner, p.observed, p.mc.Status.Image) }
+func (p *pass) fingerprint() uint64 { return p.set.Fingerprint(p.owner, p.observed) }
 
 func (p *pass) compareFields(ctx context.Context) ([]children.Change, error) {
 	own, err := p.ownWorkload(ctx)

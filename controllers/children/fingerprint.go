@@ -12,12 +12,11 @@ import (
 // seed is that of all fingerprints, which never leave the process.
 var seed = maphash.MakeSeed()
 
-// Fingerprint identifies what Compare reads of the observed children, of the owner if it is among these, and further
-// strings that desired children are made from. It costs a fraction of a comparison: where it is the same, so is the answer.
+// Fingerprint identifies what Compare reads of the observed children, and of the owner if it is among these. It costs a fraction of a comparison: where it is the same, so is the answer.
 //
 // The spec of an object changes with its generation. Labels, annotations, owners and what the operator owns do not; of
 // an object that has no generation, all changes with the resource version.
-func (s *Set) Fingerprint(owner Owner, observed Observed, further ...string) uint64 {
+func (s *Set) Fingerprint(owner Owner, observed Observed) uint64 {
 	var h maphash.Hash
 	var sum uint64
 	for key, obj := range observed {
@@ -45,9 +44,7 @@ func (s *Set) Fingerprint(owner Owner, observed Observed, further ...string) uin
 		hashMap(&h, obj.GetAnnotations(), own) // others note on workloads what they did
 		sum += h.Sum64()                       // in no order, as the map
 	}
-	h.SetSeed(seed)
-	hashAll(&h, further...)
-	return sum + h.Sum64()
+	return sum
 }
 
 // hashAll adds strings, and where each of them ends.
