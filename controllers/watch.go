@@ -23,7 +23,7 @@ import (
 // progressingPace is how long changes of children and pods are gathered: they come in crowds while servers start. A
 // Memcached that is ready is looked at at once, for its status must not call lost servers healthy. One that ends is
 // looked at as often as its status is written; the end of its workload, which it waits for, is looked at at once.
-const progressingPace = 100 * time.Millisecond
+const progressingPace = 250 * time.Millisecond
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 

@@ -133,7 +133,9 @@ func (r *Result) note(owner Owner, c Change, a answer, mem *Memory, now time.Tim
 		return
 	}
 	mem.Wrote(c.Key, a.GetResourceVersion(), now)
-	mem.compared[c.Key] = comparison{desired: digest(c.Desired), settled: true, answer: a.Object}
+	if !a.asApplied {
+		mem.compared[c.Key] = comparison{desired: digest(c.Desired), settled: true, answer: a.Object}
+	}
 	if c.Live == nil || c.Live.GetResourceVersion() != a.GetResourceVersion() {
 		adopted := c.Live != nil && owner.Relation(c.Live) == Orphaned
 		r.Written = append(r.Written, Written{c, a.Object, adopted})
