@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,9 @@ const (
 	// leftRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its end comes
 	// first.
 	leftRetry = 5 * time.Second
+	// restAfter is how long after the last reconcile memory is given back. The operator is idle most of its life, and a
+	// crowd of changes leaves garbage of as much memory again as all objects take.
+	restAfter = 5 * time.Second
 )
 
 // MemcachedReconciler reconciles Memcached objects.
@@ -68,6 +72,7 @@ type MemcachedReconciler struct {
 	Now func() time.Time
 
 	memories memories
+	rest     *time.Timer // that ends when nothing was reconciled for a while; nil for none
 }
 
 // SetupWithManager registers the reconciler; at most concurrency objects are reconciled at the same time.
@@ -75,6 +80,7 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	if r.Now == nil {
 		r.Now = time.Now
 	}
+	r.rest = time.AfterFunc(restAfter, debug.FreeOSMemory)
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
 		return err
@@ -104,6 +110,9 @@ func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
 func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if r.rest != nil {
+		r.rest.Reset(restAfter)
+	}
 	mc := &v1alpha1.Memcached{}
 	if err := r.Client.Get(ctx, req.NamespacedName, mc); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -124,7 +133,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		written:         mc.Status,
 		resourceVersion: mc.ResourceVersion,
 	}
-	p.mem.status.CompareAndSwap(nil, mc.Status.DeepCopy())
+	p.mem.status.CompareAndSwap(nil, mark(&mc.Status))
 	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errChanged) {
 		return reconcile.Result{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,11 +60,9 @@ func (m *memories) pace(key types.NamespacedName, workloadGone bool) (pace time.
 	}
 	last := v.(*memory).status.Load()
 	switch {
-	case last == nil:
-		return progressingPace, true
-	case last.Phase == v1alpha1.PhaseDeleting && !workloadGone:
+	case last != nil && last.deleting && !workloadGone:
 		return statusPace, true
-	case last.Phase == v1alpha1.PhaseDeleting, meta.IsStatusConditionTrue(last.Conditions, v1alpha1.ConditionReady):
+	case last != nil && (last.deleting || last.ready):
 		return 0, true
 	}
 	return progressingPace, true
@@ -76,7 +73,7 @@ func (m *memories) pace(key types.NamespacedName, workloadGone bool) (pace time.
 type memory struct {
 	*children.Memory
 	// status is the last one that we wrote, or are about to write; before that, the one that was found.
-	status atomic.Pointer[v1alpha1.MemcachedStatus]
+	status atomic.Pointer[statusMark]
 	// statusWritten is when a status was last written.
 	statusWritten time.Time
 	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
@@ -94,6 +91,18 @@ type memory struct {
 	races int
 }
 
+// statusMark is what is remembered of a status.
+type statusMark struct {
+	digest          uint64
+	deleting, ready bool
+}
+
+// mark needs the order that status.Normalize makes.
+func mark(s *v1alpha1.MemcachedStatus) *statusMark {
+	return &statusMark{children.Digest(s), s.Phase == v1alpha1.PhaseDeleting,
+		meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)}
+}
+
 // ours reports whether a status is the last one that we wrote. Any other one is a reason to reconcile.
 func (m *memories) ours(key types.NamespacedName, s *v1alpha1.MemcachedStatus) bool {
 	v, ok := m.m.Load(key)
@@ -106,5 +115,5 @@ func (m *memories) ours(key types.NamespacedName, s *v1alpha1.MemcachedStatus) b
 	}
 	s = s.DeepCopy()
 	status.Normalize(s)
-	return equality.Semantic.DeepEqual(last, s)
+	return *last == *mark(s)
 }

@@ -93,7 +93,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		ResourceVersion: p.resourceVersion}, Status: p.written}
 	mc := before.DeepCopy()
 	mc.Status = s
-	p.mem.status.Store(s.DeepCopy()) // before the watch can show it
+	p.mem.status.Store(mark(&s)) // before the watch can show it
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := p.Client.Status().Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
 		return p.changedMeanwhile(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))

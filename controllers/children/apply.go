@@ -134,7 +134,7 @@ func (r *Result) note(owner Owner, c Change, a answer, mem *Memory, now time.Tim
 	}
 	mem.Wrote(c.Key, a.GetResourceVersion(), now)
 	if !a.asApplied {
-		mem.compared[c.Key] = comparison{desired: digest(c.Desired), settled: true, answer: a.Object}
+		mem.remember(c.Key, comparison{desired: Digest(c.Desired), settled: true, answer: a.Object})
 	}
 	if c.Live == nil || c.Live.GetResourceVersion() != a.GetResourceVersion() {
 		adopted := c.Live != nil && owner.Relation(c.Live) == Orphaned

@@ -95,15 +95,15 @@ func (s *Set) Compare(ctx context.Context, owner Owner, desired []runtime.ApplyC
 
 // settled reports whether an apply of a differing child would change nothing of ours.
 func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, ask bool) bool {
-	now := comparison{desired: digest(c.Desired), own: digest(c.Own)}
+	now := comparison{desired: Digest(c.Desired), own: Digest(c.Own)}
 	if before, ok := mem.compared[c.Key]; ok {
 		if before.answer != nil {
 			own, err := s.Own(before.answer)
 			if err != nil {
 				return false
 			}
-			before.own, before.answer = digest(own), nil
-			mem.compared[c.Key] = before
+			before.own, before.answer = Digest(own), nil
+			mem.remember(c.Key, before)
 		}
 		if before.desired == now.desired && before.own == now.own {
 			return before.settled
@@ -122,8 +122,8 @@ func (s *Set) settled(ctx context.Context, owner Owner, c *Change, mem *Memory, 
 	if c.Answer, err = s.Own(answer); err != nil {
 		return false
 	}
-	now.settled = digest(c.Answer) == now.own
-	mem.compared[c.Key] = now
+	now.settled = Digest(c.Answer) == now.own
+	mem.remember(c.Key, now)
 	return now.settled
 }
 
@@ -185,10 +185,10 @@ func contains(have, want any) bool {
 	return have == want
 }
 
-// digest identifies a configuration by its JSON form.
-func digest(config runtime.ApplyConfiguration) uint64 {
+// Digest identifies a value by its JSON form.
+func Digest(v any) uint64 {
 	h := fnv.New64a()
-	_ = json.NewEncoder(h).Encode(config) // of a type that is made to be encoded, into memory
+	_ = json.NewEncoder(h).Encode(v) // of a type that is made to be encoded, into memory
 	return h.Sum64()
 }
 

@@ -37,11 +37,14 @@ type comparison struct {
 
 // NewMemory returns an empty one.
 func NewMemory() *Memory {
-	return &Memory{written: map[Key]write{}, compared: map[Key]comparison{}}
+	return &Memory{}
 }
 
 // Wrote remembers the resource version that the API server answered to a write.
 func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
+	if m.written == nil {
+		m.written = map[Key]write{}
+	}
 	m.written[key] = write{resourceVersion, now.Add(StaleFor)}
 }
 
@@ -56,7 +59,18 @@ func (m *Memory) Stale(observed Observed, now time.Time) bool {
 		}
 		delete(m.written, key)
 	}
+	if len(m.written) == 0 {
+		m.written = nil // most objects are not written for long, and an empty map holds room for what it had
+	}
 	return stale
+}
+
+// remember keeps a comparison.
+func (m *Memory) remember(key Key, c comparison) {
+	if m.compared == nil {
+		m.compared = map[Key]comparison{}
+	}
+	m.compared[key] = c
 }
 
 func older(obj client.Object, resourceVersion string) bool {
