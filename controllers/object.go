@@ -26,7 +26,7 @@ import (
 // The operator writes nothing of a Memcached but its finalizer and its status.
 
 // statusPace is how often a status is written that tells of mere progress. All else is written at once.
-const statusPace = 2 * time.Second
+const statusPace = 5 * time.Second
 
 func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Name: p.mc.Name} }
 
