@@ -32,6 +32,10 @@ func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.Me
 		}
 	}
 	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
+	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) {
+		// Nobody need be told that what was not ready is on its way, such as a new Memcached.
+		recorded[v1alpha1.ReasonRollingOut], recorded[v1alpha1.ReasonResizing] = true, true
+	}
 	for _, c := range after.Conditions {
 		old := meta.FindStatusCondition(before.Conditions, c.Type)
 		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || recorded[c.Message] ||
