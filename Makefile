@@ -80,7 +80,7 @@ test: ## Everything, on a kwok cluster of its own, with a summary
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-operator-sdk tools-opm tools-crane tools-crdify \
-	tools-kustomize tools-prometheus $(tools_kwok) tools-chainsaw tools-gotestsum
+	tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
@@ -98,13 +98,13 @@ clients-e2e: tools-gotestsum ## Client snippets of docs/clients.md on CLUSTER=no
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)
 
-monitoring-test: tools-prometheus tools-kustomize ## Alerts by promtool's unit tests; dashboard and monitors by the libraries that read them
+monitoring-test: tools-promtool tools-kustomize ## Alerts by promtool's unit tests; dashboard and monitors by the libraries that read them
 	cd tests/monitoring && go test -count=1 . $(ARGS)
-	cd tools/kube-state-metrics && go test -count=1 . $(ARGS)
 
-monitoring-e2e: tools-prometheus tools-kube-state-metrics ## What alerts and dashboard ask of a real Prometheus, and alerts by real faults, on CLUSTER=node
+monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## What alerts and dashboard ask of a real Prometheus, and alerts by real faults, on CLUSTER=node
 	@[ $(CLUSTER) = node ] || { echo "memcached runs on a real node: make monitoring-e2e CLUSTER=node"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start
+	cd tools/kube-state-metrics && go test -count=1 .
 	cd tests/monitoring && CLUSTER=$(CLUSTER) go test -v -count=1 -timeout=20m ./e2e $(ARGS)
 
 production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## TLS by a real cert-manager, and NetworkPolicies enforced, on CLUSTER=node

@@ -25,8 +25,14 @@ import (
 
 // The operator writes nothing of a Memcached but its finalizer and its status.
 
-// statusPace is how often a status is written that tells of mere progress. All else is written at once.
-const statusPace = 5 * time.Second
+// A status that tells of mere progress waits after the one before, however many servers a rollout has. All else is told
+// at once.
+const (
+	// statusPace is for servers that became ready, and for those of a deleted Memcached that are gone.
+	statusPace = 5 * time.Second
+	// startPace is for servers that are not ready yet.
+	startPace = 30 * time.Second
+)
 
 func (p *pass) key() children.Key { return children.Key{Kind: kindMemcached, Name: p.mc.Name} }
 
@@ -85,7 +91,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
 		return nil
 	}
-	if wait := p.mem.statusWritten.Add(statusPace).Sub(p.now); wait > 0 && p.mayWait(&s) {
+	if wait := p.mem.statusWritten.Add(p.pace(&s)).Sub(p.now); wait > 0 {
 		p.again = wait
 		return nil
 	}
@@ -108,26 +114,35 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// mayWait reports whether a status tells no more than that servers have come, or that those of a deleted Memcached have
-// gone.
-func (p *pass) mayWait(s *v1alpha1.MemcachedStatus) bool {
+// pace is how long after another one a status is written: 0 but for mere progress.
+func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 	if !p.mc.DeletionTimestamp.IsZero() {
-		return p.written.Phase == v1alpha1.PhaseDeleting && p.obs.Problem == nil
+		if p.written.Phase == v1alpha1.PhaseDeleting && p.obs.Problem == nil {
+			return statusPace
+		}
+		return 0
 	}
 	if p.obs.Problem != nil || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) ||
 		p.written.ObservedGeneration != s.ObservedGeneration || p.written.Phase != s.Phase ||
 		p.written.Image != s.Image || !slices.Equal(p.written.Servers, s.Servers) ||
 		s.ReadyReplicas < p.written.ReadyReplicas || len(p.written.Conditions) != len(s.Conditions) {
-		return false
+		return 0
 	}
 	for _, c := range s.Conditions {
 		old := meta.FindStatusCondition(p.written.Conditions, c.Type)
 		comes := c.Type == v1alpha1.ConditionAvailable && c.Status == metav1.ConditionTrue
 		if old == nil || !comes && (old.Status != c.Status || old.Reason != c.Reason) {
-			return false
+			return 0
 		}
 	}
-	return !slices.ContainsFunc(p.written.Nodes, func(node string) bool { return !slices.Contains(s.Nodes, node) })
+	gone := func(node string) bool { return !slices.Contains(s.Nodes, node) }
+	switch {
+	case slices.ContainsFunc(p.written.Nodes, gone):
+		return 0
+	case s.ReadyReplicas == p.written.ReadyReplicas:
+		return startPace
+	}
+	return statusPace
 }
 
 // computeStatus asks about the namespace where the status would say that servers are lost or being removed, and goes on

@@ -27,6 +27,7 @@ output_olm           := olm-0.40/
 output_olm-0.27      := olm-0.27/
 tags_operator-controller := containers_image_openpgp
 tags_prometheus      := remove_all_sd,enable_kubernetes_sd
+tags_promtool        := $(tags_prometheus)
 ldflags_prometheus    = -X github.com/prometheus/common/version.Version=$(call version_of,prometheus)
 takes_kubernetes     := 6 min
 takes_kubectl        := 1 min
@@ -47,7 +48,8 @@ takes_olm            := 3 min
 takes_olm-0.27       := 3 min
 takes_helm           := 1 min
 takes_operator-controller := 2 min
-takes_prometheus     := 4 min
+takes_prometheus     := 2 min
+takes_promtool       := 3 min
 takes_kube-state-metrics := 2 min
 
 # $1 name, $2 module, $3 packages
@@ -60,6 +62,8 @@ endef
 tools-%: $(BIN)/.built/% ;
 $(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
 	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
+$(BIN)/.built/prometheus $(BIN)/.built/promtool: $(BIN)/.built/%: tools/prometheus/go.mod tools/prometheus/go.sum
+	$(call build_tool,$*,prometheus,github.com/prometheus/prometheus/cmd/$*)
 $(patsubst %,$(BIN)/.built/%,cert-manager coredns kube-network-policies): $(BIN)/.built/%: tools/%/main.go
 $(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
 	$(call build_tool,$*,$*,tool)
