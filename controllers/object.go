@@ -30,7 +30,8 @@ import (
 const (
 	// statusPace is for servers that became ready, and for those of a deleted Memcached that are gone.
 	statusPace = 5 * time.Second
-	// startPace is for servers that are not ready yet.
+	// startPace is for servers that are not ready yet, and for the last ones that became ready: Ready follows as soon as the
+	// workload's controller has counted these.
 	startPace = 30 * time.Second
 )
 
@@ -139,7 +140,8 @@ func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 	switch {
 	case slices.ContainsFunc(p.written.Nodes, gone):
 		return 0
-	case s.ReadyReplicas == p.written.ReadyReplicas:
+	case s.ReadyReplicas == p.written.ReadyReplicas,
+		s.ReadyReplicas == names.Size(p.mc) && p.mc.Spec.Rollout.MinReadySeconds == 0:
 		return startPace
 	}
 	return statusPace

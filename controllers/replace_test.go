@@ -129,7 +129,7 @@ func TestStatefulSet(t *testing.T) {
 		{[]string{"!new", "new", "new"}, []string{"patch status"}},
 	} {
 		f.servers(step.servers...)
-		f.now = f.now.Add(statusPace)
+		f.now = f.now.Add(startPace)
 		f.mustReconcile()
 		if step.requests != nil {
 			f.wantRequests(step.requests...)
