@@ -69,8 +69,8 @@ func main() {
 	}
 }
 
-// tune suits the runtime to a process that waits for others most of its life: one processor serves all that it does, and
-// a second one would mostly look for work; less garbage is left lying. GOMAXPROCS and GOGC have the last word.
+// tune suits the runtime to a process that waits for others most of its life: one processor serves all that it does,
+// and a second one would mostly look for work; less garbage is left lying. GOMAXPROCS and GOGC have the last word.
 func tune() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)

@@ -73,7 +73,8 @@ func TestScrapers(t *testing.T) {
 	request := httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil)
 	request.Header.Set("Authorization", "Bearer "+reader)
 	answer := httptest.NewRecorder()
-	if metrics.ServeHTTP(answer, request); answer.Code != http.StatusInternalServerError {
+	metrics.ServeHTTP(answer, request)
+	if answer.Code != http.StatusInternalServerError {
 		t.Errorf("HTTP status %d without an API server, want 500", answer.Code)
 	}
 }

@@ -30,8 +30,8 @@ import (
 const (
 	// statusPace is for servers that became ready, and for those of a deleted Memcached that are gone.
 	statusPace = 5 * time.Second
-	// startPace is for servers that are not ready yet, and for the last ones that became ready: Ready follows as soon as the
-	// workload's controller has counted these.
+	// startPace is for servers that are not ready yet, and for the last ones that became ready: Ready follows as soon as
+	// the workload's controller has counted these.
 	startPace = 30 * time.Second
 )
 
@@ -63,8 +63,8 @@ func (p *pass) addFinalizer(ctx context.Context) error {
 	return nil
 }
 
-// removeFinalizer lets the Memcached go, and forgets it: what its children still do is of no interest. An apply would leave the item where another manager owns it too, as after the
-// restore of a backup.
+// removeFinalizer lets the Memcached go, and forgets it: what its children still do is of no interest. An apply would
+// leave the item where another manager owns it too, as after the restore of a backup.
 func (p *pass) removeFinalizer(ctx context.Context) error {
 	before := p.mc.DeepCopy()
 	before.ResourceVersion = p.resourceVersion

@@ -20,9 +20,9 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// progressingPace is how long changes of children and pods are gathered: they come in crowds while servers start. A
-// Memcached that is ready is looked at at once, for its status must not call lost servers healthy. One that ends is
-// looked at as often as its status is written; the end of its workload, which it waits for, is looked at at once.
+// progressingPace is how long changes of children and pods are gathered: they come in crowds while servers start. Those
+// of a Memcached that is ready are not, for its status must not call lost servers healthy. Those of one that ends are
+// gathered until its status may be written; but not the end of its workload, which it waits for.
 const progressingPace = 250 * time.Millisecond
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -12,7 +12,8 @@ import (
 // seed is that of all fingerprints, which never leave the process.
 var seed = maphash.MakeSeed()
 
-// Fingerprint identifies what Compare reads of the observed children, and of the owner if it is among these. It costs a fraction of a comparison: where it is the same, so is the answer.
+// Fingerprint identifies what Compare reads of the observed children, and of the owner if it is among these. It costs a
+// fraction of a comparison: where it is the same, so is the answer.
 //
 // The spec of an object changes with its generation. Labels, annotations, owners and what the operator owns do not; of
 // an object that has no generation, all changes with the resource version.
