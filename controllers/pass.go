@@ -291,9 +291,11 @@ func (p *pass) lookAgain() error {
 		return p.err
 	case p.obs.Waiting != "":
 		p.again = leftRetry
-	case p.again == 0:
+	default:
 		if end := status.Deadline(p.mc, p.written.Conditions, p.obs.Workload); !end.IsZero() {
-			p.again = max(end.Sub(p.now), time.Second)
+			if left := max(end.Sub(p.now), time.Second); p.again == 0 || left < p.again {
+				p.again = left
+			}
 		}
 	}
 	return nil

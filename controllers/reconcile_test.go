@@ -50,8 +50,13 @@ func TestRequests(t *testing.T) {
 
 // TestProgress: servers that come are told at a pace, and servers that go at once.
 func TestProgress(t *testing.T) {
-	f := newFixture(t)
+	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
+	f.roll(0)
+	if result := f.mustReconcile(); result.RequeueAfter < 9*time.Second || result.RequeueAfter > 10*time.Second {
+		t.Errorf("looks for the deadline after %s, want 10 s", result.RequeueAfter)
+	}
+	f.wantRequests()
 	f.roll(1)
 	if result := f.mustReconcile(); result.RequeueAfter != statusPace {
 		t.Errorf("tells of progress after %s, want %s", result.RequeueAfter, statusPace)
