@@ -8,16 +8,13 @@ import (
 	"flag"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/tests/cluster"
@@ -106,20 +103,9 @@ func newWorld(t *testing.T) world {
 	if os.Getenv("CLUSTER") != "node" {
 		t.Skip("needs a real node that this machine reaches: make cache-e2e CLUSTER=node")
 	}
-	log.SetLogger(log.Log)
-	root, err := harness.Repository()
-	harness.Must(t, err)
-	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
 	w := world{T: t}
-	w.cluster, err = cluster.New("node")
-	harness.Must(t, err)
-	config := w.cluster.KubernetesRestConfig()
-	if config == nil {
-		t.Fatal("the cluster is down")
-	}
-	config.QPS = -1
-	harness.Must(t, v1alpha1.AddToScheme(clientgoscheme.Scheme))
-	w.Client, err = client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
+	var err error
+	w.cluster, w.Client, err = cluster.Connect("node")
 	harness.Must(t, err)
 	dns := &corev1.Service{}
 	harness.Must(t, w.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "kube-dns"}, dns))

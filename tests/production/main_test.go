@@ -5,7 +5,6 @@ package production
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -31,34 +28,12 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if err := connect(); err != nil {
+	var err error
+	if under, api, err = cluster.Connect(cmp.Or(os.Getenv("CLUSTER"), "node")); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
-}
-
-func connect() error {
-	log.SetLogger(log.Log)
-	var err error
-	if under, err = cluster.New(cmp.Or(os.Getenv("CLUSTER"), "node")); err != nil {
-		return err
-	}
-	config := under.KubernetesRestConfig()
-	if config == nil {
-		return errors.New("the cluster is down: run `make production-e2e`, which starts one")
-	}
-	bin, err := filepath.Abs("../../bin")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(os.Setenv("PATH", bin+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", under.GetKubeconfig()),
-		v1alpha1.AddToScheme(clientgoscheme.Scheme))
-	if err != nil {
-		return err
-	}
-	api, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
-	return err
 }
 
 // world is what a test sees: the cluster, and a namespace of its own. Whatever fails ends the test.

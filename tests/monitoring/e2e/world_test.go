@@ -13,9 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -39,21 +37,11 @@ func newWorld(t *testing.T) world {
 	if os.Getenv("CLUSTER") != "node" {
 		t.Skip("needs a real node that this machine reaches: make monitoring-e2e CLUSTER=node")
 	}
-	log.SetLogger(log.Log)
 	root, err := filepath.Abs("../../..")
 	harness.Must(t, err)
 	t.Chdir(root) // whose cluster it is
-	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
 	w := world{T: t, root: root}
-	w.cluster, err = cluster.New("node")
-	harness.Must(t, err)
-	config := w.cluster.KubernetesRestConfig()
-	if config == nil {
-		t.Fatal("the cluster is down")
-	}
-	t.Setenv("KUBECONFIG", w.cluster.GetKubeconfig())
-	harness.Must(t, v1alpha1.AddToScheme(clientgoscheme.Scheme))
-	w.Client, err = client.New(config, client.Options{Scheme: clientgoscheme.Scheme})
+	w.cluster, w.Client, err = cluster.Connect("node")
 	harness.Must(t, err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "monitoring-",
 		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
