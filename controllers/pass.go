@@ -68,7 +68,7 @@ func (p *pass) reconcile(ctx context.Context) error {
 		if err := p.addFinalizer(ctx); err != nil {
 			return err
 		}
-		p.set.New = true
+		p.set.New = p.mc.Spec.Proxy == nil // proxies must not hear of a server whose name is somebody else's
 	}
 	changes, err := p.compare(ctx)
 	if err != nil {

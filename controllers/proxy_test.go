@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -110,4 +111,20 @@ func TestProxyOfForeignServer(t *testing.T) {
 	if got := servers(); got == before {
 		t.Error("the proxies are not told of the second server")
 	}
+}
+
+// TestProxyOfForeignServerFromTheStart: the same where the name was taken before the Memcached came.
+func TestProxyOfForeignServerFromTheStart(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
+	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "cache-0", Namespace: f.mc.Namespace}}
+	foreign.Spec.Ports = []corev1.ServicePort{{Port: 11211}}
+	f.must(f.api.Create(f.ctx, foreign))
+	for range 2 {
+		f.mustReconcile()
+		config := &corev1.ConfigMap{}
+		if err := f.api.Get(f.ctx, f.key("cache-proxy"), config); !apierrors.IsNotFound(err) {
+			t.Errorf("the proxies are told of somebody else's server: %v, %q", err, config.Data["servers"])
+		}
+	}
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 }
