@@ -23,7 +23,7 @@ import (
 // mutate has the API server change Deployments of the test's namespace as a platform's policy does, whenever a
 // condition holds, and waits until it does. The change is an object of CEL, to which an annotation is added that shows
 // the policy at work.
-func (f *fixture) mutate(condition, annotation, spec string) {
+func (f *fixture) mutate(condition, annotation, spec string, further ...admissionv1.Mutation) {
 	f.Helper()
 	name := f.mc.Namespace
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -38,9 +38,9 @@ func (f *fixture) mutate(condition, annotation, spec string) {
 			}}},
 		},
 		MatchConditions: []admissionv1.MatchCondition{{Name: "when", Expression: condition}},
-		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeApplyConfiguration,
+		Mutations: append(further, admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration,
 			ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: fmt.Sprintf(
-				`Object{metadata: Object.metadata{annotations: {"policy": %s}}, spec: Object.spec{%s}}`, annotation, spec)}}},
+				`Object{metadata: Object.metadata{annotations: {"policy": %s}}, spec: Object.spec{%s}}`, annotation, spec)}}),
 	}
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
@@ -91,6 +91,27 @@ func TestPolicyRewrites(t *testing.T) {
 	if f.mc.Status.Image != "mirror/memcached" {
 		t.Errorf("the image in use is %s", f.mc.Status.Image)
 	}
+}
+
+// TestPolicyAddsToAMap: what a policy adds to a map that is owned as a whole is a change of the template too.
+func TestPolicyAddsToAMap(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}")
+	f.mutate("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector",
+			value: {"disk": "fast", "pool": "caches"}}]`}})
+	f.mustReconcile()
+	f.roll(3)
+	f.mustReconcile()
+	f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	template := get[appsv1.Deployment](f).Spec.Template
+	f.restart()
+	f.r.Options.OpenShift = true
+	f.mustReconcile()
+	f.wantRequests()
+	f.wantTemplate(template)
 }
 
 // TestPolicyThatNeverSettles: a policy that adds to whatever image it finds replaces no server without end.

@@ -168,6 +168,9 @@ func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfigur
 	return answer, contains(answered, content), nil
 }
 
+// atomic are the fields of children that hold maps of which each is owned as a whole, with what others add to it.
+var atomic = []string{"matchLabels", "nodeSelector", "selector"}
+
 // contains reports whether all that one JSON value says is in another. It is a cheap answer to the question whether
 // an admission plugin changed what was applied: where it says no, what is owned must be extracted to know.
 func contains(have, want any) bool {
@@ -176,6 +179,9 @@ func contains(have, want any) bool {
 		have, ok := have.(map[string]any)
 		for key, value := range want {
 			ok = ok && contains(have[key], value)
+			if whole, isMap := value.(map[string]any); ok && isMap && slices.Contains(atomic, key) {
+				ok = len(have[key].(map[string]any)) == len(whole)
+			}
 		}
 		return ok
 	case []any:
