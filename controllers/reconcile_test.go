@@ -3,6 +3,7 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
@@ -143,6 +145,28 @@ func TestDrift(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDriftWithoutGenerations: the API server counts no changes of a Service, but keeps a number that it was created
+// with.
+func TestDriftWithoutGenerations(t *testing.T) {
+	f := newFixture(t)
+	left := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace, Generation: 7,
+		Labels: names.Servers.Labels(f.mc)}}
+	left.Spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"a": "b"}}
+	f.must(f.api.Create(f.ctx, left))
+	f.ready()
+	f.mustReconcile()
+	before := get[corev1.Service](f)
+	f.must(f.api.Patch(f.ctx, get[corev1.Service](f), mergePatch(`{"spec":{"selector":{"a":"b"}}}`),
+		client.FieldOwner("somebody")))
+	if !childChanged(event.UpdateEvent{ObjectOld: before, ObjectNew: get[corev1.Service](f)}) {
+		t.Error("the change of the Service is no reason to reconcile")
+	}
+	f.mustReconcile()
+	if got := get[corev1.Service](f).Spec.Selector; !maps.Equal(got, before.Spec.Selector) {
+		t.Errorf("the selector is %v, want %v", got, before.Spec.Selector)
 	}
 }
 

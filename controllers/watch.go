@@ -92,6 +92,7 @@ func childChanged(e event.UpdateEvent) bool {
 		return false
 	}
 	return isWorkload(after) || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
+		!equality.Semantic.DeepEqual(before.GetManagedFields(), after.GetManagedFields()) ||
 		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
 		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
 }
