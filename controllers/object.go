@@ -92,7 +92,8 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(p.written, s) && p.written.Nodes != nil {
 		return nil
 	}
-	if wait := p.mem.statusWritten.Add(p.pace(&s)).Sub(p.now); wait > 0 {
+	// What another manager wrote waits for nothing.
+	if wait := p.mem.statusWritten.Add(p.pace(&s)).Sub(p.now); wait > 0 && *p.mem.status.Load() == *mark(&p.written) {
 		p.again = wait
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,22 @@ func TestStatusOfAnother(t *testing.T) {
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
 	f.gone()
+}
+
+// TestStatusOfAnotherDuringProgress: not even one that looks like less progress is left for a while.
+func TestStatusOfAnotherDuringProgress(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.roll(1)
+	f.now = f.now.Add(startPace)
+	f.mustReconcile()
+	before := f.mc.Status.DeepCopy()
+	f.mc.Status.Selector, f.mc.Status.Nodes, f.mc.Status.Replicas = "bogus", before.Nodes[:1], 1
+	f.must(f.api.Status().Update(f.ctx, f.mc, client.FieldOwner("backup")))
+	f.mustReconcile()
+	if !equality.Semantic.DeepEqual(&f.mc.Status, before) {
+		t.Errorf("the status is %+v, want %+v", f.mc.Status, before)
+	}
 }
 
 // TestStatusThatCannotBeWritten stops no deletion.
