@@ -71,7 +71,8 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	mc := before.DeepCopy()
 	controllerutil.RemoveFinalizer(mc, v1alpha1.Finalizer)
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := p.Client.Patch(ctx, mc, patch, client.FieldOwner(names.Operator)); err != nil {
+	err := p.Client.Patch(ctx, mc, patch, client.FieldOwner(names.Operator))
+	if client.IgnoreNotFound(err) != nil {
 		return p.changedMeanwhile(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
 	}
 	p.memories.forget(client.ObjectKeyFromObject(mc))

@@ -109,6 +109,21 @@ func (f *fixture) gone() {
 	}
 }
 
+// TestForgotten: nothing is remembered of a Memcached that was let go, though the cache shows it a moment longer.
+func TestForgotten(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.mustReconcile()
+	f.cached[kindMemcached] = f.mc.DeepCopy()
+	f.gone()
+	f.mustReconcile()
+	f.wantRequests("patch Memcached")
+	if f.r.remembered(event.DeleteEvent{Object: f.mc}) {
+		t.Error("remembered still")
+	}
+}
+
 // TestNeedsReconcile: of the updates of a Memcached, our own status is no reason to reconcile; that of another manager
 // is, and so is a successor that took its place between two looks.
 func TestNeedsReconcile(t *testing.T) {
