@@ -28,7 +28,8 @@ import (
 // A status that tells of mere progress waits after the one before, however many servers a rollout has. All else is told
 // at once.
 const (
-	// statusPace is for servers that became ready, and for those of a deleted Memcached that are gone.
+	// statusPace is for servers that became ready, for those of a deleted Memcached that are gone, and for another cause
+	// that keeps servers from being ready.
 	statusPace = 5 * time.Second
 	// startPace is for servers that are not ready yet, and for the last ones that became ready: Ready follows as soon as
 	// the workload's controller has counted these.
@@ -131,22 +132,26 @@ func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 		s.ReadyReplicas < p.written.ReadyReplicas || len(p.written.Conditions) != len(s.Conditions) {
 		return 0
 	}
+	all := s.ReadyReplicas == names.Size(p.mc) && p.mc.Spec.Rollout.MinReadySeconds == 0
+	pace := startPace
+	if s.ReadyReplicas != p.written.ReadyReplicas && !all {
+		pace = statusPace
+	}
 	for _, c := range s.Conditions {
 		old := meta.FindStatusCondition(p.written.Conditions, c.Type)
 		comes := c.Type == v1alpha1.ConditionAvailable && c.Status == metav1.ConditionTrue
-		if old == nil || !comes && (old.Status != c.Status || old.Reason != c.Reason) {
+		switch {
+		case old == nil || !comes && (old.Status != c.Status || old.Reason != c.Reason):
 			return 0
+		case old.Status != c.Status && p.mc.Spec.Proxy != nil, // whose proxies may keep it from being ready
+			c.Reason == v1alpha1.ReasonProgressingWithRetry && old.Message != c.Message:
+			pace = statusPace
 		}
 	}
-	gone := func(node string) bool { return !slices.Contains(s.Nodes, node) }
-	switch {
-	case slices.ContainsFunc(p.written.Nodes, gone):
+	if slices.ContainsFunc(p.written.Nodes, func(node string) bool { return !slices.Contains(s.Nodes, node) }) {
 		return 0
-	case s.ReadyReplicas == p.written.ReadyReplicas,
-		s.ReadyReplicas == names.Size(p.mc) && p.mc.Spec.Rollout.MinReadySeconds == 0:
-		return startPace
 	}
-	return statusPace
+	return pace
 }
 
 // computeStatus asks about the namespace where the status would say that servers are lost or being removed, and goes on

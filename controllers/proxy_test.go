@@ -87,6 +87,25 @@ func TestProxy(t *testing.T) {
 	}
 }
 
+// TestFirstProxy: servers that were ready before any proxy was do not hide for long that clients are served now.
+func TestFirstProxy(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 2}}")
+	f.mustReconcile()
+	f.servers("old")
+	f.now = f.now.Add(startPace)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy-a", Namespace: f.mc.Namespace,
+		Labels: names.Proxies.Labels(f.mc), OwnerReferences: controlledBy("replicas")}}
+	pod.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+	f.must(f.api.Create(f.ctx, pod))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	f.must(f.api.Status().Update(f.ctx, pod))
+	f.now = f.now.Add(statusPace)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
+}
+
 // TestProxyOfForeignServer: what has the name of a server and is somebody else's gets no items.
 func TestProxyOfForeignServer(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")

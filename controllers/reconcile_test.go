@@ -78,6 +78,26 @@ func TestProgress(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
+// TestCauses: another cause that keeps servers from being ready is told as soon as a server that became ready.
+func TestCauses(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.roll(0)
+	for _, reason := range []string{"ErrImagePull", "CreateContainerConfigError"} {
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+		f.must(f.api.Status().Update(f.ctx, pod))
+		f.now = f.now.Add(statusPace)
+		f.mustReconcile()
+		f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
+		if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, reason) {
+			t.Errorf("Ready says %q, want %s", got, reason)
+		}
+	}
+}
+
 // TestEmptyNodes: whoever reads status.nodes finds a list, also when the last servers went all at once.
 func TestEmptyNodes(t *testing.T) {
 	f := newFixture(t)
