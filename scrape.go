@@ -19,7 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// answerTTL is how long an answer of the API server about a scraper holds.
+// answerTTL is how long an answer of the API server about a scraper that it knows holds.
 const answerTTL = time.Minute
 
 // scrapers serve metrics to those alone whose bearer token the API server authenticates and whom it allows to get the
@@ -76,7 +76,9 @@ func (s *scrapers) answer(req *http.Request) (int, error) {
 	if err != nil {
 		return http.StatusInternalServerError, err
 	}
-	s.answers.Set(key, status, answerTTL)
+	if status != http.StatusUnauthorized { // tokens that nobody issued are as many as somebody likes to make up
+		s.answers.Set(key, status, answerTTL)
+	}
 	return status, nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestScrapers: a real API server says who reads metrics, and each answer holds for a while.
+// TestScrapers: a real API server says who reads metrics, and each answer about a token holds for a while.
 func TestScrapers(t *testing.T) {
 	config := apiServer(t)
 	reader, stranger := token(t, config, "reader"), token(t, config, "stranger")
@@ -43,17 +43,17 @@ func TestScrapers(t *testing.T) {
 
 	for name, tt := range map[string]struct {
 		method, path, authorization string
-		want, asks                  int
+		want, asks, again           int
 	}{
-		"no token":             {"GET", "/metrics", "", 401, 0},
-		"no bearer":            {"GET", "/metrics", "Basic " + reader, 401, 0},
-		"not a token":          {"GET", "/metrics", "Bearer x", 401, 1},
-		"reader":               {"GET", "/metrics", "Bearer " + reader, 200, 2},
-		"reader writes":        {"POST", "/metrics", "Bearer " + reader, 403, 2},
-		"reader looks further": {"GET", "/debug", "Bearer " + reader, 403, 2},
-		"stranger":             {"GET", "/metrics", "bearer " + stranger, 403, 2},
+		"no token":             {"GET", "/metrics", "", 401, 0, 0},
+		"no bearer":            {"GET", "/metrics", "Basic " + reader, 401, 0, 0},
+		"not a token":          {"GET", "/metrics", "Bearer x", 401, 1, 1}, // nor remembered: anybody can make these up
+		"reader":               {"GET", "/metrics", "Bearer " + reader, 200, 2, 0},
+		"reader writes":        {"POST", "/metrics", "Bearer " + reader, 403, 2, 0},
+		"reader looks further": {"GET", "/debug", "Bearer " + reader, 403, 2, 0},
+		"stranger":             {"GET", "/metrics", "bearer " + stranger, 403, 2, 0},
 	} {
-		for _, asks := range []int{tt.asks, 0} { // the second answer is remembered
+		for _, asks := range []int{tt.asks, tt.again} {
 			asked = 0
 			request := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil)
 			request.Header.Set("Authorization", tt.authorization)
