@@ -133,7 +133,9 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		written:         mc.Status,
 		resourceVersion: mc.ResourceVersion,
 	}
-	p.mem.status.CompareAndSwap(nil, mark(&mc.Status))
+	if p.mem.status.Load() == nil {
+		p.mem.status.Store(mark(&mc.Status))
+	}
 	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errChanged) {
 		return reconcile.Result{}, err
 	}
