@@ -160,15 +160,14 @@ func (p *pass) ownWorkload(ctx context.Context) (*desired.Workload, error) {
 // compare returns the children that are not as desired, and notes what that means for the servers. Where nothing that
 // they are made from changed since they last were as desired, they are.
 func (p *pass) compare(ctx context.Context) ([]children.Change, error) {
-	before := p.fingerprint()
-	if p.mem.asDesired == before && p.secretsUnchanged(ctx) {
+	if p.mem.asDesired == p.fingerprint() && p.secretsUnchanged(ctx) {
 		p.current = p.mem.secrets
 		return nil, nil
 	}
 	p.mem.asDesired = 0
 	changes, err := p.compareFields(ctx)
-	if err == nil && len(changes) == 0 && !p.held && p.fingerprint() == before {
-		p.mem.asDesired = before
+	if err == nil && len(changes) == 0 && !p.held {
+		p.mem.asDesired = p.fingerprint()
 	}
 	return changes, err
 }

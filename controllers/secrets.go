@@ -73,16 +73,17 @@ func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.
 
 // secretsUnchanged reports whether the Secrets are those that were last read.
 func (p *pass) secretsUnchanged(ctx context.Context) bool {
-	unchanged := true
 	if t := p.mc.Spec.TLS; t != nil {
-		k, _ := p.knownSecret(ctx, t.SecretName, desired.TLSChecks(p.mc), p.mem.secrets.TLS)
-		unchanged = k != nil
+		if k, _ := p.knownSecret(ctx, t.SecretName, desired.TLSChecks(p.mc), p.mem.secrets.TLS); k == nil {
+			return false
+		}
 	}
-	if a := p.mc.Spec.Auth; a != nil && unchanged {
-		k, _ := p.knownSecret(ctx, a.SecretName, nil, p.mem.secrets.Auth)
-		unchanged = k != nil
+	if a := p.mc.Spec.Auth; a != nil {
+		if k, _ := p.knownSecret(ctx, a.SecretName, nil, p.mem.secrets.Auth); k == nil {
+			return false
+		}
 	}
-	return unchanged
+	return true
 }
 
 // knownSecret is the one among what is known that is of the present version; nil for none.
