@@ -77,7 +77,10 @@ func (p *pass) awaitServers(ctx context.Context, left time.Duration) error {
 	if p.err != nil {
 		return p.err
 	}
-	if p.again == 0 {
+	switch {
+	case p.workload == nil: // whose end would tell
+		p.again = min(left, time.Second)
+	case p.again == 0:
 		p.again = left
 	}
 	return nil
