@@ -114,6 +114,50 @@ func TestPolicyAddsToAMap(t *testing.T) {
 	f.wantTemplate(template)
 }
 
+// TestPolicyAddsToAnItem: the same one level deeper: an item of a list that is owned as a whole gets another field.
+func TestPolicyAddsToAnItem(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, pod: {tolerations: [{key: caches, operator: Exists, effect: NoExecute}]}}")
+	f.mutate("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
+		JSONPatch: &admissionv1.JSONPatch{Expression: `has(object.spec.template.spec.tolerations) ? [JSONPatch{op: "add",
+			path: "/spec/template/spec/tolerations/0/tolerationSeconds", value: 60}] : []`}})
+	f.mustReconcile()
+	f.roll(3)
+	f.mustReconcile()
+	f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	template := get[appsv1.Deployment](f).Spec.Template
+	f.restart()
+	f.r.Options.OpenShift = true
+	f.mustReconcile()
+	f.wantRequests()
+	f.wantTemplate(template)
+}
+
+// TestNoPolicy: where no policy changes what is applied, the API server's answer says so, and nothing is compared.
+func TestNoPolicy(t *testing.T) {
+	f := newFixtureOf(t, `{size: 3, networkPolicy: {from: [{namespaceSelector: {}}, {ipBlock: {cidr: 10.0.0.0/8}}],
+		metricsFrom: [{podSelector: {matchLabels: {a: b}}}]}, metrics: {}, pod: {
+		tolerations: [{key: caches, operator: Exists, effect: NoExecute, tolerationSeconds: 60}], nodeSelector: {a: b},
+		topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule,
+			labelSelector: {matchLabels: {a: b}}}],
+		affinity: {
+			nodeAffinity: {
+				requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
+					{matchExpressions: [{key: a, operator: Exists}]}]},
+				preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference:
+					{matchFields: [{key: metadata.name, operator: In, values: [a]}]}}]},
+			podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
+				{topologyKey: zone, labelSelector: {matchLabels: {a: b}}, namespaceSelector: {}}]},
+			podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm:
+				{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}}}]}}}}`)
+	f.mustReconcile()
+	if f.r.memories.of(client.ObjectKeyFromObject(f.mc)).asDesired == 0 {
+		t.Error("the children are not taken for what was applied")
+	}
+}
+
 // TestPolicyThatNeverSettles: a policy that adds to whatever image it finds replaces no server without end.
 func TestPolicyThatNeverSettles(t *testing.T) {
 	f := newFixture(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -168,8 +169,12 @@ func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfigur
 	return answer, contains(answered, content), nil
 }
 
-// atomic are the fields of children that hold maps of which each is owned as a whole, with what others add to it.
-var atomic = []string{"matchLabels", "nodeSelector", "selector"}
+// atomic are the fields of children that are owned as a whole, with what others add inside: those that the schema of
+// server-side apply, in client-go's applyconfigurations/internal, calls atomic. Lists of strings need no mention, nor
+// fields inside of these.
+var atomic = []string{"ingress", "items", "labelSelector", "nodeSelector", "podSelector",
+	"preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution", "selector",
+	"tolerations"}
 
 // contains reports whether all that one JSON value says is in another. It is a cheap answer to the question whether
 // an admission plugin changed what was applied: where it says no, what is owned must be extracted to know.
@@ -178,9 +183,10 @@ func contains(have, want any) bool {
 	case map[string]any:
 		have, ok := have.(map[string]any)
 		for key, value := range want {
-			ok = ok && contains(have[key], value)
-			if whole, isMap := value.(map[string]any); ok && isMap && slices.Contains(atomic, key) {
-				ok = len(have[key].(map[string]any)) == len(whole)
+			if slices.Contains(atomic, key) {
+				ok = ok && reflect.DeepEqual(have[key], value)
+			} else {
+				ok = ok && contains(have[key], value)
 			}
 		}
 		return ok
