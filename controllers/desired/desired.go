@@ -10,8 +10,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Children are all children that mc should have, in the order in which they are applied. A child of mc that is not
-// among them is deleted.
+// Children are all children that mc should have. They are written at the same time, so none may need another that comes
+// before it. A child of mc that is not among them is deleted.
 func Children(mc *v1alpha1.Memcached, in Inputs) []runtime.ApplyConfiguration {
 	children := []runtime.ApplyConfiguration{service(mc),
 		podDisruptionBudget(mc, mc.Name, names.Servers, ptr.Deref(mc.Spec.DisruptionBudget.MaxUnavailable, 1))}
