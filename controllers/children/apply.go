@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -103,8 +104,16 @@ type answer struct {
 	asApplied bool // so that nothing else is owned than was desired
 }
 
-// change makes one change.
+// change makes one change. A panic ends no more than that: controller-runtime recovers it in its own goroutine alone.
 func (s *Set) change(ctx context.Context, owner Owner, c *Change) (a answer, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			for _, handle := range utilruntime.PanicHandlers {
+				handle(ctx, r) // logs the stack
+			}
+			err = fmt.Errorf("write %s: panic: %v [recovered]", c.Key, r)
+		}
+	}()
 	if c.Desired == nil {
 		return answer{asApplied: true}, s.Delete(ctx, c.Live, metav1.DeletePropagationBackground)
 	}
