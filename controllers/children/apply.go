@@ -47,12 +47,18 @@ const atOnce = 8
 
 // Apply makes the changes, at the same time and all of them even where one fails. alive says that the owner is known to
 // exist and not to be going away; where it is not, Apply asks before it creates or adopts, and returns ErrOwnerGone.
+// Without an answer, it creates and adopts nothing, and makes the other changes.
 func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Memory, alive bool, now time.Time) Result {
 	var r Result
 	needsOwner := func(c Change) bool { return c.Live == nil || owner.Relation(c.Live) == Orphaned }
+	var errs []error
 	if !alive && slices.ContainsFunc(changes, needsOwner) {
-		if r.Err = s.proveAlive(ctx, owner); r.Err != nil {
-			return r
+		switch err := s.proveAlive(ctx, owner); {
+		case errors.Is(err, ErrOwnerGone):
+			return Result{Err: err}
+		case err != nil:
+			errs = append(errs, err)
+			changes = slices.DeleteFunc(slices.Clone(changes), needsOwner)
 		}
 	}
 	answers, failures := make([]answer, len(changes)), make([]error, len(changes))
@@ -66,9 +72,8 @@ func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Mem
 		})
 	}
 	_ = group.Wait()
-	var errs []error
 	raced := false
-	r.AsDesired = true
+	r.AsDesired = len(errs) == 0
 	for i, err := range failures {
 		r.AsDesired = r.AsDesired && err == nil && answers[i].asApplied
 		switch {

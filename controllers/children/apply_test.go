@@ -2,6 +2,7 @@ package children
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -9,7 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -64,5 +68,39 @@ func TestPanic(t *testing.T) {
 	}
 	if slices.Sort(w.names); !slices.Equal(w.names, []string{"a", "b"}) || len(r.Written) != 2 {
 		t.Errorf("wrote %q, and says %v", w.names, r.Written)
+	}
+}
+
+// TestOwnerUnknown: while nobody can say whether the owner is there, nothing is made for it, and the rest is.
+func TestOwnerUnknown(t *testing.T) {
+	t.Parallel()
+	labels := map[string]string{"a": "b"}
+	owner := Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}, Labels: labels}
+	ours := []metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}}
+	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")
+	for _, tt := range []struct {
+		alive bool
+		read  error
+		fails error
+		want  []string
+	}{
+		{true, unavailable, nil, []string{"adopted", "created", "deleted", "updated"}},
+		{false, unavailable, unavailable, []string{"deleted", "updated"}},
+		{false, missing, ErrOwnerGone, nil},
+	} {
+		var w writes
+		set, create := w.set(tt.read)
+		changes := create("created", "adopted", "updated", "deleted")
+		changes[1].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "adopted", Labels: labels}}
+		changes[2].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "updated", OwnerReferences: ours}}
+		changes[3].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "deleted", OwnerReferences: ours}}
+		changes[3].Desired = nil
+		r := set.Apply(t.Context(), owner, changes, NewMemory(), tt.alive, time.Now())
+		if slices.Sort(w.names); !slices.Equal(w.names, tt.want) {
+			t.Errorf("%v, alive %t: wrote %q, want %q", tt.read, tt.alive, w.names, tt.want)
+		}
+		if !errors.Is(r.Err, tt.fails) || r.AsDesired != (tt.fails == nil) || changes[0].Name != "created" {
+			t.Errorf("%v, alive %t: the result is %+v", tt.read, tt.alive, r)
+		}
 	}
 }
