@@ -10,9 +10,11 @@ const (
 	// changes. Any value does; a timestamp is customary.
 	RestartedAtAnnotation = "cache.example.com/restartedAt"
 
-	// GenerationAnnotation on a workload is the generation of the Memcached that the workload was made from. Unless
-	// spec.paused is set, Ready is never True by a workload of another generation.
-	GenerationAnnotation = "cache.example.com/generation"
+	// GenerationLabel on a workload is the generation of the Memcached that the workload was made from. Unless
+	// spec.paused is set, Ready is never True by a workload of another generation. Releases before v0.0.3 have an
+	// annotation of that name. A label costs less: a Deployment's controller copies annotations to the ReplicaSet first,
+	// and then runs into its own write when it scales the ReplicaSet.
+	GenerationLabel = "cache.example.com/generation"
 
 	// TemplateSourceAnnotation on a workload says what its pod template was made from: digests of the inputs and of the
 	// template, and the inputs that are needed again. While the inputs are the same, the template stays, whatever a newer

@@ -17,6 +17,7 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 		maxSurge, maxUnavailable = 1, 0
 	}
 	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
+		WithLabels(in.generationLabel(mc)).
 		WithAnnotations(in.workloadAnnotations(mc)).
 		WithSpec(deploymentSpec(mc, names.Servers, maxSurge, maxUnavailable).
 			WithReplicas(names.Size(mc)).

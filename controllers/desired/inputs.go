@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -40,8 +41,8 @@ type Inputs struct {
 	options  Options
 	template *corev1ac.PodTemplateSpecApplyConfiguration // nil where there is none to make or to keep
 	digest   string
-	// annotations of a workload whose template stays as it is; nil where they are made anew.
-	annotations map[string]string
+	// kept is the workload whose record of what it was made from stays as it is; nil where the record is made anew.
+	kept *Workload
 }
 
 // Resolve decides what servers of mc keep, so that nothing restarts them without a reason. own is what the operator
@@ -74,14 +75,14 @@ func Resolve(mc *v1alpha1.Memcached, own *Workload, secrets Secrets, o Options) 
 	}
 	in.template = podTemplate(mc, in)
 	if mc.Spec.Paused && running != nil {
-		in.annotations = own.Annotations
+		in.kept = own
 	}
 	switch {
 	case running == nil:
 	case made.Inputs == "" && predatesInputs(running):
 		// Where the workload's generation is the current one, its inputs are those of today's spec.
 		before := podTemplateV002(mc, in)
-		if !restart && own.Annotations[v1alpha1.GenerationAnnotation] == generation(mc) ||
+		if !restart && own.Annotations[v1alpha1.GenerationLabel] == generation(mc) ||
 			equality.Semantic.DeepEqual(before, running) {
 			in.template = before
 		}
@@ -107,10 +108,10 @@ func (in Inputs) Keep(own *Workload) Inputs {
 // Hold returns inputs that leave the servers as they are, and create none where none run: a Secret that they need
 // cannot be had.
 func (in Inputs) Hold(own *Workload) Inputs {
-	in.template, in.annotations = nil, map[string]string{}
-	if own != nil {
-		in.template, in.annotations = own.Template, own.Annotations
+	if own == nil {
+		own = &Workload{}
 	}
+	in.template, in.kept = own.Template, own
 	return in
 }
 
@@ -130,10 +131,12 @@ type source struct {
 	Secrets Secrets `json:"secrets,omitzero"`
 }
 
-// workloadAnnotations are those of the workload of mc. They alone are no difference that a pause holds back.
+// The record of a workload, its annotations and its label of the generation, is no difference that a pause holds back.
+
+// workloadAnnotations are those of the workload of mc.
 func (in Inputs) workloadAnnotations(mc *v1alpha1.Memcached) map[string]string {
-	if in.annotations != nil {
-		return in.annotations
+	if in.kept != nil {
+		return in.kept.Annotations
 	}
 	s := source{Image: in.Image, RestartedAt: in.RestartedAt, Inputs: in.digest, Template: Digest(in.template),
 		Secrets: in.Secrets}
@@ -141,7 +144,17 @@ func (in Inputs) workloadAnnotations(mc *v1alpha1.Memcached) map[string]string {
 		s.Agent = in.Agent
 	}
 	b, _ := json.Marshal(s) // only strings
-	return map[string]string{v1alpha1.GenerationAnnotation: generation(mc), v1alpha1.TemplateSourceAnnotation: string(b)}
+	return map[string]string{v1alpha1.TemplateSourceAnnotation: string(b)}
+}
+
+// generationLabel is that of the workload and the proxies of mc.
+func (in Inputs) generationLabel(mc *v1alpha1.Memcached) map[string]string {
+	labels := map[string]string{v1alpha1.GenerationLabel: generation(mc)}
+	if in.kept != nil {
+		labels = maps.Clone(in.kept.Labels)
+		maps.DeleteFunc(labels, func(key, _ string) bool { return key != v1alpha1.GenerationLabel })
+	}
+	return labels
 }
 
 func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -164,8 +165,15 @@ func TestTakeOver(t *testing.T) {
 	} {
 		mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
 		before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
-		delete(before.Annotations, v1alpha1.TemplateSourceAnnotation)
+		before.Annotations = map[string]string{v1alpha1.GenerationLabel: before.Labels[v1alpha1.GenerationLabel]}
+		delete(before.Labels, v1alpha1.GenerationLabel)
 		before.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = nil
+		paused := mc.DeepCopy()
+		paused.Spec.Paused = true
+		if after := deployed(t, paused, before, o); !maps.Equal(after.Labels, before.Labels) ||
+			!maps.Equal(after.Annotations, before.Annotations) {
+			t.Errorf("%s: what a paused workload remembers is a difference: %v, %v", name, after.Labels, after.Annotations)
+		}
 		tt.change(mc)
 		after := deployed(t, mc, before, o)
 		if sameTemplate(before, after) != tt.stays {

@@ -75,9 +75,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
 		&template.Spec.Containers[0])
 	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
-		// That of the servers, because a generation is no difference that a pause holds back.
-		WithAnnotations(map[string]string{
-			v1alpha1.GenerationAnnotation: in.workloadAnnotations(mc)[v1alpha1.GenerationAnnotation]}).
+		WithLabels(in.generationLabel(mc)). // that of the servers
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
 			WithTemplate(template))

@@ -13,6 +13,7 @@ import (
 // StatefulSet replaces one at a time or, of those that start at once, all.
 func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyConfiguration {
 	s := appsv1ac.StatefulSet(mc.Name, mc.Namespace).
+		WithLabels(in.generationLabel(mc)).
 		WithAnnotations(in.workloadAnnotations(mc)).
 		WithSpec(appsv1ac.StatefulSetSpec().
 			WithReplicas(names.Size(mc)).

@@ -9,9 +9,9 @@ import (
 
 // Workload is what decisions about servers need of the object that runs them, whatever the kind of that object.
 type Workload struct {
-	Annotations map[string]string
-	Replicas    *int32
-	Template    *corev1ac.PodTemplateSpecApplyConfiguration
+	Labels, Annotations map[string]string
+	Replicas            *int32
+	Template            *corev1ac.PodTemplateSpecApplyConfiguration
 }
 
 // ReadWorkload reads a Deployment or StatefulSet; nil where config is none.
@@ -23,14 +23,14 @@ func ReadWorkload(config runtime.ApplyConfiguration) *Workload {
 			w.Replicas, w.Template = c.Spec.Replicas, c.Spec.Template
 		}
 		if c.ObjectMetaApplyConfiguration != nil {
-			w.Annotations = c.Annotations
+			w.Labels, w.Annotations = c.Labels, c.Annotations
 		}
 	case *appsv1ac.StatefulSetApplyConfiguration:
 		if c.Spec != nil {
 			w.Replicas, w.Template = c.Spec.Replicas, c.Spec.Template
 		}
 		if c.ObjectMetaApplyConfiguration != nil {
-			w.Annotations = c.Annotations
+			w.Labels, w.Annotations = c.Labels, c.Annotations
 		}
 	default:
 		return nil

@@ -45,7 +45,7 @@ func runs(replicas, updated, ready int32) func(*world) {
 	return func(w *world) {
 		w.deployment = &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "cache", Generation: 7, Annotations: map[string]string{v1alpha1.GenerationAnnotation: "2"},
+				Name: "cache", Generation: 7, Labels: map[string]string{v1alpha1.GenerationLabel: "2"},
 			},
 			Spec: appsv1.DeploymentSpec{Replicas: ptr.To(names.Size(w.mc))},
 			Status: appsv1.DeploymentStatus{
@@ -94,7 +94,7 @@ func later(d time.Duration) func(*world) { return func(w *world) { w.now = w.now
 
 func nextGeneration(w *world) {
 	w.mc.Generation++
-	w.deployment.Annotations[v1alpha1.GenerationAnnotation] = strconv.FormatInt(w.mc.Generation, 10)
+	w.deployment.Labels[v1alpha1.GenerationLabel] = strconv.FormatInt(w.mc.Generation, 10)
 }
 
 // then makes what the world is so far the previous status, and ends what was done to reach it.
@@ -155,6 +155,10 @@ func TestStatus(t *testing.T) {
 			up + fresh + " Ready=False/Resizing Reconciling=True/Resizing; Progressing; InProgress"},
 		"ready": {[]func(*world){runs(3, 3, 3)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
+		"ready, made by a release before v0.0.3": {[]func(*world){runs(3, 3, 3), workload(func(d *appsv1.Deployment) {
+			d.Labels, d.Annotations = nil, map[string]string{v1alpha1.GenerationLabel: "2"}
+		})},
+			up + fine + " Ready=True/Ready; Ready; Current"},
 		"ready at size 0": {[]func(*world){spec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }),
 			runs(0, 0, 0)},
 			"Available=False/ScaledToZero" + fine + " Ready=True/Ready; Ready; Current"},
@@ -162,7 +166,7 @@ func TestStatus(t *testing.T) {
 			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"workload of an older generation of the object": {[]func(*world){runs(3, 3, 3),
-			workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
+			workload(func(d *appsv1.Deployment) { d.Labels[v1alpha1.GenerationLabel] = "1" })},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"workload not looked at by its controller": {[]func(*world){runs(3, 3, 3),
 			workload(func(d *appsv1.Deployment) { d.Generation++ })},
@@ -308,7 +312,7 @@ func TestStatus(t *testing.T) {
 			func(w *world) { w.deployment, w.obs = nil, Observed{HeldBack: true} }},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
 		"paused": {[]func(*world){runs(3, 3, 3), paused,
-			workload(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.GenerationAnnotation] = "1" })},
+			workload(func(d *appsv1.Deployment) { d.Labels[v1alpha1.GenerationLabel] = "1" })},
 			up + fine + " Ready=True/Ready; Paused; Current"},
 		"paused, a server lost": {[]func(*world){runs(3, 3, 3), paused, then, runs(3, 3, 2), paused},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost; Paused; InProgress"},
@@ -321,7 +325,7 @@ func TestStatus(t *testing.T) {
 		"proxies ready": {[]func(*world){runs(3, 3, 3), proxies(2, 2)},
 			up + fine + " Ready=True/Ready; Ready; Current"},
 		"proxies ready, of an older generation": {[]func(*world){runs(3, 3, 3), proxies(2, 2),
-			func(w *world) { w.proxy.Annotations[v1alpha1.GenerationAnnotation] = "1" }},
+			func(w *world) { w.proxy.Labels[v1alpha1.GenerationLabel] = "1" }},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
 		"a proxy lost": {[]func(*world){runs(3, 3, 3), proxies(2, 2), then, proxies(2, 1)},
 			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},

@@ -1,11 +1,13 @@
 package status
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -46,7 +48,7 @@ func Read(obj runtime.Object, pods ...corev1.Pod) *Workload {
 
 func fromDeployment(d *appsv1.Deployment) *Workload {
 	w := &Workload{
-		Generation:  d.Annotations[v1alpha1.GenerationAnnotation],
+		Generation:  generation(d),
 		Terminating: !d.DeletionTimestamp.IsZero(),
 		Observed:    d.Status.ObservedGeneration >= d.Generation,
 		Paused:      d.Spec.Paused,
@@ -72,7 +74,7 @@ func fromDeployment(d *appsv1.Deployment) *Workload {
 
 func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 	w := &Workload{
-		Generation:  s.Annotations[v1alpha1.GenerationAnnotation],
+		Generation:  generation(s),
 		Terminating: !s.DeletionTimestamp.IsZero(),
 		Observed:    s.Status.ObservedGeneration >= s.Generation,
 		Wanted:      ptr.Deref(s.Spec.Replicas, 1),
@@ -98,6 +100,11 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 	return w
 }
 
+// generation is that of the Memcached that a workload was made from.
+func generation(workload metav1.Object) string {
+	return cmp.Or(workload.GetLabels()[v1alpha1.GenerationLabel], workload.GetAnnotations()[v1alpha1.GenerationLabel])
+}
+
 func image(template *corev1.PodTemplateSpec) string {
 	for i := range template.Spec.Containers {
 		if c := &template.Spec.Containers[i]; c.Name == names.Container {
@@ -111,9 +118,16 @@ func image(template *corev1.PodTemplateSpec) string {
 // available. The generation on the workload proves that what the cache shows was made from this one, even where the
 // cache lags behind what another operator process wrote.
 func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
-	generation := strconv.FormatInt(mc.Generation, 10)
-	return w != nil && !w.Terminating && w.Observed && (mc.Spec.Paused || w.Generation == generation) &&
+	current := strconv.FormatInt(mc.Generation, 10)
+	return w != nil && !w.Terminating && w.Observed && (mc.Spec.Paused || w.Generation == current) &&
 		w.Wanted == want && w.Updated == want && w.Replicas == want && w.Ready == want && w.Available == want
+}
+
+// AtRest reports whether the workload has all its servers, of its newest template, and is about to create none.
+func (o Observed) AtRest() bool {
+	w := o.Workload
+	list, _ := running(o.Pods)
+	return w != nil && w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && int32(len(list)) == w.Wanted
 }
 
 // AsObserved is the workload as it is once its controller has seen the newest spec, if that touches no pod.
