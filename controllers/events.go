@@ -32,8 +32,9 @@ func (p *pass) recordTransitions(ctx context.Context, before, after *v1alpha1.Me
 		}
 	}
 	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true}
-	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) {
-		// Nobody need be told that what was not ready is on its way, such as a new Memcached.
+	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) ||
+		before.ObservedGeneration != after.ObservedGeneration {
+		// Nobody need be told that what was not ready, or was just asked for, is on its way.
 		recorded[v1alpha1.ReasonRollingOut], recorded[v1alpha1.ReasonResizing] = true, true
 	}
 	for _, c := range after.Conditions {

@@ -27,7 +27,7 @@ func (p *pass) finalize(ctx context.Context) error {
 	if !controllerutil.ContainsFinalizer(p.mc, v1alpha1.Finalizer) {
 		return nil
 	}
-	if len(p.obs.Pods) > 0 {
+	if len(p.obs.Pods) > 0 && p.mem.deleted == "" {
 		if err := p.lookUpWorkload(ctx); err != nil {
 			return err
 		}
@@ -46,12 +46,19 @@ func (p *pass) finalize(ctx context.Context) error {
 	return p.removeFinalizer(ctx)
 }
 
-// deleteWorkload deletes the workload in the foreground: it stays until its pods have ended. It returns when the time
-// of the servers to end began: where no operator was there at first, later than the Memcached was deleted.
+// deleteWorkload deletes the workload. It returns when the time of the servers to end began: where no operator was there
+// at first, later than the Memcached was deleted.
+//
+// A workload that is at rest goes at once, and the garbage collector ends its servers: while a workload stays until they
+// have ended, its controllers count each end, which is half of what a deletion costs the cluster. One that is about to
+// create servers stays, or a server could come after the last one that is seen here has ended.
 func (p *pass) deleteWorkload(ctx context.Context) (began time.Time, err error) {
 	began = p.mc.DeletionTimestamp.Time
+	if p.mem.deletedAt.After(began) {
+		began = p.mem.deletedAt
+	}
 	switch {
-	case p.workload == nil:
+	case p.workload == nil, p.workload.GetUID() == p.mem.deleted:
 		return began, nil
 	case p.workload.GetDeletionTimestamp() != nil:
 		return p.workload.GetDeletionTimestamp().Time, nil
@@ -60,9 +67,14 @@ func (p *pass) deleteWorkload(ctx context.Context) (began time.Time, err error) 
 	if degraded == nil || degraded.Reason != v1alpha1.ReasonFinalizing {
 		p.tryStatus(ctx) // before the servers go
 	}
-	err = p.changedMeanwhile(p.set.Delete(ctx, p.workload, metav1.DeletePropagationForeground))
+	propagation := metav1.DeletePropagationForeground
+	if p.obs.AtRest() {
+		propagation = metav1.DeletePropagationBackground
+	}
+	err = p.changedMeanwhile(p.set.Delete(ctx, p.workload, propagation))
 	switch {
 	case err == nil:
+		p.mem.deleted, p.mem.deletedAt = p.workload.GetUID(), p.now
 		return p.now, nil
 	case errors.Is(err, errChanged):
 		return began, err
@@ -77,10 +89,7 @@ func (p *pass) awaitServers(ctx context.Context, left time.Duration) error {
 	if p.err != nil {
 		return p.err
 	}
-	switch {
-	case p.workload == nil: // whose end would tell
-		p.again = min(left, time.Second)
-	case p.again == 0:
+	if p.again == 0 {
 		p.again = left
 	}
 	return nil
@@ -102,7 +111,10 @@ func (p *pass) waitsForServers() bool {
 	if live := p.observed[p.workloadKey()]; live != nil {
 		return p.owner.Relation(live) == children.Ours
 	}
-	return slices.ContainsFunc(p.obs.Pods, func(pod corev1.Pod) bool {
-		return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-	})
+	return slices.ContainsFunc(p.obs.Pods, runs)
+}
+
+// runs reports whether a pod has not ended yet.
+func runs(pod corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

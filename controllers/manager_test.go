@@ -3,11 +3,13 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -60,6 +62,29 @@ func TestManager(t *testing.T) {
 		}
 		return nil
 	})
+	f.roll(3)
+	f.eventually("Ready after a loss", func() error { return f.phase(v1alpha1.PhaseReady) })
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.eventually("the end of the Deployment", func() error {
+		if err := f.api.Get(f.ctx, f.key("cache"), &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("not gone: %w", err)
+		}
+		return nil
+	})
+	began := time.Now()
+	for i := range 3 { // the garbage collector, one after the other
+		f.must(f.api.Delete(f.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i),
+			Namespace: f.mc.Namespace}}, client.GracePeriodSeconds(0)))
+	}
+	f.eventually("the end of the Memcached", func() error {
+		if err := f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("not gone: %w", err)
+		}
+		return nil
+	})
+	if took := time.Since(began); took > startPace/2 {
+		t.Errorf("the end of the last server is noticed after %s", took)
+	}
 }
 
 func (f *fixture) phase(want v1alpha1.Phase) error {

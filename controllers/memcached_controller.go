@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,9 +54,11 @@ const (
 	// leftRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its end comes
 	// first.
 	leftRetry = 5 * time.Second
-	// restAfter is how long after the last reconcile memory is given back. The operator is idle most of its life, and a
-	// crowd of changes leaves garbage of as much memory again as all objects take.
+	// restAfter is how long after the last one of a crowd of reconciles memory is given back. The operator is idle most of
+	// its life, and a crowd leaves garbage of as much memory again as all objects take.
 	restAfter = 5 * time.Second
+	// crowd is the number of reconciles that leave garbage worth a search of all memory.
+	crowd = 50
 )
 
 // MemcachedReconciler reconciles Memcached objects.
@@ -72,7 +75,8 @@ type MemcachedReconciler struct {
 	Now func() time.Time
 
 	memories memories
-	rest     *time.Timer // that ends when nothing was reconciled for a while; nil for none
+	rest     *time.Timer  // that ends when nothing was reconciled for a while; nil for none
+	worked   atomic.Int64 // reconciles since memory was given back
 }
 
 // SetupWithManager registers the reconciler; at most concurrency objects are reconciled at the same time.
@@ -80,7 +84,10 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	r.rest = time.AfterFunc(restAfter, debug.FreeOSMemory)
+	r.rest = time.AfterFunc(restAfter, func() {
+		r.worked.Store(0)
+		debug.FreeOSMemory()
+	})
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
 		return err
@@ -110,7 +117,7 @@ func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
 func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.rest != nil {
+	if r.worked.Add(1) >= crowd && r.rest != nil {
 		r.rest.Reset(restAfter)
 	}
 	mc := &v1alpha1.Memcached{}

@@ -52,16 +52,17 @@ func (m *memories) of(key types.NamespacedName) *memory {
 func (m *memories) forget(key types.NamespacedName) { m.m.Delete(key) }
 
 // pace says how long changes of the children of a Memcached are gathered until one look at them all, and whether a look
-// is needed at all: a Memcached that is not remembered is gone, or about to be looked at for the first time.
-func (m *memories) pace(key types.NamespacedName, workloadGone bool) (pace time.Duration, ok bool) {
+// is needed at all: a Memcached that is not remembered is gone, or about to be looked at for the first time. A deleted
+// one waits for the end of its servers, and nothing else.
+func (m *memories) pace(key types.NamespacedName, serversRun func() bool) (pace time.Duration, ok bool) {
 	v, ok := m.m.Load(key)
 	if !ok {
 		return 0, false
 	}
 	last := v.(*memory).status.Load()
 	switch {
-	case last != nil && last.deleting && !workloadGone:
-		return statusPace, true
+	case last != nil && last.deleting && serversRun():
+		return startPace, true
 	case last != nil && (last.deleting || last.ready):
 		return 0, true
 	}
@@ -76,6 +77,9 @@ type memory struct {
 	status atomic.Pointer[statusMark]
 	// statusWritten is when a status was last written.
 	statusWritten time.Time
+	// servingSince is when all servers were first seen ready that the workload's controller has not counted; zero for not
+	// since the last status.
+	servingSince time.Time
 	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
 	// then no status says that servers roll out.
 	untouchedUntil time.Time
@@ -83,6 +87,10 @@ type memory struct {
 	// take to find out. Until then its status still counts the servers that are gone.
 	lossAt    string
 	lossUntil time.Time
+	// deleted is the uid of the workload that was deleted because its Memcached is, and deletedAt when that was. No
+	// workload is looked for after that.
+	deleted   types.UID
+	deletedAt time.Time
 	// asDesired is the fingerprint of children that were as desired; 0 for none.
 	asDesired uint64
 	// secrets are those that were last read.

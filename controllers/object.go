@@ -28,11 +28,10 @@ import (
 // A status that tells of mere progress waits after the one before, however many servers a rollout has. All else is told
 // at once.
 const (
-	// statusPace is for servers that became ready, for those of a deleted Memcached that are gone, and for another cause
-	// that keeps servers from being ready.
+	// statusPace is for servers that became ready, and for another cause that keeps servers from being ready. After the
+	// last server became ready, a status waits as long for the workload's controller to count it: then Ready follows.
 	statusPace = 5 * time.Second
-	// startPace is for servers that are not ready yet, and for the last ones that became ready: Ready follows as soon as
-	// the workload's controller has counted these.
+	// startPace is for servers that are not ready yet, and for those of a deleted Memcached that are gone.
 	startPace = 30 * time.Second
 )
 
@@ -76,7 +75,9 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return p.changedMeanwhile(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
 	}
-	p.memories.forget(client.ObjectKeyFromObject(mc))
+	if p.wrote(mc); err != nil || len(mc.Finalizers) == 0 {
+		p.memories.forget(client.ObjectKeyFromObject(mc))
+	}
 	return nil
 }
 
@@ -95,7 +96,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		return nil
 	}
 	// What another manager wrote waits for nothing.
-	if wait := p.mem.statusWritten.Add(p.pace(&s)).Sub(p.now); wait > 0 && *p.mem.status.Load() == *mark(&p.written) {
+	if wait := p.due(&s).Sub(p.now); wait > 0 && *p.mem.status.Load() == *mark(&p.written) {
 		p.again = wait
 		return nil
 	}
@@ -109,7 +110,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		return p.changedMeanwhile(fmt.Errorf("write the status of Memcached %s: %w", p.mc.Name, err))
 	}
 	p.wrote(mc)
-	p.mem.statusWritten = p.now
+	p.mem.statusWritten, p.mem.servingSince = p.now, time.Time{}
 	if lost(&s) && !lost(&p.written) && p.workload != nil {
 		p.mem.lossAt, p.mem.lossUntil = p.workload.GetResourceVersion(), p.now.Add(controllerTime)
 	}
@@ -118,11 +119,30 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	return nil
 }
 
+// due is when a status that differs is written. What the status says for longer than the progress deadline must be true.
+func (p *pass) due(s *v1alpha1.MemcachedStatus) time.Time {
+	due := p.mem.statusWritten.Add(p.pace(s))
+	if !p.mem.servingSince.IsZero() {
+		due = earlier(due, p.mem.servingSince.Add(statusPace))
+	}
+	if end := status.Deadline(p.mc, p.written.Conditions, p.obs.Workload); !end.IsZero() {
+		due = earlier(due, end)
+	}
+	return due
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // pace is how long after another one a status is written: 0 but for mere progress.
 func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 	if !p.mc.DeletionTimestamp.IsZero() {
 		if p.written.Phase == v1alpha1.PhaseDeleting && p.obs.Problem == nil {
-			return statusPace
+			return startPace
 		}
 		return 0
 	}
@@ -143,8 +163,12 @@ func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 		switch {
 		case old == nil || !comes && (old.Status != c.Status || old.Reason != c.Reason):
 			return 0
-		case old.Status != c.Status && p.mc.Spec.Proxy != nil, // whose proxies may keep it from being ready
-			c.Reason == v1alpha1.ReasonProgressingWithRetry && old.Message != c.Message:
+		case old.Status != c.Status && p.mc.Spec.Proxy != nil: // whose proxies may keep it from being ready
+			pace = statusPace
+		case old.Status != c.Status && all && p.mem.servingSince.IsZero():
+			p.mem.servingSince = p.now
+		case old.Message != c.Message && (c.Reason == v1alpha1.ReasonProgressingWithRetry ||
+			c.Reason == v1alpha1.ReasonProgressDeadlineExceeded):
 			pace = statusPace
 		}
 	}
@@ -164,7 +188,7 @@ func (p *pass) computeStatus(ctx context.Context) v1alpha1.MemcachedStatus {
 	ready := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionReady)
 	worse := after.Status == metav1.ConditionTrue && (before == nil || before.Reason != after.Reason)
 	ending := ready != nil && ready.Reason == v1alpha1.ReasonDeleting && p.mc.DeletionTimestamp.IsZero()
-	vanished := p.obs.Workload == nil && status.WasReady(p.mc)
+	vanished := p.obs.Workload == nil && status.WasReady(p.mc) && p.mc.DeletionTimestamp.IsZero()
 	if !p.obs.NamespaceTerminating && (worse || ending || vanished) && p.namespaceTerminating(ctx) {
 		p.obs.NamespaceTerminating = true
 		s = status.Compute(p.mc, p.obs, p.now)

@@ -289,7 +289,7 @@ func (p *pass) lookAgain() error {
 	case p.err != nil:
 		return p.err
 	case p.obs.Waiting != "":
-		p.again = leftRetry
+		p.again = min(cmp.Or(p.again, leftRetry), leftRetry)
 	default:
 		if end := status.Deadline(p.mc, p.written.Conditions, p.obs.Workload); !end.IsZero() {
 			if left := max(end.Sub(p.now), time.Second); p.again == 0 || left < p.again {

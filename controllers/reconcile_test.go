@@ -50,6 +50,27 @@ func TestRequests(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
+// TestServersNotCounted: Available waits for the Deployment's controller to count servers that all became ready, for then
+// Ready follows, but not for long.
+func TestServersNotCounted(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.roll(3)
+	d := get[appsv1.Deployment](f)
+	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 0, 0
+	f.must(f.api.Status().Update(f.ctx, d))
+	f.now = f.now.Add(2 * statusPace) // after the last status
+	if result := f.mustReconcile(); result.RequeueAfter != statusPace {
+		t.Errorf("tells that servers serve after %s, want %s", result.RequeueAfter, statusPace)
+	}
+	f.wantRequests()
+	f.now = f.now.Add(statusPace)
+	f.mustReconcile()
+	f.wantRequests("patch status")
+	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+}
+
 // TestProgress: servers that come are told at a pace, and servers that go at once.
 func TestProgress(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
@@ -522,10 +543,6 @@ func TestDelete(t *testing.T) {
 		f.wantEvent("Normal Finalizing")
 		f.mustReconcile()
 		f.wantRequests()
-
-		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
-			[]byte(`{"metadata":{"finalizers":null}}`))))
-		f.mustReconcile()
 		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
 			t.Error("let go while pods exist")
 		}
@@ -540,9 +557,9 @@ func TestDelete(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))
-		f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc))
+		f.now = f.now.Add(time.Minute)
 		f.mustReconcile()
-		f.now = get[appsv1.Deployment](f).DeletionTimestamp.Add(time.Minute)
+		f.now = f.now.Add(time.Minute)
 		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout-time.Minute {
 			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
 		}
@@ -560,6 +577,18 @@ func TestDelete(t *testing.T) {
 			t.Errorf("looks again after %s, want %s", result.RequeueAfter, finalizeTimeout)
 		}
 		f.wantRequests("get Namespace", "patch status", "delete Deployment")
+	})
+	t.Run("keeps a workload that is about to create servers", func(t *testing.T) {
+		f := newFixture(t)
+		f.mustReconcile()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.mustReconcile()
+		f.mustReconcile()
+		f.wantRequests()
+		d := get[appsv1.Deployment](f)
+		if d.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
+			t.Errorf("lets the object go before the Deployment: %q, %v", f.mc.Finalizers, d.DeletionTimestamp)
+		}
 	})
 	t.Run("leaves orphans", func(t *testing.T) {
 		f := newFixture(t)

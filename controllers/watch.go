@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,12 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
 // progressingPace is how long changes of children and pods are gathered: they come in crowds while servers start. Those
-// of a Memcached that is ready are not, for its status must not call lost servers healthy. Those of one that ends are
-// gathered until its status may be written; but not the end of its workload, which it waits for.
+// of a Memcached that is ready are not, for its status must not call lost servers healthy. Those of a deleted one are
+// gathered for longer, but for the end of its last server.
 const progressingPace = 250 * time.Millisecond
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -30,22 +32,30 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // toOwner enqueues the Memcached of a child or pod. The label finds the Memcached also of a child that lost its owner
 // reference.
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
-	enqueue := func(obj client.Object, gone bool, q queue) {
+	enqueue := func(ctx context.Context, obj client.Object, q queue) {
 		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
-		if pace, ok := r.memories.pace(req.NamespacedName, gone && isWorkload(obj)); ok {
+		if pace, ok := r.memories.pace(req.NamespacedName, func() bool { return r.serversRun(ctx, req) }); ok {
 			q.AddAfter(req, pace)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(e.Object, false, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			enqueue(e.ObjectNew, false, q)
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			enqueue(ctx, e.ObjectNew, q)
 			if before := e.ObjectOld; before.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {
-				enqueue(before, false, q)
+				enqueue(ctx, before, q)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(e.Object, true, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
 	}
+}
+
+// serversRun reports whether the cache shows a pod of a Memcached that has not ended.
+func (r *MemcachedReconciler) serversRun(ctx context.Context, req reconcile.Request) bool {
+	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: req.Name}}
+	var pods corev1.PodList
+	err := childSet(r.Client, r.APIReader).List(ctx, children.Owner{Object: mc}, &pods)
+	return err == nil && slices.ContainsFunc(pods.Items, runs)
 }
 
 // request names a Memcached.
