@@ -16,7 +16,8 @@ var seed = maphash.MakeSeed()
 // fraction of a comparison: where it is the same, so is the answer.
 //
 // The spec of an object changes with its generation. Labels, annotations, owners and what the operator owns do not; of
-// an object that has no generation, all changes with the resource version.
+// an object that has no generation, all changes with the resource version. A user may have given a generation to an
+// object whose kind has none: there the time of the operator's record tells that another process wrote as the operator.
 func (s *Set) Fingerprint(owner Owner, observed Observed) uint64 {
 	var h maphash.Hash
 	var sum uint64
@@ -39,6 +40,9 @@ func (s *Set) Fingerprint(owner Owner, observed Observed) uint64 {
 		for _, e := range obj.GetManagedFields() {
 			if s.isOwn(e) && obj != owner.Object {
 				own = e.FieldsV1.GetRawString()
+				if e.Time != nil {
+					maphash.WriteComparable(&h, e.Time.Unix())
+				}
 			}
 		}
 		hashAll(&h, own)

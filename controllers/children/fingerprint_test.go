@@ -2,6 +2,7 @@ package children
 
 import (
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +17,7 @@ func TestFingerprint(t *testing.T) {
 			Name: "cache", UID: "uid", Generation: 1, ResourceVersion: "7",
 			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"ours": "1", "theirs": "1"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "Owner", UID: "owner", Controller: new(bool)}},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "operator", Operation: "Apply",
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "operator", Operation: "Apply", Time: &metav1.Time{},
 				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:ours":{}}}}`)}},
 		}}
 	}
@@ -36,7 +37,7 @@ func TestFingerprint(t *testing.T) {
 		"controller":     {func(d *appsv1.Deployment) { *d.OwnerReferences[0].Controller = true }, false},
 		"end":            {func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{} }, false},
 		"record":         {func(d *appsv1.Deployment) { d.ManagedFields = nil }, false},
-		"no generation":  {func(d *appsv1.Deployment) { d.Generation = 0 }, false},
+		"another record": {func(d *appsv1.Deployment) { d.ManagedFields[0].Time = &metav1.Time{Time: time.Now()} }, false},
 	}
 	owner, key := Owner{Object: &appsv1.Deployment{}}, Key{"Deployment", "cache"}
 	before := set.Fingerprint(owner, Observed{key: deployment()})
@@ -46,6 +47,11 @@ func TestFingerprint(t *testing.T) {
 		if same := set.Fingerprint(owner, Observed{key: d}) == before; same != tt.same {
 			t.Errorf("%s: the same is %t, want %t", name, same, tt.same)
 		}
+	}
+	kept, written := deployment(), deployment()
+	kept.Generation, written.Generation, written.ResourceVersion = 0, 0, "8"
+	if set.Fingerprint(owner, Observed{key: kept}) == set.Fingerprint(owner, Observed{key: written}) {
+		t.Error("no generation: the same after a write")
 	}
 	if set.Fingerprint(owner, Observed{}) == before {
 		t.Error("no child is the same")
