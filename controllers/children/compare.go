@@ -147,7 +147,7 @@ func (s *Set) apply(ctx context.Context, kind Kind, config runtime.ApplyConfigur
 		u.SetUID(live.GetUID())
 		options = append(options, client.ForceOwnership)
 	} else {
-		u.SetResourceVersion(absentVersion) // keeps an object of that name that came since we looked
+		u.SetResourceVersion(absentVersion) // protects an object that somebody else made under that name since we looked
 	}
 	body, err := json.Marshal(content)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // seed is that of all fingerprints, which never leave the process.
 var seed = maphash.MakeSeed()
 
-// Fingerprint identifies what Compare reads of the observed children, and of the owner if it is among these. It costs a
-// fraction of a comparison: where it is the same, so is the answer.
+// Fingerprint identifies what Compare reads of the observed objects. It costs a fraction of a comparison: where it is
+// the same, so is the answer. Where the owner is among the objects, all of its annotations count: users set them.
 //
 // The spec of an object changes with its generation. Labels, annotations, owners and what the operator owns do not; of
 // an object that has no generation, all changes with the resource version. A user may have given a generation to an
@@ -62,7 +62,7 @@ func hashAll(h *maphash.Hash, list ...string) {
 	}
 }
 
-// hashMap adds what a record of fields names; all where there is no record.
+// hashMap adds the entries of a map whose keys are in a record of owned fields; with an empty record, all entries.
 func hashMap(h *maphash.Hash, m map[string]string, record string) {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if record == "" || strings.Contains(record, `"f:`+k+`"`) {

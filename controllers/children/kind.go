@@ -67,8 +67,9 @@ type Set struct {
 	InstanceLabel string
 	// Kinds are the kinds of children, in no order.
 	Kinds []Kind
-	// New says that the owner is new, so that no object can have the name of a child but one that the cache shows, or
-	// somebody else's. Nothing is looked up then: a creation is refused where the name is taken.
+	// New says that the owner is new and has no children yet. Where the cache does not show an object with the name of a
+	// child, there is none, or it is somebody else's. Nothing is looked up then: a creation is refused where the name is
+	// taken.
 	New bool
 
 	owned  map[client.Object]runtime.ApplyConfiguration
