@@ -37,6 +37,9 @@ type Cluster struct {
 	Nodes int
 	// AuditPolicy is that of the API server of a new kwok cluster, which then writes AuditLog; empty for none.
 	AuditPolicy string
+	// Env is added to the environment of the programs of a new control plane, each NAME=value; those of kind have their
+	// own.
+	Env []string
 	// Log receives progress, one line a step.
 	Log io.Writer
 

@@ -88,13 +88,14 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 	return c.checkControlPlane(ctx)
 }
 
-// kwokctl runs a command of kwokctl with its state in the cluster's folder.
+// kwokctl runs a command of kwokctl with its state in the cluster's folder. What it starts inherits its environment.
 func (c *Cluster) kwokctl(ctx context.Context, args ...string) (string, error) {
 	command, args := filepath.Join(c.bin, "kwokctl"), append(args, "--name", "c")
 	if c.Kind == "node" {
 		command, args = inCgroup(command, args...)
 	}
-	return run(ctx, []string{"KWOK_WORKDIR=" + c.dir, "KUBECONFIG=" + c.GetKubeconfig()}, command, args...)
+	return run(ctx, append([]string{"KWOK_WORKDIR=" + c.dir, "KUBECONFIG=" + c.GetKubeconfig()}, c.Env...), command,
+		args...)
 }
 
 // checkControlPlane says which program is gone, or that the API server is not ready.
