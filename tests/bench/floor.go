@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,51 +18,53 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// floor does what no operator of Memcacheds can avoid, and nothing else, as soon as it can be done: in the user's own
-// workers, with no queue and no cache. What it needs is what the cluster needs. It has the permissions of the operator.
+// floor does what no operator of Memcacheds can avoid, and nothing else, with as many workers as the operator has, and
+// without a cache: it is told what there is to do. What it needs is what the cluster needs. It has the permissions of
+// the operator.
 type floor struct {
+	*world
 	client client.Client
 	fail   func(error)
-	status chan status // to be written by workers of the floor's own
+	// due are tasks that end a phase for an object. They go before those of queue, which begin it, as they would wait for
+	// all objects otherwise. Both have room for a task of each object, so that nobody waits for a worker.
+	due, queue chan task
 
-	mu   sync.Mutex
-	half map[string]int64 // objects of which the children are written, or complete, but not both; see step
+	// Under the lock of the world.
+	written map[string]int64 // objects that are ready once their Deployments are complete, and their generations
+	left    map[string]int   // numbers of pods by object
 }
 
-// status is one to be written: Ready for a generation, or where that is 0 nothing but the object's end.
-type status struct {
-	name       string
-	generation int64
-}
+type task func(context.Context) error
 
 func newFloor(ctx context.Context, w *world, fail func(error)) (*floor, error) {
 	c, err := w.clientOf()
 	if err != nil {
 		return nil, err
 	}
-	f := &floor{client: c, fail: fail, status: make(chan status, len(w.names)), half: map[string]int64{}}
+	f := &floor{world: w, client: c, fail: fail, due: make(chan task, len(w.names)),
+		queue: make(chan task, len(w.names)), written: map[string]int64{}, left: map[string]int{}}
 	for range workers {
 		go f.work(ctx)
 	}
 	return f, nil
 }
 
-// work does what follows the cluster's own work.
+// work does one task after the other.
 func (f *floor) work(ctx context.Context) {
 	for {
+		var do task
 		select {
-		case <-ctx.Done():
-			return
-		case s := <-f.status:
-			var err error
-			if s.generation == 0 {
-				err = f.client.Patch(ctx, memcached(s.name), merge(`{"metadata":{"finalizers":null}}`))
-			} else {
-				err = f.writeStatus(ctx, s.name, s.generation, metav1.ConditionTrue)
+		case do = <-f.due:
+		default:
+			select {
+			case <-ctx.Done():
+				return
+			case do = <-f.due:
+			case do = <-f.queue:
 			}
-			if err != nil && ctx.Err() == nil {
-				f.fail(fmt.Errorf("floor: %w", err))
-			}
+		}
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			f.fail(fmt.Errorf("floor: %w", err))
 		}
 	}
 }
@@ -98,7 +99,7 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	if err := f.writeStatus(ctx, mc.Name, mc.Generation, metav1.ConditionFalse); err != nil {
 		return err
 	}
-	f.step(mc.Name, mc.Generation)
+	f.wrote(mc.Name, mc.Generation)
 	return nil
 }
 
@@ -107,36 +108,50 @@ func (f *floor) changed(ctx context.Context, u *unstructured.Unstructured, patch
 	if err := f.client.Patch(ctx, deployment(u.GetName()), merge(patch)); err != nil {
 		return err
 	}
-	f.step(u.GetName(), u.GetGeneration())
+	f.wrote(u.GetName(), u.GetGeneration())
 	return nil
 }
 
 // deleted goes on after the user deleted an object. What else there is goes with it, by garbage collection.
 func (f *floor) deleted(ctx context.Context, u *unstructured.Unstructured) error {
-	return f.client.Delete(ctx, deployment(u.GetName()), client.PropagationPolicy(metav1.DeletePropagationForeground))
+	return f.client.Delete(ctx, deployment(u.GetName()), client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
-// saw takes notice that a Deployment is complete, or gone.
-func (f *floor) saw(name string, gone bool) {
-	if gone {
-		f.status <- status{name, 0} // which has room for all
-	} else {
-		f.step(name, 0)
-	}
-}
-
-// step is taken twice in each phase, in whatever order: when all is written for a generation, and when the Deployment
-// is complete. Then the object is ready.
-func (f *floor) step(name string, generation int64) {
+// wrote takes notice that all is written for a generation of an object. It is ready when its Deployment is complete
+// too, whichever comes first.
+func (f *floor) wrote(name string, generation int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	other, second := f.half[name]
-	if !second {
-		f.half[name] = generation
+	f.written[name] = generation
+	if f.deployments.good[name] {
+		f.ready(name)
+	}
+}
+
+// ready has the status of an object written whose Deployment is complete, if all else is written. The caller holds the
+// lock.
+func (f *floor) ready(name string) {
+	generation, ok := f.written[name]
+	if !ok {
 		return
 	}
-	delete(f.half, name)
-	f.status <- status{name, max(generation, other)}
+	delete(f.written, name)
+	f.due <- func(ctx context.Context) error { return f.writeStatus(ctx, name, generation, metav1.ConditionTrue) }
+}
+
+// count takes notice of a pod that has come or gone. With its last pod the object may go; every object has had one. The
+// caller holds the lock.
+func (f *floor) count(name string, gone bool) {
+	if !gone {
+		f.left[name]++
+		return
+	}
+	if f.left[name]--; f.left[name] == 0 {
+		f.due <- func(ctx context.Context) error {
+			// It is gone already where pods were replaced while they went, so that there were two last ones.
+			return client.IgnoreNotFound(f.client.Patch(ctx, memcached(name), merge(`{"metadata":{"finalizers":null}}`)))
+		}
+	}
 }
 
 func (f *floor) writeStatus(ctx context.Context, name string, generation int64, ready metav1.ConditionStatus) error {

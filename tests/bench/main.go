@@ -30,6 +30,7 @@ const (
 
 type options struct {
 	counts []int
+	times  int
 	others []string
 	json   string
 	update bool
@@ -47,11 +48,15 @@ func main() {
 
 func parse() (o options, err error) {
 	counts := flag.String("n", "300", "comma-separated `numbers` of objects")
+	flag.IntVar(&o.times, "repeat", 1, "`times` that each subject is measured; what is shown is the median of each phase")
 	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
 		func(file string) error { o.others = append(o.others, file); return nil })
 	flag.StringVar(&o.json, "json", ".cluster/bench.json", "`file` that all figures are written to")
 	flag.BoolVar(&o.update, "update", false, "write tables and plot of docs/performance.md, of floor and operator")
 	flag.Parse()
+	if o.times < 1 {
+		return o, fmt.Errorf("-repeat is %d, must be at least 1", o.times)
+	}
 	for text := range strings.SplitSeq(*counts, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
@@ -86,7 +91,7 @@ func bench(ctx context.Context) error {
 	}
 	floor := *subjects[0]
 	floor.Name, floor.Command = theFloor, nil
-	results, err := measureAll(ctx, o.counts, append([]*subject{&floor}, subjects...))
+	results, err := measureAll(ctx, o.counts, o.times, append([]*subject{&floor}, subjects...))
 	// What was measured before an error is worth keeping.
 	fmt.Println(tables(results))
 	err = errors.Join(err, save(o.json, results))
@@ -96,16 +101,25 @@ func bench(ctx context.Context) error {
 	return err
 }
 
-// measureAll measures the subjects one after the other, of which the first is the floor, with each number of objects.
-func measureAll(ctx context.Context, counts []int, subjects []*subject) (results []*result, err error) {
+// measureAll measures the subjects, of which the first is the floor, with each number of objects that often. It takes
+// turns, so that what slows the machine down for a while meets all subjects.
+func measureAll(ctx context.Context, counts []int, times int, subjects []*subject) (results []*result, err error) {
 	for _, n := range counts {
-		var ground *result
-		for _, s := range subjects {
-			r, err := measure(ctx, s, n)
-			if r == nil {
-				return results, err
+		runs := make([][]*result, len(subjects))
+		for i := 0; i < times*len(subjects) && err == nil; i++ {
+			var r *result
+			at := i % len(subjects)
+			if r, err = measure(ctx, subjects[at], n); r != nil {
+				runs[at] = append(runs[at], r)
 			}
-			if s == subjects[0] {
+		}
+		var ground *result
+		for _, of := range runs {
+			if len(of) == 0 {
+				break // an error came before
+			}
+			r := median(of)
+			if ground == nil {
 				ground = r
 			}
 			for _, p := range r.Phases {
@@ -113,12 +127,13 @@ func measureAll(ctx context.Context, counts []int, subjects []*subject) (results
 					p.Ratio = p.Seconds / g.Seconds
 				}
 			}
-			if results = append(results, r); err != nil {
-				return results, err
-			}
+			results = append(results, r)
+		}
+		if err != nil {
+			break
 		}
 	}
-	return results, nil
+	return results, err
 }
 
 func save(file string, results []*result) error {

@@ -28,7 +28,7 @@ type phase struct {
 	// Seconds is the time from the first request until all was as the phase wants it; at the start of an operator until it
 	// leads, and at a restart until it has looked at every object.
 	Seconds float64 `json:"seconds,omitempty"`
-	// Ratio is that of Seconds to the floor's, in the same run.
+	// Ratio is that of Seconds to the floor's with as many objects.
 	Ratio float64 `json:"ratio,omitempty"`
 	// Requests are numbers by verb, resource and code, without those of Apart.
 	Requests map[string]int `json:"requests"`
@@ -45,8 +45,8 @@ type phase struct {
 	CPU float64 `json:"cpu"`
 	// Allocated is in bytes.
 	Allocated float64 `json:"allocated"`
-	// RSS, Peak and Heap are in bytes, at the end of the phase: of the process, its most since it started, and what of it
-	// is in use by Go's heap.
+	// RSS, Peak and Heap are in bytes, after the phase and a rest: of the process, its most since it started, and what of
+	// it is in use by Go's heap.
 	RSS  uint64  `json:"rss"`
 	Peak uint64  `json:"peak"`
 	Heap float64 `json:"heap"`
@@ -139,19 +139,24 @@ func (l *auditLog) take(name string) phase {
 	return sum
 }
 
-// settle waits until the subject has made no request for quiet, renewals of leases aside.
-func (l *auditLog) settle(ctx context.Context) error {
-	return steady(ctx, func() (int, error) {
+// settle waits until the subject has made no request for that long, renewals of leases aside.
+func (l *auditLog) settle(ctx context.Context, long time.Duration) error {
+	return steady(ctx, long, func() (int, error) {
 		err := l.read()
 		return l.busy, err
 	})
 }
 
-// quiet is how long nothing must happen for a subject to be at rest.
-const quiet = 2 * time.Second
+const (
+	// quiet is how long nothing must happen for all to be done.
+	quiet = 2 * time.Second
+	// rested is how long nothing must happen before the memory of a process is looked at. Our operator gives memory back
+	// when it has done nothing for 5 s: samples from before and after that cannot be compared.
+	rested = 8 * time.Second
+)
 
-// steady waits until a number has not changed for quiet.
-func steady(ctx context.Context, read func() (int, error)) error {
+// steady waits until a number has not changed for that long.
+func steady(ctx context.Context, long time.Duration, read func() (int, error)) error {
 	var last int
 	var since time.Time
 	return harness.Poll(ctx, func(context.Context) error {
@@ -162,7 +167,7 @@ func steady(ctx context.Context, read func() (int, error)) error {
 		if n != last || since.IsZero() {
 			last, since = n, time.Now()
 		}
-		if time.Since(since) < quiet {
+		if time.Since(since) < long {
 			return errors.New("not at rest")
 		}
 		return nil

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,8 @@ type result struct {
 	Subject string   `json:"subject"`
 	N       int      `json:"n"`
 	Phases  []*phase `json:"phases"`
+	// Runs are those that Phases are the median of, where there are several.
+	Runs []*result `json:"runs,omitempty"`
 }
 
 // phase is the phase of that name; nil where the subject has none.
@@ -37,6 +41,30 @@ func (r *result) phase(name string) *phase {
 		}
 	}
 	return nil
+}
+
+// median has each phase as in the run in which it took the median time, so that the figures of a phase belong together.
+// Of phases that take equal time the one with the median memory is taken.
+func median(runs []*result) *result {
+	m := &result{Subject: runs[0].Subject, N: runs[0].N}
+	for _, name := range life {
+		var phases []phase
+		for _, r := range runs {
+			if p := r.phase(name); p != nil {
+				phases = append(phases, *p)
+			}
+		}
+		slices.SortFunc(phases, func(a, b phase) int {
+			return cmp.Or(cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.RSS, b.RSS))
+		})
+		if len(phases) > 0 {
+			m.Phases = append(m.Phases, &phases[len(phases)/2])
+		}
+	}
+	if len(runs) > 1 {
+		m.Runs = runs
+	}
+	return m
 }
 
 // run is one subject on a cluster of its own.
@@ -66,6 +94,10 @@ func measure(ctx context.Context, s *subject, count int) (_ *result, err error) 
 	defer func() { err = errors.Join(err, r.process.stop()) }()
 	if s.Command == nil {
 		if w.floor, err = newFloor(ctx, w, fail); err != nil {
+			return nil, err
+		}
+		// An operator's start gives the control plane as long to come to rest.
+		if err := r.audit.settle(ctx, rested); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +168,11 @@ func (r *run) during(ctx context.Context, name string, act func(context.Context,
 	if err := act(ctx, &p); err != nil {
 		return err
 	}
-	if err := r.audit.settle(ctx); err != nil {
+	long := quiet
+	if r.process != nil {
+		long = rested
+	}
+	if err := r.audit.settle(ctx, long); err != nil {
 		return err
 	}
 	after, err := r.process.sample(ctx)
@@ -225,7 +261,7 @@ func (r *run) restart(ctx context.Context, p *phase) error {
 		return err
 	}
 	last := 0
-	return steady(ctx, func() (int, error) {
+	return steady(ctx, quiet, func() (int, error) {
 		m, err := r.process.scrape(ctx)
 		if err != nil {
 			return 0, err

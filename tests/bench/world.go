@@ -19,12 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
 const (
 	nodes     = 20
-	workers   = 16 // of the user, and of the floor
+	workers   = 16 // of the user, and as many of the floor: the operator's own default
 	namespace = "bench"
 )
 
@@ -35,7 +36,7 @@ type world struct {
 	kubeconfig string // of the subject
 	user       client.Client
 	names      []string // of all objects
-	floor      *floor   // what the client does besides; nil where an operator runs
+	floor      *floor   // what follows the user's requests; nil where an operator runs
 
 	informers                  cache.Cache
 	mu                         sync.Mutex
@@ -68,7 +69,8 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 		return nil, err
 	}
 	operators, _ := s.account()
-	c.Nodes, c.AuditPolicy = nodes, auditPolicy(operators)
+	// On a machine of few cores garbage collection of the control plane takes much of the time, and memory is there.
+	c.Nodes, c.AuditPolicy, c.Env = nodes, auditPolicy(operators), []string{"GOGC=400"}
 	if _, err := c.Create(ctx); err != nil {
 		return nil, err
 	}
@@ -149,14 +151,19 @@ func (w *world) see(t *tally, obj client.Object, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name, before := obj.GetName(), t.good[obj.GetName()]
+	_, known := t.seen[name]
 	if gone {
 		delete(t.seen, name)
 		delete(t.good, name)
 	} else {
 		t.see(obj)
 	}
-	if w.floor != nil && t == w.deployments && (gone || t.good[name] && !before) {
-		w.floor.saw(name, gone)
+	switch {
+	case w.floor == nil:
+	case t == w.deployments && t.good[name] && !before:
+		w.floor.ready(name)
+	case t == w.pods && gone == known: // it is new, or was there
+		w.floor.count(obj.GetLabels()[names.LabelInstance], gone)
 	}
 	w.check()
 }
@@ -238,7 +245,7 @@ func (w *world) await(ctx context.Context, start time.Time) (time.Duration, erro
 		len(w.objects.good), len(w.deployments.seen), len(w.deployments.good), context.Cause(ctx))
 }
 
-// each has the user's workers make a request for each object, and the floor do what follows.
+// each has the user's workers make a request for each object, and the floor's what follows.
 func (w *world) each(ctx context.Context, size int, request, floor func(context.Context,
 	*unstructured.Unstructured) error) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -250,7 +257,7 @@ func (w *world) each(ctx context.Context, size int, request, floor func(context.
 				err = request(ctx, u)
 			}
 			if err == nil && w.floor != nil {
-				err = floor(ctx, u)
+				w.floor.queue <- func(ctx context.Context) error { return floor(ctx, u) }
 			}
 			return err
 		})
