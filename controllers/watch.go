@@ -20,12 +20,18 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
 )
 
-// progressingPace is how long changes of children and pods are gathered: they come in crowds while servers start. Those
-// of a Memcached that is ready are not, for its status must not call lost servers healthy. Those of a deleted one are
-// gathered for longer, but for the end of its last server.
-const progressingPace = 250 * time.Millisecond
+// Changes of children and pods are gathered for a while: they come in crowds while servers start. Those of a Memcached
+// that is ready are not, for its status must not call lost servers healthy.
+const (
+	// progressingPace is for servers that start.
+	progressingPace = time.Second
+	// countedPace is for a workload whose controller has counted all servers, so that Ready may follow. The proxies'
+	// Deployment, or a pod in another watch, may be a moment behind.
+	countedPace = 100 * time.Millisecond
+)
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -34,7 +40,11 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	enqueue := func(ctx context.Context, obj client.Object, q queue) {
 		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
-		if pace, ok := r.memories.pace(req.NamespacedName, func() bool { return r.serversRun(ctx, req) }); ok {
+		pace, ok := r.memories.pace(req.NamespacedName, func() bool { return r.serversRun(ctx, req) })
+		if pace == progressingPace && isWorkload(obj) && status.Read(obj).Counted() {
+			pace = countedPace
+		}
+		if ok {
 			q.AddAfter(req, pace)
 		}
 	}

@@ -119,8 +119,14 @@ func image(template *corev1.PodTemplateSpec) string {
 // cache lags behind what another operator process wrote.
 func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
 	current := strconv.FormatInt(mc.Generation, 10)
-	return w != nil && !w.Terminating && w.Observed && (mc.Spec.Paused || w.Generation == current) &&
-		w.Wanted == want && w.Updated == want && w.Replicas == want && w.Ready == want && w.Available == want
+	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want && w.Counted()
+}
+
+// Counted reports whether the workload's controller has counted all pods that are wanted as updated and available, and
+// no others.
+func (w *Workload) Counted() bool {
+	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
+		w.Available == w.Wanted
 }
 
 // AtRest reports whether the workload has all its servers, of its newest template, and is about to create none.
