@@ -46,7 +46,7 @@ func (w *writes) set(read error) (*Set, func(names ...string) []Change) {
 			return note(obj)
 		},
 	})
-	kind := NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ExtractConfigMap)
+	kind := NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap)
 	return &Set{Client: c, Live: c, Kinds: []Kind{kind}}, func(names ...string) (changes []Change) {
 		for _, name := range names {
 			config := corev1ac.ConfigMap(name, "default")

@@ -5,7 +5,6 @@ package children
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,20 +32,17 @@ type Kind struct {
 	// Object is an empty object of the kind.
 	Object client.Object
 
-	list    client.ObjectList
-	extract func(obj client.Object, fieldManager string) (runtime.ApplyConfiguration, error)
+	list   client.ObjectList
+	config func() config // an empty one
 }
 
-// NewKind makes a row of the table. extract is the generated function that returns what a field manager owns of an
-// object.
-func NewKind[O client.Object, C config](object O, list client.ObjectList, extract func(O, string) (C, error)) Kind {
+// NewKind makes a row of the table. configure is the generated function that makes an apply configuration of the kind.
+func NewKind[C config](object client.Object, list client.ObjectList, configure func(name, namespace string) C) Kind {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
 		panic(err) // a kind that client-go does not know, which the first start of a build shows
 	}
-	return Kind{gvk, object, list, func(obj client.Object, fieldManager string) (runtime.ApplyConfiguration, error) {
-		return extract(obj.(O), fieldManager)
-	}}
+	return Kind{gvk, object, list, func() config { return configure("", "") }}
 }
 
 // Key names a child of an owner: a kind and a name in the owner's namespace.
@@ -188,27 +184,4 @@ func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, string, error) {
 		}
 	}
 	return Kind{}, "", fmt.Errorf("%s is not in the table of child kinds", gvk)
-}
-
-// Own returns what the operator owns of a child, in the form of an apply configuration. The answer is kept: to extract
-// it is most of the work of a reconcile that has nothing to do.
-func (s *Set) Own(obj client.Object) (runtime.ApplyConfiguration, error) {
-	if own, ok := s.owned[obj]; ok {
-		return own, nil
-	}
-	for _, kind := range s.Kinds {
-		if reflect.TypeOf(kind.Object) != reflect.TypeOf(obj) {
-			continue
-		}
-		own, err := kind.extract(obj, s.FieldManager)
-		if err != nil {
-			return nil, fmt.Errorf("extract the owned fields of %s %s: %w", kind.Kind, obj.GetName(), err)
-		}
-		if s.owned == nil {
-			s.owned = map[client.Object]runtime.ApplyConfiguration{}
-		}
-		s.owned[obj] = own
-		return own, nil
-	}
-	return nil, fmt.Errorf("%T is not in the table of child kinds", obj)
 }

@@ -1,0 +1,121 @@
+package controllers
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
+	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/tests/specs"
+)
+
+// TestOwn: of every child that specs of all kinds can have, as the API server takes it, the operator reads the fields
+// that it owns as client-go does.
+func TestOwn(t *testing.T) {
+	f := newFixture(t)
+	set := childSet(f.api, f.api)
+	secret := func(digest string) *desired.Secret {
+		return &desired.Secret{Name: "secret", Version: "1", Digest: digest, Authorities: []string{"ca"}}
+	}
+	kinds := map[string]int{}
+	for _, spec := range append(specs.Generate(100), specs.Accepted...) {
+		mc := manifest.Parse(t, manifest.Named("cache", spec))
+		mc.Namespace, mc.UID = f.mc.Namespace, f.mc.UID
+		var secrets desired.Secrets
+		if mc.Spec.TLS != nil {
+			secrets.TLS = secret("tls")
+		}
+		if mc.Spec.Auth != nil {
+			secrets.Auth = secret("auth")
+		}
+		seen := map[string]int{}
+		for _, config := range desired.Children(mc, desired.Resolve(mc, nil, secrets, benchOptions)) {
+			// Each server can have a Service.
+			if seen[fmt.Sprintf("%T", config)]++; seen[fmt.Sprintf("%T", config)] > 2 {
+				continue
+			}
+			obj, err := f.dryRun(config)
+			if apierrors.IsInvalid(err) { // what is generated for a field may not be what it takes
+				continue
+			}
+			f.must(err)
+			want, err := extract(obj)
+			f.must(err)
+			got, err := set.Own(obj)
+			f.must(err)
+			if !equality.Semantic.DeepEqual(got, want) {
+				t.Fatalf("of %T with %s the operator owns\n%s, want\n%s", obj, spec, toJSON(f, got), toJSON(f, want))
+			}
+			kinds[obj.GetObjectKind().GroupVersionKind().Kind]++
+		}
+	}
+	if len(kinds) != len(childKinds) {
+		t.Errorf("there were only children of these kinds: %v", kinds)
+	}
+}
+
+// dryRun returns what the API server would make of a child.
+func (f *fixture) dryRun(config runtime.ApplyConfiguration) (client.Object, error) {
+	f.Helper()
+	text, err := json.Marshal(config)
+	f.must(err)
+	var meta struct {
+		Kind     string
+		Metadata struct{ Name string }
+	}
+	f.must(json.Unmarshal(text, &meta))
+	for _, kind := range childKinds {
+		if kind.Kind == meta.Kind {
+			obj := kind.Object.DeepCopyObject().(client.Object)
+			obj.SetNamespace(f.mc.Namespace)
+			obj.SetName(meta.Metadata.Name)
+			err := f.api.Patch(f.ctx, obj, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner(names.Operator),
+				client.DryRunAll)
+			obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+			return obj, err
+		}
+	}
+	return nil, fmt.Errorf("%s is not in the table of child kinds", meta.Kind)
+}
+
+// extract asks client-go.
+func extract(obj client.Object) (runtime.ApplyConfiguration, error) {
+	switch o := obj.(type) {
+	case *appsv1.Deployment:
+		return appsv1ac.ExtractDeployment(o, names.Operator)
+	case *appsv1.StatefulSet:
+		return appsv1ac.ExtractStatefulSet(o, names.Operator)
+	case *corev1.Service:
+		return corev1ac.ExtractService(o, names.Operator)
+	case *corev1.ConfigMap:
+		return corev1ac.ExtractConfigMap(o, names.Operator)
+	case *networkingv1.NetworkPolicy:
+		return networkingv1ac.ExtractNetworkPolicy(o, names.Operator)
+	case *policyv1.PodDisruptionBudget:
+		return policyv1ac.ExtractPodDisruptionBudget(o, names.Operator)
+	}
+	return nil, fmt.Errorf("%T is not in the table of child kinds", obj)
+}
+
+func toJSON(f *fixture, v any) string {
+	f.Helper()
+	text, err := json.MarshalIndent(v, "", " ")
+	f.must(err)
+	return string(text)
+}
