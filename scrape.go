@@ -104,7 +104,8 @@ func (s *scrapers) answer(req *http.Request) (int, error) {
 // refused reports whether the API server will answer the same another time.
 func refused(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code/100 == 4
+	return errors.As(err, &status) && status.Status().Code/100 == 4 && !apierrors.IsTooManyRequests(err) &&
+		!apierrors.IsTimeout(err)
 }
 
 // review asks the API server who has a token, and what the API server allows that user.

@@ -153,7 +153,7 @@ func TestNoPolicy(t *testing.T) {
 			podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm:
 				{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}}}]}}}}`)
 	f.mustReconcile()
-	if f.r.memories.of(client.ObjectKeyFromObject(f.mc)).asDesired == 0 {
+	if f.r.memories.of(f.mc).asDesired == 0 {
 		t.Error("the children are not taken for what was applied")
 	}
 }

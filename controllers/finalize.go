@@ -33,6 +33,9 @@ func (p *pass) finalize(ctx context.Context) error {
 		}
 	}
 	if p.waitsForServers() {
+		if p.mem.endingSince.IsZero() {
+			p.mem.endingSince = p.now
+		}
 		began, err := p.deleteWorkload(ctx)
 		if err != nil {
 			return err
@@ -46,41 +49,40 @@ func (p *pass) finalize(ctx context.Context) error {
 	return p.removeFinalizer(ctx)
 }
 
-// deleteWorkload deletes the workload. It returns when the time of the servers to end began: where no operator was there
-// at first, later than the Memcached was deleted.
+// deleteWorkload deletes the workload. It returns when the time of the servers to end began: where no operator was
+// there at first, later than the Memcached was deleted.
 //
-// A workload that is at rest goes at once, and the garbage collector ends its servers: while a workload stays until they
-// have ended, its controllers count each end, which is half of what a deletion costs the cluster. One that is about to
-// create servers stays, or a server could come after the last one that is seen here has ended.
+// A workload that is at rest goes at once, and the garbage collector ends its servers: while a workload stays until
+// they have ended, its controllers count each end, which is half of what a deletion costs the cluster. One that is
+// about to create servers stays, or a server could come after the last one that is seen here has ended. So does one
+// that somebody else's finalizer holds: the garbage collector leaves its servers alone.
 func (p *pass) deleteWorkload(ctx context.Context) (began time.Time, err error) {
-	began = p.mc.DeletionTimestamp.Time
-	if p.mem.deletedAt.After(began) {
-		began = p.mem.deletedAt
-	}
 	switch {
-	case p.workload == nil, p.workload.GetUID() == p.mem.deleted:
-		return began, nil
+	case p.workload == nil:
+		return p.mem.endingSince, nil
 	case p.workload.GetDeletionTimestamp() != nil:
 		return p.workload.GetDeletionTimestamp().Time, nil
+	case p.workload.GetUID() == p.mem.deleted:
+		return p.mem.endingSince, nil
 	}
 	degraded := meta.FindStatusCondition(p.written.Conditions, v1alpha1.ConditionDegraded)
 	if degraded == nil || degraded.Reason != v1alpha1.ReasonFinalizing {
 		p.tryStatus(ctx) // before the servers go
 	}
 	propagation := metav1.DeletePropagationForeground
-	if p.obs.AtRest() {
+	if p.obs.AtRest() && len(p.workload.GetFinalizers()) == 0 {
 		propagation = metav1.DeletePropagationBackground
 	}
 	err = p.changedMeanwhile(p.set.Delete(ctx, p.workload, propagation))
 	switch {
 	case err == nil:
-		p.mem.deleted, p.mem.deletedAt = p.workload.GetUID(), p.now
+		p.mem.deleted = p.workload.GetUID()
 		return p.now, nil
 	case errors.Is(err, errChanged):
-		return began, err
+		return p.mem.endingSince, err
 	}
 	p.err, p.obs.Problem = err, problem(err)
-	return began, nil
+	return p.mem.endingSince, nil
 }
 
 // awaitServers says what is being waited for.
@@ -111,7 +113,10 @@ func (p *pass) waitsForServers() bool {
 	if live := p.observed[p.workloadKey()]; live != nil {
 		return p.owner.Relation(live) == children.Ours
 	}
-	return slices.ContainsFunc(p.obs.Pods, runs)
+	return slices.ContainsFunc(p.obs.Pods, func(pod corev1.Pod) bool {
+		// Where the garbage collector has not been yet, neither has it been at the ReplicaSet, which replaces what ends.
+		return runs(pod) || p.mem.deleted != "" && pod.DeletionTimestamp.IsZero()
+	})
 }
 
 // runs reports whether a pod has not ended yet.

@@ -135,7 +135,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		owner: children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached),
 			Labels: names.Labels(mc)},
 		set:             childSet(r.Client, r.APIReader),
-		mem:             r.memories.of(req.NamespacedName),
+		mem:             r.memories.of(mc),
 		now:             r.Now(),
 		written:         mc.Status,
 		resourceVersion: mc.ResourceVersion,

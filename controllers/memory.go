@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
@@ -44,9 +45,15 @@ func (e *endings) set(namespace string, terminating bool) {
 	e.known[namespace] = terminating
 }
 
-func (m *memories) of(key types.NamespacedName) *memory {
-	v, _ := m.m.LoadOrStore(key, &memory{Memory: children.NewMemory()})
-	return v.(*memory)
+// of returns the memory of a Memcached; a successor of the same name has another one.
+func (m *memories) of(mc *v1alpha1.Memcached) *memory {
+	key := client.ObjectKeyFromObject(mc)
+	if v, ok := m.m.Load(key); ok && v.(*memory).uid == mc.UID {
+		return v.(*memory)
+	}
+	mem := &memory{Memory: children.NewMemory(), uid: mc.UID}
+	m.m.Store(key, mem)
+	return mem
 }
 
 func (m *memories) forget(key types.NamespacedName) { m.m.Delete(key) }
@@ -73,12 +80,13 @@ func (m *memories) pace(key types.NamespacedName, serversRun func() bool) (pace 
 // too.
 type memory struct {
 	*children.Memory
+	uid types.UID // of the Memcached
 	// status is the last one that we wrote, or are about to write; before that, the one that was found.
 	status atomic.Pointer[statusMark]
 	// statusWritten is when a status was last written.
 	statusWritten time.Time
-	// servingSince is when all servers were first seen ready that the workload's controller has not counted; zero for not
-	// since the last status.
+	// servingSince is when all servers were first seen ready that the workload's controller has not counted; zero if that
+	// was not seen since the last status was written.
 	servingSince time.Time
 	// untouchedUntil is how long the workload's controller may take to look at a change that touches no server. Until
 	// then no status says that servers roll out.
@@ -87,10 +95,10 @@ type memory struct {
 	// take to find out. Until then its status still counts the servers that are gone.
 	lossAt    string
 	lossUntil time.Time
-	// deleted is the uid of the workload that was deleted because its Memcached is, and deletedAt when that was. No
-	// workload is looked for after that.
-	deleted   types.UID
-	deletedAt time.Time
+	// endingSince is when the servers of a deleted Memcached were first waited for; zero for not yet.
+	endingSince time.Time
+	// deleted is the uid of the workload that was deleted because its Memcached is. No workload is looked for after that.
+	deleted types.UID
 	// asDesired is the fingerprint of children that were as desired; 0 for none.
 	asDesired uint64
 	// secrets are those that were last read.

@@ -119,7 +119,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// due is when a status that differs is written. What the status says for longer than the progress deadline must be true.
+// due is when a status that differs is written, which is not put off beyond the progress deadline.
 func (p *pass) due(s *v1alpha1.MemcachedStatus) time.Time {
 	due := p.mem.statusWritten.Add(p.pace(s))
 	if !p.mem.servingSince.IsZero() {
@@ -154,8 +154,12 @@ func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 	}
 	all := s.ReadyReplicas == names.Size(p.mc) && p.mc.Spec.Rollout.MinReadySeconds == 0
 	pace := startPace
-	if s.ReadyReplicas != p.written.ReadyReplicas && !all {
+	switch {
+	case s.ReadyReplicas == p.written.ReadyReplicas:
+	case !all:
 		pace = statusPace
+	case p.mem.servingSince.IsZero():
+		p.mem.servingSince = p.now
 	}
 	for _, c := range s.Conditions {
 		old := meta.FindStatusCondition(p.written.Conditions, c.Type)
@@ -165,8 +169,6 @@ func (p *pass) pace(s *v1alpha1.MemcachedStatus) time.Duration {
 			return 0
 		case old.Status != c.Status && p.mc.Spec.Proxy != nil: // whose proxies may keep it from being ready
 			pace = statusPace
-		case old.Status != c.Status && all && p.mem.servingSince.IsZero():
-			p.mem.servingSince = p.now
 		case old.Message != c.Message && (c.Reason == v1alpha1.ReasonProgressingWithRetry ||
 			c.Reason == v1alpha1.ReasonProgressDeadlineExceeded):
 			pace = statusPace

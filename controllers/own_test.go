@@ -65,6 +65,19 @@ func TestOwn(t *testing.T) {
 			kinds[obj.GetObjectKind().GroupVersionKind().Kind]++
 		}
 	}
+	// Others may own fields of the same child.
+	f.mustReconcile()
+	others := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":"b"},"annotations":{"a":"b"}},"spec":{
+		"template":{"metadata":{"annotations":{"a":"b"}},"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"a"}],
+		"volumes":[{"name":"x","emptyDir":{}}],"containers":[{"name":"sidecar","image":"x"},{"name":"memcached","env":[{
+		"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}},"volumeMounts":[{"name":"x","mountPath":"/x"}]}]}}}}`
+	d := get[appsv1.Deployment](f)
+	f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.ApplyPatchType, []byte(others)), client.FieldOwner("somebody")))
+	want, err := extract(d)
+	f.must(err)
+	if got, err := set.Own(d); err != nil || !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("beside others the operator owns\n%s, want\n%s (%v)", toJSON(f, got), toJSON(f, want), err)
+	}
 	if len(kinds) != len(childKinds) {
 		t.Errorf("there were only children of these kinds: %v", kinds)
 	}

@@ -100,16 +100,27 @@ func (p *pass) observe(ctx context.Context) (err error) {
 		return err
 	}
 	for _, pod := range pods.Items {
-		switch {
-		case metav1.GetControllerOfNoCopy(&pod) == nil: // that has our labels by accident: nothing of ours makes such a pod
-		case pod.Labels[names.LabelComponent] == string(names.Proxies):
+		switch componentOf(&pod) {
+		case names.Proxies:
 			p.obs.ProxyPods = append(p.obs.ProxyPods, pod)
-		default:
+		case names.Servers:
 			p.obs.Pods = append(p.obs.Pods, pod)
 		}
 	}
 	p.see()
 	return nil
+}
+
+// componentOf says what a pod with our labels is; nothing where it has them by accident, for nothing of ours makes a
+// pod without a controller.
+func componentOf(pod *corev1.Pod) names.Component {
+	switch {
+	case metav1.GetControllerOfNoCopy(pod) == nil:
+		return ""
+	case pod.Labels[names.LabelComponent] == string(names.Proxies):
+		return names.Proxies
+	}
+	return names.Servers
 }
 
 func (p *pass) workloadKey() children.Key {

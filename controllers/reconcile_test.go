@@ -50,25 +50,35 @@ func TestRequests(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
-// TestServersNotCounted: Available waits for the Deployment's controller to count servers that all became ready, for then
-// Ready follows, but not for long.
+// TestServersNotCounted: where all servers became ready, the status waits for the Deployment's controller to count
+// them, for then Ready follows, but not for long.
 func TestServersNotCounted(t *testing.T) {
-	f := newFixture(t)
-	f.mustReconcile()
-	f.roll(3)
-	d := get[appsv1.Deployment](f)
-	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 0, 0
-	f.must(f.api.Status().Update(f.ctx, d))
-	f.now = f.now.Add(2 * statusPace) // after the last status
-	if result := f.mustReconcile(); result.RequeueAfter != statusPace {
-		t.Errorf("tells that servers serve after %s, want %s", result.RequeueAfter, statusPace)
+	for _, before := range []int32{0, 1} {
+		t.Run(fmt.Sprintf("after %d", before), func(t *testing.T) {
+			f := newFixture(t)
+			f.mustReconcile()
+			f.roll(before)
+			f.now = f.now.Add(startPace)
+			f.mustReconcile()
+			f.roll(3)
+			d := get[appsv1.Deployment](f)
+			d.Status.ReadyReplicas, d.Status.AvailableReplicas = before, before
+			f.must(f.api.Status().Update(f.ctx, d))
+			f.now = f.now.Add(2 * statusPace) // after the last status
+			if result := f.mustReconcile(); result.RequeueAfter != statusPace {
+				t.Errorf("tells of all servers after %s, want %s", result.RequeueAfter, statusPace)
+			}
+			f.wantRequests()
+			f.now = f.now.Add(statusPace)
+			f.mustReconcile()
+			f.wantRequests("patch status")
+			f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
+			f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+			if f.mc.Status.ReadyReplicas != 3 {
+				t.Errorf("%d servers are ready", f.mc.Status.ReadyReplicas)
+			}
+		})
 	}
-	f.wantRequests()
-	f.now = f.now.Add(statusPace)
-	f.mustReconcile()
-	f.wantRequests("patch status")
-	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 }
 
 // TestProgress: servers that come are told at a pace, and servers that go at once.
@@ -577,6 +587,42 @@ func TestDelete(t *testing.T) {
 			t.Errorf("looks again after %s, want %s", result.RequeueAfter, finalizeTimeout)
 		}
 		f.wantRequests("get Namespace", "patch status", "delete Deployment")
+	})
+	t.Run("waits though an operator ended meanwhile", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.now = f.now.Add(finalizeTimeout + time.Minute)
+		f.mustReconcile()
+		f.restart()
+		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout {
+			t.Errorf("looks again after %s, want %s", result.RequeueAfter, finalizeTimeout)
+		}
+		f.wantRequests("get Deployment")
+	})
+	t.Run("keeps a workload that a finalizer of others holds", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(`{"metadata":{"finalizers":["example.com/other"]}}`)))
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.mustReconcile()
+		if d := get[appsv1.Deployment](f); !controllerutil.ContainsFinalizer(d, metav1.FinalizerDeleteDependents) {
+			t.Errorf("deleted in the background, which ends no server: %q", d.Finalizers)
+		}
+	})
+	t.Run("waits where a server ended before the garbage collector came", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.mustReconcile()
+		for i := range 3 {
+			p := &corev1.Pod{}
+			f.must(f.api.Get(f.ctx, f.key(fmt.Sprintf("cache-%d", i)), p))
+			p.Status.Phase = corev1.PodFailed
+			f.must(f.api.Status().Update(f.ctx, p))
+		}
+		f.mustReconcile()
+		f.wantRequests()
 	})
 	t.Run("keeps a workload that is about to create servers", func(t *testing.T) {
 		f := newFixture(t)

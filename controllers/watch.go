@@ -60,12 +60,14 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	}
 }
 
-// serversRun reports whether the cache shows a pod of a Memcached that has not ended.
+// serversRun reports whether the cache shows a server of a Memcached that has not ended.
 func (r *MemcachedReconciler) serversRun(ctx context.Context, req reconcile.Request) bool {
 	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: req.Name}}
 	var pods corev1.PodList
 	err := childSet(r.Client, r.APIReader).List(ctx, children.Owner{Object: mc}, &pods)
-	return err == nil && slices.ContainsFunc(pods.Items, runs)
+	return err == nil && slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
+		return componentOf(&pod) == names.Servers && runs(pod)
+	})
 }
 
 // request names a Memcached.

@@ -14,8 +14,8 @@ import (
 )
 
 // Own returns what the operator owns of a child, in the form of an apply configuration: what the generated functions
-// Extract... of client-go return. These keep the schemas of all of Kubernetes in memory, 8 MB, and cost several times as
-// much. The answer is kept: to extract it is most of the work of a reconcile that has nothing to do.
+// Extract... of client-go return. These keep the schemas of all of Kubernetes in memory, 8 MB, and cost more time. The
+// answer is kept: to extract it is most of the work of a reconcile that compares all fields.
 func (s *Set) Own(obj client.Object) (runtime.ApplyConfiguration, error) {
 	if own, ok := s.owned[obj]; ok {
 		return own, nil
@@ -46,7 +46,7 @@ func (s *Set) extract(kind Kind, obj client.Object) (runtime.ApplyConfiguration,
 		if err != nil {
 			return nil, err
 		}
-		if own, ok := pick(content, fields); ok {
+		if own, ok := pick(content, fields); ok && len(fields) > 0 {
 			u.Object = own.(map[string]any)
 		}
 	}

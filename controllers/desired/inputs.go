@@ -41,7 +41,8 @@ type Inputs struct {
 	options  Options
 	template *corev1ac.PodTemplateSpecApplyConfiguration // nil where there is none to make or to keep
 	digest   string
-	// kept is the workload whose record of what it was made from stays as it is; nil where the record is made anew.
+	// kept is the workload whose record of what it was made from, its annotations and its label of the generation, stays
+	// as it is; nil where the record is made anew. The record alone is no difference that a pause holds back.
 	kept *Workload
 }
 
@@ -130,8 +131,6 @@ type source struct {
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`
 }
-
-// The record of a workload, its annotations and its label of the generation, is no difference that a pause holds back.
 
 // workloadAnnotations are those of the workload of mc.
 func (in Inputs) workloadAnnotations(mc *v1alpha1.Memcached) map[string]string {
