@@ -171,13 +171,13 @@ func (f *floor) apply(ctx context.Context, u *unstructured.Unstructured) error {
 func memcached(name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Memcached"))
-	u.SetNamespace(namespace)
+	u.SetNamespace(namespaceOf(name))
 	u.SetName(name)
 	return u
 }
 
 func deployment(name string) *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(name), Name: name}}
 }
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }

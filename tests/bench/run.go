@@ -136,7 +136,7 @@ func (r *run) all(ctx context.Context) error {
 				return r.user.Create(ctx, u)
 			}, r.floor.created)
 		})},
-		{"idle", true, idle},
+		{"idle", false, idle},
 		{"scale", false, r.change(laterSize, false,
 			patch(larger, fmt.Sprintf(`{"spec":{"replicas":%d}}`, laterSize)))},
 		{"template", false, r.change(laterSize, true, patch(r.subject.TemplatePatch,
@@ -168,11 +168,7 @@ func (r *run) during(ctx context.Context, name string, act func(context.Context,
 	if err := act(ctx, &p); err != nil {
 		return err
 	}
-	long := quiet
-	if r.process != nil {
-		long = rested
-	}
-	if err := r.audit.settle(ctx, long); err != nil {
+	if err := r.audit.settle(ctx, rested); err != nil {
 		return err
 	}
 	after, err := r.process.sample(ctx)

@@ -71,7 +71,7 @@ func (s *subject) account() (namespace, name string) {
 
 // object is an object as a user makes it.
 func (s *subject) object(name string, size int) (*unstructured.Unstructured, error) {
-	text := strings.NewReplacer("$NAMESPACE", namespace, "$NAME", name).Replace(s.CR)
+	text := strings.NewReplacer("$NAMESPACE", namespaceOf(name), "$NAME", name).Replace(s.CR)
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 		return nil, fmt.Errorf("cr of %s: %w", s.Name, err)

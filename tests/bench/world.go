@@ -24,10 +24,14 @@ import (
 )
 
 const (
-	nodes     = 20
-	workers   = 16 // of the user, and as many of the floor: the operator's own default
-	namespace = "bench"
+	nodes   = 20
+	workers = 16 // of the user, and as many of the floor: the operator's own default
+	prefix  = "cache-"
 )
+
+// namespaceOf is where an object of that name is: a hundred are in each namespace. Several controllers of a cluster go
+// through all that a namespace holds for each pod, which no user has in the thousands.
+func namespaceOf(name string) string { return name[:len(name)-2] }
 
 // world is a fresh cluster, the user whose requests are the load, and what a watch shows of their effect.
 type world struct {
@@ -63,7 +67,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	w := &world{Cluster: c, subject: s, objects: newTally(), deployments: newTally(), pods: newTally(),
 		done: make(chan struct{})}
 	for i := range count {
-		w.names = append(w.names, fmt.Sprintf("cache-%05d", i))
+		w.names = append(w.names, fmt.Sprintf(prefix+"%05d", i))
 	}
 	if err := c.Destroy(ctx); err != nil {
 		return nil, err
@@ -82,11 +86,13 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	if w.user, err = client.New(config, client.Options{}); err != nil {
 		return nil, err
 	}
-	if err := w.user.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		return nil, err
+	for i := 0; i < count; i += 100 {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(w.names[i])}}
+		if err := w.user.Create(ctx, ns); err != nil {
+			return nil, err
+		}
 	}
-	w.informers, err = cache.New(config, cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}},
-		DefaultTransform: cache.TransformStripManagedFields()})
+	w.informers, err = cache.New(config, cache.Options{DefaultTransform: cache.TransformStripManagedFields()})
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +154,9 @@ func (w *world) watch(ctx context.Context, kind client.Object, t *tally) error {
 
 // see takes notice of an object that was written or has gone.
 func (w *world) see(t *tally, obj client.Object, gone bool) {
+	if !strings.HasPrefix(obj.GetNamespace(), prefix) {
+		return // the cluster's own
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name, before := obj.GetName(), t.good[obj.GetName()]
