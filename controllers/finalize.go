@@ -119,7 +119,8 @@ func (p *pass) waitsForServers() bool {
 	})
 }
 
-// runs reports whether a pod has not ended yet.
+// runs reports whether a pod has not ended yet. One that is being deleted has when it is gone.
 func runs(pod corev1.Pod) bool {
-	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return !pod.DeletionTimestamp.IsZero() ||
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

@@ -615,14 +615,20 @@ func TestDelete(t *testing.T) {
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.mustReconcile()
+		p := &corev1.Pod{}
 		for i := range 3 {
-			p := &corev1.Pod{}
 			f.must(f.api.Get(f.ctx, f.key(fmt.Sprintf("cache-%d", i)), p))
 			p.Status.Phase = corev1.PodFailed
 			f.must(f.api.Status().Update(f.ctx, p))
 		}
 		f.mustReconcile()
 		f.wantRequests()
+		f.restart()
+		p.Finalizers = []string{"example.com/kubelet"}
+		f.must(f.api.Update(f.ctx, p))
+		f.must(f.api.Delete(f.ctx, p, client.GracePeriodSeconds(0)))
+		f.mustReconcile()
+		f.wantRequests("get Deployment", "patch status") // for the last pod is still there
 	})
 	t.Run("keeps a workload that is about to create servers", func(t *testing.T) {
 		f := newFixture(t)
