@@ -92,7 +92,7 @@ func (s *scrapers) answer(req *http.Request) (int, error) {
 		status, err = s.review(ctx, token, verb, req.URL.Path)
 		return err == nil || refused(err), nil
 	})
-	if err = cmp.Or(err, end); err != nil {
+	if err := cmp.Or(err, end); err != nil {
 		return http.StatusInternalServerError, err
 	}
 	if ttl, ok := answerTTL[status]; ok { // tokens that nobody issued are as many as somebody likes to make up

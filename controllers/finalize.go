@@ -114,8 +114,8 @@ func (p *pass) waitsForServers() bool {
 		return p.owner.Relation(live) == children.Ours
 	}
 	return slices.ContainsFunc(p.obs.Pods, func(pod corev1.Pod) bool {
-		// Where the garbage collector has not been yet, neither has it been at the ReplicaSet, which replaces what ends.
-		return runs(pod) || p.mem.deleted != "" && pod.DeletionTimestamp.IsZero()
+		// A pod that ended before the garbage collector came may be replaced: the ReplicaSet is still there too.
+		return p.mem.deleted != "" || runs(pod)
 	})
 }
 

@@ -75,7 +75,8 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return p.changedMeanwhile(fmt.Errorf("remove the finalizer of Memcached %s: %w", p.mc.Name, err))
 	}
-	if p.wrote(mc); err != nil || len(mc.Finalizers) == 0 {
+	p.wrote(mc)
+	if err != nil || len(mc.Finalizers) == 0 {
 		p.memories.forget(client.ObjectKeyFromObject(mc))
 	}
 	return nil

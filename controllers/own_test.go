@@ -47,7 +47,9 @@ func TestOwn(t *testing.T) {
 		seen := map[string]int{}
 		for _, config := range desired.Children(mc, desired.Resolve(mc, nil, secrets, benchOptions)) {
 			// Each server can have a Service.
-			if seen[fmt.Sprintf("%T", config)]++; seen[fmt.Sprintf("%T", config)] > 2 {
+			kind := fmt.Sprintf("%T", config)
+			seen[kind]++
+			if seen[kind] > 2 {
 				continue
 			}
 			obj, err := f.dryRun(config)
@@ -94,15 +96,16 @@ func (f *fixture) dryRun(config runtime.ApplyConfiguration) (client.Object, erro
 	}
 	f.must(json.Unmarshal(text, &meta))
 	for _, kind := range childKinds {
-		if kind.Kind == meta.Kind {
-			obj := kind.Object.DeepCopyObject().(client.Object)
-			obj.SetNamespace(f.mc.Namespace)
-			obj.SetName(meta.Metadata.Name)
-			err := f.api.Patch(f.ctx, obj, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner(names.Operator),
-				client.DryRunAll)
-			obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
-			return obj, err
+		if kind.Kind != meta.Kind {
+			continue
 		}
+		obj := kind.Object.DeepCopyObject().(client.Object)
+		obj.SetNamespace(f.mc.Namespace)
+		obj.SetName(meta.Metadata.Name)
+		err := f.api.Patch(f.ctx, obj, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner(names.Operator),
+			client.DryRunAll)
+		obj.GetObjectKind().SetGroupVersionKind(kind.GroupVersionKind)
+		return obj, err
 	}
 	return nil, fmt.Errorf("%s is not in the table of child kinds", meta.Kind)
 }

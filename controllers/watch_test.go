@@ -22,8 +22,8 @@ type paces struct {
 
 func (p *paces) AddAfter(_ reconcile.Request, after time.Duration) { p.after = append(p.after, after) }
 
-// TestPace: while servers start, only a workload that has counted them all is looked at at once; a Memcached that is
-// ready is, for each change; and a deleted one when its last server has ended, whatever else still runs.
+// TestPace: what is looked at without delay is, while servers start, a workload that has counted them all; each change
+// of a Memcached that is ready; and the end of the last server of a deleted one, whatever else still runs.
 func TestPace(t *testing.T) {
 	f := newFixture(t)
 	watch := f.r.toOwner()

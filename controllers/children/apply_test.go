@@ -66,7 +66,8 @@ func TestPanic(t *testing.T) {
 	if r.Err == nil || !strings.Contains(r.Err.Error(), "ConfigMap poisoned: panic: a poisoned object") || r.AsDesired {
 		t.Errorf("the result is %+v", r)
 	}
-	if slices.Sort(w.names); !slices.Equal(w.names, []string{"a", "b"}) || len(r.Written) != 2 {
+	slices.Sort(w.names)
+	if !slices.Equal(w.names, []string{"a", "b"}) || len(r.Written) != 2 {
 		t.Errorf("wrote %q, and says %v", w.names, r.Written)
 	}
 }
@@ -96,7 +97,8 @@ func TestOwnerUnknown(t *testing.T) {
 		changes[3].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "deleted", OwnerReferences: ours}}
 		changes[3].Desired = nil
 		r := set.Apply(t.Context(), owner, changes, NewMemory(), tt.alive, time.Now())
-		if slices.Sort(w.names); !slices.Equal(w.names, tt.want) {
+		slices.Sort(w.names)
+		if !slices.Equal(w.names, tt.want) {
 			t.Errorf("%v, alive %t: wrote %q, want %q", tt.read, tt.alive, w.names, tt.want)
 		}
 		if !errors.Is(r.Err, tt.fails) || r.AsDesired != (tt.fails == nil) || changes[0].Name != "created" {

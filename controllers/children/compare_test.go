@@ -47,16 +47,17 @@ func TestAtomic(t *testing.T) {
 	if err != nil || len(golden) == 0 {
 		t.Fatalf("found %d golden files: %v", len(golden), err)
 	}
-	manifests := further
+	var manifests strings.Builder
+	manifests.WriteString(further)
 	for _, path := range golden {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		manifests += string(b)
+		manifests.Write(b)
 	}
 	converter, used := applyconfigurations.NewTypeConverter(clientgoscheme.Scheme), map[string]bool{}
-	for _, manifest := range strings.Split(manifests, "---\n")[1:] {
+	for _, manifest := range strings.Split(manifests.String(), "---\n")[1:] {
 		json, err := yaml.YAMLToJSON([]byte(manifest))
 		if err != nil {
 			t.Fatal(err)

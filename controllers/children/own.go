@@ -62,11 +62,12 @@ func recordOf(e metav1.ManagedFieldsEntry) (fields map[string]any, err error) {
 	if e.FieldsV1 == nil {
 		return nil, nil
 	}
-	return fields, json.Unmarshal([]byte(e.FieldsV1.GetRawString()), &fields)
+	err = json.Unmarshal([]byte(e.FieldsV1.GetRawString()), &fields)
+	return fields, err
 }
 
 // pick returns what a record names of a JSON value, and whether there is any.
-func pick(value any, record any) (own any, ok bool) {
+func pick(value, record any) (own any, ok bool) {
 	fields, _ := record.(map[string]any)
 	if _, self := fields["."]; len(fields) == 0 || self && len(fields) == 1 {
 		return value, true // owned as a whole

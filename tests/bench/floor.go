@@ -146,7 +146,8 @@ func (f *floor) count(name string, gone bool) {
 		f.left[name]++
 		return
 	}
-	if f.left[name]--; f.left[name] == 0 {
+	f.left[name]--
+	if f.left[name] == 0 {
 		f.due <- func(ctx context.Context) error {
 			// It is gone already where pods were replaced while they went, so that there were two last ones.
 			return client.IgnoreNotFound(f.client.Patch(ctx, memcached(name), merge(`{"metadata":{"finalizers":null}}`)))
