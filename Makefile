@@ -82,8 +82,9 @@ test: ## Everything, on a kwok cluster of its own, with a summary
 test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-operator-sdk tools-opm tools-crane tools-crdify \
 	tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
 
-test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, and the API server's own rules
+test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, the API server's own rules, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
+	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER; ARGS=--quiet=false says more
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)

@@ -96,7 +96,7 @@ func newAtRest(b *testing.B) *atRest {
 		},
 		SubResourcePatch: func(_ context.Context, _ client.Client, _ string, obj client.Object, _ client.Patch,
 			_ ...client.SubResourcePatchOption) error {
-			obj.(*v1alpha1.Memcached).DeepCopyInto(r.mc)
+			obj.(*v1alpha1.Memcached).Status.DeepCopyInto(&r.mc.Status)
 			return nil
 		},
 	})

@@ -42,6 +42,7 @@ func (s *Set) extract(kind Kind, obj client.Object) (runtime.ApplyConfiguration,
 		if err != nil {
 			return nil, err
 		}
+		delete(content, "status") // which an apply of the object itself never owns
 		fields, err := recordOf(obj.GetManagedFields()[i])
 		if err != nil {
 			return nil, err
