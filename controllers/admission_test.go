@@ -93,46 +93,34 @@ func TestPolicyRewrites(t *testing.T) {
 	}
 }
 
-// TestPolicyAddsToAMap: what a policy adds to a map that is owned as a whole is a change of the template too.
-func TestPolicyAddsToAMap(t *testing.T) {
-	f := newFixtureOf(t, "{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}")
-	f.mutate("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
-		JSONPatch: &admissionv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector",
-			value: {"disk": "fast", "pool": "caches"}}]`}})
-	f.mustReconcile()
-	f.roll(3)
-	f.mustReconcile()
-	f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
-	f.roll(3)
-	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	template := get[appsv1.Deployment](f).Spec.Template
-	f.restart()
-	f.r.Options.OpenShift = true
-	f.mustReconcile()
-	f.wantRequests()
-	f.wantTemplate(template)
-}
-
-// TestPolicyAddsToAnItem: the same one level deeper: an item of a list that is owned as a whole gets another field.
-func TestPolicyAddsToAnItem(t *testing.T) {
-	f := newFixtureOf(t, "{size: 3, pod: {tolerations: [{key: caches, operator: Exists, effect: NoExecute}]}}")
-	f.mutate("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
-		JSONPatch: &admissionv1.JSONPatch{Expression: `has(object.spec.template.spec.tolerations) ? [JSONPatch{op: "add",
-			path: "/spec/template/spec/tolerations/0/tolerationSeconds", value: 60}] : []`}})
-	f.mustReconcile()
-	f.roll(3)
-	f.mustReconcile()
-	f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
-	f.roll(3)
-	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	template := get[appsv1.Deployment](f).Spec.Template
-	f.restart()
-	f.r.Options.OpenShift = true
-	f.mustReconcile()
-	f.wantRequests()
-	f.wantTemplate(template)
+// TestPolicyAdds: what a policy adds inside of what is owned as a whole is a change of the template too.
+func TestPolicyAdds(t *testing.T) {
+	for name, tt := range map[string]struct{ spec, patch string }{
+		"to a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}",
+			`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector", value: {"disk": "fast", "pool": "caches"}}]`},
+		"to an item of a list": {"{size: 3, pod: {tolerations: [{key: caches, operator: Exists, effect: NoExecute}]}}",
+			`has(object.spec.template.spec.tolerations) ? [JSONPatch{op: "add",
+			path: "/spec/template/spec/tolerations/0/tolerationSeconds", value: 60}] : []`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, tt.spec)
+			f.mutate("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
+				JSONPatch: &admissionv1.JSONPatch{Expression: tt.patch}})
+			f.mustReconcile()
+			f.roll(3)
+			f.mustReconcile()
+			f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
+			f.roll(3)
+			f.mustReconcile()
+			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			template := get[appsv1.Deployment](f).Spec.Template
+			f.restart()
+			f.r.Options.OpenShift = true
+			f.mustReconcile()
+			f.wantRequests()
+			f.wantTemplate(template)
+		})
+	}
 }
 
 // TestNoPolicy: where no policy changes what is applied, the API server's answer says so, and nothing is compared.
