@@ -26,6 +26,9 @@ const (
 	proxyPath = "/etc/memcached/proxy"
 	// proxyRetry is how long a proxy may take to use a server that answers again, in seconds: twice what proxy.lua waits.
 	proxyRetry = 2
+	// proxyReady is how long a proxy must be ready until it counts as available, in seconds: kube-proxy, which brings
+	// clients to it, writes its rules once a second (minSyncPeriod in KubeProxyConfiguration).
+	proxyReady = 2
 )
 
 // proxyService is the one address of a Memcached with a proxy.
@@ -78,6 +81,9 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		WithLabels(in.generationLabel(mc)). // that of the servers
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
+			WithMinReadySeconds(proxyReady).
+			// A Deployment wants more than minReadySeconds.
+			WithProgressDeadlineSeconds(max(mc.Spec.Rollout.ProgressDeadlineSeconds, proxyReady+1)).
 			WithTemplate(template))
 	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Proxies)
 	return d

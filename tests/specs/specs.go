@@ -101,6 +101,7 @@ var Accepted = []string{
 	`{pod: {resources: {requests: {kubernetes.io/batch-cpu: "0.5"}}}}`,
 	`{pod: {resources: {requests: {memory: 10Gi, cpu: 0}}}}`,
 	`{rollout: {maxUnavailable: 2, minReadySeconds: 0, progressDeadlineSeconds: 1}}`,
+	`{workload: StatefulSet, proxy: {}, rollout: {progressDeadlineSeconds: 1}}`,
 	`{rollout: {minReadySeconds: 599}}`,
 	`{rollout: {minReadySeconds: 86400, progressDeadlineSeconds: 172800}}`,
 	`{disruptionBudget: {maxUnavailable: 0}}`,
