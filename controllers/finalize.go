@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -34,7 +35,7 @@ func (p *pass) finalize(ctx context.Context) error {
 	}
 	if p.waitsForServers() {
 		if p.mem.endingSince.IsZero() {
-			p.mem.endingSince = p.now
+			p.mem.endingSince = p.endingSince()
 		}
 		began, err := p.deleteWorkload(ctx)
 		if err != nil {
@@ -47,6 +48,21 @@ func (p *pass) finalize(ctx context.Context) error {
 			"Servers still exist %s after the deletion; letting the object go without them", finalizeTimeout)
 	}
 	return p.removeFinalizer(ctx)
+}
+
+// endingSince is when servers that this process has not waited for yet began to end. Where their workload is gone and
+// all of them are being deleted, another process waited before, and their pods tell.
+func (p *pass) endingSince() time.Time {
+	since := p.mc.DeletionTimestamp.Time
+	for _, pod := range p.obs.Pods {
+		if p.workload != nil || pod.DeletionTimestamp.IsZero() {
+			return p.now
+		}
+		if at := pod.DeletionTimestamp.Time; at.After(since) {
+			since = at
+		}
+	}
+	return earlier(since, p.now)
 }
 
 // deleteWorkload deletes the workload. It returns when the time of the servers to end began: where no operator was
@@ -91,9 +107,7 @@ func (p *pass) awaitServers(ctx context.Context, left time.Duration) error {
 	if p.err != nil {
 		return p.err
 	}
-	if p.again == 0 {
-		p.again = left
-	}
+	p.again = min(cmp.Or(p.again, left), left)
 	return nil
 }
 
@@ -114,8 +128,9 @@ func (p *pass) waitsForServers() bool {
 		return p.owner.Relation(live) == children.Ours
 	}
 	return slices.ContainsFunc(p.obs.Pods, func(pod corev1.Pod) bool {
-		// A pod that ended before the garbage collector came may be replaced: the ReplicaSet is still there too.
-		return p.mem.deleted != "" || runs(pod)
+		// A ReplicaSet replaces a pod that ended, until the garbage collector removes both.
+		by := metav1.GetControllerOfNoCopy(&pod)
+		return runs(pod) || by != nil && by.Kind == "ReplicaSet"
 	})
 }
 

@@ -250,6 +250,7 @@ func problem(err error) *status.Problem {
 func (p *pass) changedMeanwhile(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
+		p.memories.forget(client.ObjectKeyFromObject(p.mc)) // no event may follow that would
 		return errChanged
 	case children.IsRace(err) && p.mem.races < maxRaces:
 		p.mem.races++

@@ -600,6 +600,29 @@ func TestDelete(t *testing.T) {
 		}
 		f.wantRequests("get Deployment")
 	})
+	t.Run("does not wait for ever though operators end", func(t *testing.T) {
+		f := newFixture(t)
+		f.ready()
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.mustReconcile()
+		var pods corev1.PodList
+		f.must(f.api.List(f.ctx, &pods, client.InNamespace(f.mc.Namespace)))
+		for i := range pods.Items {
+			pods.Items[i].Finalizers = []string{"example.com/kubelet"}
+			f.must(f.api.Update(f.ctx, &pods.Items[i]))
+			f.must(f.api.Delete(f.ctx, &pods.Items[i], client.GracePeriodSeconds(0)))
+		}
+		f.now = f.now.Add(finalizeTimeout - time.Minute)
+		f.restart()
+		if result := f.mustReconcile(); result.RequeueAfter > time.Minute+time.Second {
+			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
+		}
+		f.now = f.now.Add(time.Minute + time.Second)
+		f.restart()
+		f.mustReconcile()
+		f.wantEvent("Warning FinalizeTimeout")
+		f.wantRequests("get Deployment", "patch Memcached")
+	})
 	t.Run("keeps a workload that a finalizer of others holds", func(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
@@ -624,11 +647,14 @@ func TestDelete(t *testing.T) {
 		f.mustReconcile()
 		f.wantRequests()
 		f.restart()
+		f.mustReconcile()
+		f.wantRequests("get Deployment", "patch status") // another operator waits as well
+		f.restart()
 		p.Finalizers = []string{"example.com/kubelet"}
 		f.must(f.api.Update(f.ctx, p))
 		f.must(f.api.Delete(f.ctx, p, client.GracePeriodSeconds(0)))
 		f.mustReconcile()
-		f.wantRequests("get Deployment", "patch status") // for the last pod is still there
+		f.wantRequests("get Deployment") // for the last pod is still there
 	})
 	t.Run("keeps a workload that is about to create servers", func(t *testing.T) {
 		f := newFixture(t)
