@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -71,10 +73,14 @@ func main() {
 }
 
 // tune suits the runtime to a process that waits for others most of its life: one processor serves all that it does,
-// and a second one would mostly look for work. GOMAXPROCS has the last word.
+// and a second one would mostly look for work. Near the memory limit of the container, which MEMORY_LIMIT has in bytes,
+// it collects garbage more often, for the kernel would end it. GOMAXPROCS and GOMEMLIMIT have the last word.
 func tune() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(1)
+	}
+	if limit, err := strconv.ParseInt(os.Getenv("MEMORY_LIMIT"), 10, 64); err == nil && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 10 * 9)
 	}
 }
 

@@ -14,11 +14,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // quiet is how long nothing may happen: QUIET, such as 1m.
@@ -54,6 +56,23 @@ func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
 			w.rest(before)
 			if writes := w.requests("PATCH") + w.requests("DELETE"); writes != 0 {
 				w.Errorf("%d writes since the start", writes)
+			}
+		})).Feature())
+}
+
+// TestMemoryLimit: a little below the limit of its container the operator collects garbage more often.
+func TestMemoryLimit(t *testing.T) {
+	if under.Kind == "kwok" {
+		t.Skip("the operator runs in no container")
+	}
+	testEnv.Test(t, features.New("the memory of the operator").
+		Assess("has a limit", step(func(w world) {
+			limit, err := w.kubectl("-n", cluster.OperatorNamespace, "get", "deployment/"+cluster.OperatorDeployment,
+				"-o", "jsonpath={.spec.template.spec.containers[0].resources.limits.memory}")
+			w.must(err)
+			most := resource.MustParse(limit)
+			if got := int64(w.metric("go_gc_gomemlimit_bytes")); got < most.Value()*8/10 || got >= most.Value() {
+				w.Errorf("garbage is collected below %d bytes, and the container's limit is %s", got, limit)
 			}
 		})).Feature())
 }
