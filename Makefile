@@ -19,9 +19,9 @@ ARGS           ?=
 SHELL       := /bin/bash
 BIN         := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
-# One set of flags for all that is compiled: operator, image, tests and tools/kubernetes share most packages, in the same
-# versions, and with other flags each would compile them anew. No C, no paths of this machine, and no state of git, which is
-# not to be had in every checkout.
+# One set of flags for all that is compiled: operator, image, tests and tools/kubernetes share most packages, in the
+# same versions, and with other flags each would compile them anew. No C, no paths of this machine, and no state of git,
+# which is not to be had in every checkout.
 export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(shell go env GOFLAGS))
 KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
@@ -74,7 +74,7 @@ run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there ar
 
 ##@ Test
 
-.PHONY: test test-tools test-unit chainsaw e2e production-e2e monitoring-test monitoring-e2e
+.PHONY: test test-tools test-unit chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
 test: ## Everything, on a kwok cluster of its own, with a summary
 	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
@@ -102,10 +102,12 @@ clients-e2e: tools-gotestsum ## Client snippets of docs/clients.md on CLUSTER=no
 monitoring-test: tools-promtool tools-kustomize ## Alerts by promtool's unit tests; dashboard and monitors by the libraries that read them
 	cd tests/monitoring && go test -count=1 . $(ARGS)
 
+kube-state-metrics-test: ## What kube-state-metrics makes of an object by config/kube-state-metrics
+	cd tools/kube-state-metrics && go test -count=1 . $(ARGS)
+
 monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## What alerts and dashboard ask of a real Prometheus, and alerts by real faults, on CLUSTER=node
 	@[ $(CLUSTER) = node ] || { echo "memcached runs on a real node: make monitoring-e2e CLUSTER=node"; exit 1; }
-	@$(MAKE) --no-print-directory operator-start
-	cd tools/kube-state-metrics && go test -count=1 .
+	@$(MAKE) --no-print-directory operator-start kube-state-metrics-test ARGS=
 	cd tests/monitoring && CLUSTER=$(CLUSTER) go test -v -count=1 -timeout=20m ./e2e $(ARGS)
 
 production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## TLS by a real cert-manager, and NetworkPolicies enforced, on CLUSTER=node

@@ -64,6 +64,9 @@ func parse() (o options, err error) {
 		}
 		o.counts = append(o.counts, n)
 	}
+	if o.update && len(o.counts) < 2 {
+		return o, errors.New("-update needs two numbers of objects or more, as in -n 300,5000: plot and memory compare them")
+	}
 	return o, nil
 }
 

@@ -92,6 +92,9 @@ func table(title string, head []string, rows [][]string) string {
 
 // number has three digits that mean something.
 func number(x float64) string {
+	if x > 0 && x < 0.005 {
+		return "<0.01"
+	}
 	digits := 2
 	if x >= 10 {
 		digits = 1

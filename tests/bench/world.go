@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	nodes   = 20
+	nodes   = 20 // at least, of a thousand pods each
 	workers = 16 // of the user, and as many of the floor: the operator's own default
 	prefix  = "cache-"
 )
@@ -74,7 +74,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	}
 	operators, _ := s.account()
 	// On a machine of few cores garbage collection of the control plane takes much of the time, and memory is there.
-	c.Nodes, c.AuditPolicy, c.Env = nodes, auditPolicy(operators), []string{"GOGC=400"}
+	c.Nodes, c.AuditPolicy, c.Env = max(nodes, count*(laterSize+1)/1000), auditPolicy(operators), []string{"GOGC=400"}
 	if _, err := c.Create(ctx); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (k *kwok) up(ctx context.Context) error {
 }
 
 func (k *kwok) scale(ctx context.Context, nodes int) error {
-	// A simulated node has room for as many pods as there are.
+	// A simulated node has room for a thousand pods.
 	_, err := k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(nodes), "--param", ".allocatable.pods=1000",
 		"--param", ".allocatable.cpu=1000")
 	return err

@@ -37,8 +37,6 @@ var errNoLeader = errors.New("no replica of the operator holds the lease")
 type Operator struct {
 	// Image is what the Deployment runs, by default that of config/default; on kwok bin/manager runs.
 	Image string
-	// Args are added to those of config/default.
-	Args []string
 	// DefaultImage is that of Memcacheds that name none; empty for that of config/default.
 	DefaultImage string
 	// AgentImage is what runs beside servers; empty for the operator's own.
@@ -214,7 +212,7 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 			}
 			count := int32(replicas)
 			deployment.Spec.Replicas = &count
-			container.Image, container.Args = cmp.Or(o.Image, container.Image), append(container.Args, o.Args...)
+			container.Image = cmp.Or(o.Image, container.Image)
 			text, err := yaml.Marshal(deployment)
 			if err != nil {
 				return nil, err

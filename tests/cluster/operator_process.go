@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -74,7 +75,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		if err := os.WriteFile(p.addressFile, []byte(addresses), 0o644); err != nil {
 			return err
 		}
-		args := append(append(container.Args, o.Args...), "--kubeconfig="+kubeconfig,
+		args := append(slices.Clone(container.Args), "--kubeconfig="+kubeconfig,
 			"--leader-elect-namespace="+OperatorNamespace,
 			"--metrics-secure=false", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes))

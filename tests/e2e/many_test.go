@@ -67,9 +67,6 @@ func TestManyDeleted(t *testing.T) {
 	}
 	testEnv.Test(t, features.New("many deleted, and many workers").
 		Setup(step(func(w world) {
-			operator.Args = []string{"--max-concurrent-reconciles=16"}
-			w.must(operator.Stop(w.ctx))
-			w.must(operator.Start(w.ctx, 1))
 			w.createMany(count)
 		})).
 		Assess("take few reconciles each", step(func(w world) {
@@ -82,11 +79,6 @@ func TestManyDeleted(t *testing.T) {
 			if n >= most*count {
 				w.Errorf("%d reconciles for the deletion of %d objects, want less than %d each", n, count, most)
 			}
-		})).
-		Teardown(step(func(w world) {
-			operator.Args = nil
-			w.must(operator.Stop(w.ctx))
-			w.must(operator.Start(w.ctx, 1))
 		})).Feature())
 }
 
