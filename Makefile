@@ -137,7 +137,8 @@ gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's eng
 	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
 	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
 
-# The version of OLM: empty for the newest, or 0.27.0, which operator-sdk brings along. On kind OLM itself is upstream's.
+# The version of OLM: empty for the newest, or 0.27.0, which operator-sdk brings along. On kind OLM itself is that of
+# upstream.
 OLM ?=
 tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
 .PHONY: olm-e2e
