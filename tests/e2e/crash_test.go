@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
@@ -170,7 +171,7 @@ func (w world) serversDeleted() func() map[string]int {
 			case e := <-events:
 				pod, ok := e.Object.(*corev1.Pod)
 				mu.Lock()
-				if ok && e.Type == watch.Modified && pod.DeletionTimestamp != nil && !uids[pod.UID] {
+				if ok && e.Type == watch.Modified && ptr.Deref(pod.DeletionGracePeriodSeconds, 0) > 0 && !uids[pod.UID] {
 					uids[pod.UID] = true
 					count[pod.Labels["app.kubernetes.io/instance"]]++
 				}
