@@ -53,9 +53,12 @@ func (p *pass) finalize(ctx context.Context) error {
 // endingSince is when servers that this process has not waited for yet began to end. Where their workload is gone and
 // all of them are being deleted, another process waited before, and their pods tell.
 func (p *pass) endingSince() time.Time {
+	if p.workload != nil {
+		return p.now
+	}
 	since := p.mc.DeletionTimestamp.Time
 	for _, pod := range p.obs.Pods {
-		if p.workload != nil || pod.DeletionTimestamp.IsZero() {
+		if pod.DeletionTimestamp.IsZero() {
 			return p.now
 		}
 		if at := pod.DeletionTimestamp.Time; at.After(since) {

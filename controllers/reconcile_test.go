@@ -588,6 +588,19 @@ func TestDelete(t *testing.T) {
 		}
 		f.wantRequests("get Namespace", "patch status", "delete Deployment")
 	})
+	t.Run("waits for a workload without servers though no operator was there", func(t *testing.T) {
+		f := newFixture(t)
+		f.mustReconcile()
+		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
+		f.must(f.api.Delete(f.ctx, f.mc))
+		f.now = f.now.Add(finalizeTimeout + time.Minute)
+		if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
+			t.Errorf("returns %v", err)
+		}
+		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
+			t.Error("let go while the Deployment exists")
+		}
+	})
 	t.Run("waits though an operator ended meanwhile", func(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
