@@ -12,6 +12,7 @@ require (
 	github.com/prometheus/memcached_exporter v0.16.0
 	github.com/prometheus/procfs v0.21.1
 	github.com/stretchr/testify v1.11.1
+	golang.org/x/net v0.57.0
 	golang.org/x/sync v0.22.0
 	gonum.org/v1/plot v0.16.0
 	k8s.io/api v0.37.1
@@ -100,7 +101,6 @@ require (
 	go.yaml.in/yaml/v3 v3.0.4 // indirect
 	golang.org/x/exp v0.0.0-20260410095643-746e56fc9e2f // indirect
 	golang.org/x/image v0.25.0 // indirect
-	golang.org/x/net v0.57.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/term v0.45.0 // indirect

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,10 +13,12 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -32,6 +33,20 @@ const (
 	WantedPath = "/etc/memcached/wanted/secrets"
 	// RunPath is a folder that only the agent has.
 	RunPath = "/run/memcached-agent"
+)
+
+// MemoryLimit is that of the agent's container, in bytes.
+const MemoryLimit = 64 << 20
+
+// GoMemoryLimit is the GOMEMLIMIT of the container. It leaves a part to what the Go runtime does not manage.
+var GoMemoryLimit = fmt.Sprintf("%dMiB", MemoryLimit*85/100>>20)
+
+// Limits of the metrics port, which strangers may reach.
+const (
+	maxConnections = 256
+	maxHeaderBytes = 4 << 10
+	requestTimeout = time.Second
+	answerTimeout  = 10 * time.Second
 )
 
 // Options are those of the agent's command line.
@@ -96,18 +111,26 @@ func Run(ctx context.Context, args []string) error {
 	group.Go(func() error { return r.run(ctx) })
 	if o.MetricsPort != 0 {
 		registry.MustRegister(newCollector(m, log), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		server := &http.Server{Addr: net.JoinHostPort("", strconv.Itoa(o.MetricsPort)), ReadHeaderTimeout: timeout,
-			Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})}
-		group.Go(func() error {
-			<-ctx.Done()
-			return server.Close()
-		})
-		group.Go(func() error {
-			if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("serve metrics: %w", err)
-			}
-			return nil
-		})
+		group.Go(func() error { return serveMetrics(ctx, o.MetricsPort, registry) })
 	}
 	return group.Wait()
+}
+
+// serveMetrics serves metrics until ctx ends. A connection serves one small request and is closed, so that strangers can
+// neither use up the agent's memory nor keep Prometheus out for long.
+func serveMetrics(ctx context.Context, port int, registry *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	server := &http.Server{Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
+		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout}
+	server.SetKeepAlivesEnabled(false)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	if err == nil {
+		defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+		err = server.Serve(netutil.LimitListener(listener, maxConnections))
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serve metrics: %w", err)
 }

@@ -21,8 +21,9 @@ func needsAgent(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
 }
 
-// agentContainer runs beside memcached: it starts before memcached, ends after it, and is started again without it.
+// agentContainer runs beside memcached: it starts before memcached, ends after it, and is restarted without it.
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
+// It has no probe: memcached serves clients also while the agent does not answer.
 func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyConfiguration {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), Namespace: mc.Namespace}
 	var ports []*corev1ac.ContainerPortApplyConfiguration
@@ -40,8 +41,9 @@ func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApp
 	resources := corev1ac.ResourceRequirements().
 		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"),
 			corev1.ResourceMemory: resource.MustParse("16Mi")}).
-		WithLimits(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")})
+		WithLimits(corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI)})
 	return restricted("agent", image, options.Args(), resources).
+		WithEnv(corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit)).
 		WithPorts(ports...).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
 }
