@@ -1,6 +1,6 @@
-// Package agent runs beside memcached, in the same pod: it serves metrics, and puts changed certificates and passwords
-// in force without a restart. It has no rights on the cluster: it reads what the kubelet mounts, talks to memcached on
-// loopback, and sends memcached a signal.
+// Package agent runs beside memcached, in the same pod: it serves metrics, and has memcached reload changed certificates
+// and passwords without a restart. It has no rights on the cluster: it reads what the kubelet mounts, talks to memcached
+// on loopback, and sends memcached a signal.
 package agent
 
 import (
@@ -20,6 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/example/memcached-operator/controllers/credentials"
 )
 
 // Command is the first argument of memcached-operator that makes it the agent.
@@ -29,8 +31,6 @@ const Command = "agent"
 const (
 	TLSPath  = "/etc/memcached/tls"
 	AuthPath = "/etc/memcached/auth"
-	// WantedPath is a file with the digests of the Secrets that the operator read.
-	WantedPath = "/etc/memcached/wanted/secrets"
 	// RunPath is a folder that only the agent has.
 	RunPath = "/run/memcached-agent"
 )
@@ -55,27 +55,16 @@ type Options struct {
 	Port int
 	// MetricsPort is that of the metrics; 0 for none.
 	MetricsPort int
-	// Namespace is that of the pod.
-	Namespace string
-	// TLSSecret names the Secret that is mounted at TLSPath; empty for none.
-	TLSSecret string
-	// ClientAuth says that clients may or must show a certificate by ca.crt.
-	ClientAuth bool
-	// AuthSecret names the Secret that is mounted at AuthPath; empty for none.
-	AuthSecret string
+	// TLS says what the Secret at TLSPath must contain; empty for no Secret.
+	TLS credentials.Checks
+	// Auth says that a Secret is mounted at AuthPath.
+	Auth bool
 }
 
 // Args is the command line of the agent with these options.
 func (o Options) Args() []string {
-	args := []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
-		"--namespace=" + o.Namespace}
-	if o.TLSSecret != "" {
-		args = append(args, "--tls-secret="+o.TLSSecret, "--client-auth="+strconv.FormatBool(o.ClientAuth))
-	}
-	if o.AuthSecret != "" {
-		args = append(args, "--auth-secret="+o.AuthSecret)
-	}
-	return args
+	return []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
+		"--tls-checks=" + string(o.TLS), "--auth=" + strconv.FormatBool(o.Auth)}
 }
 
 func parse(args []string) (o Options, err error) {
@@ -83,10 +72,8 @@ func parse(args []string) (o Options, err error) {
 	fs.SetOutput(io.Discard)
 	fs.IntVar(&o.Port, "port", 11211, "port of memcached")
 	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
-	fs.StringVar(&o.Namespace, "namespace", "", "namespace of the pod")
-	fs.StringVar(&o.TLSSecret, "tls-secret", "", "name of the Secret at "+TLSPath)
-	fs.BoolVar(&o.ClientAuth, "client-auth", false, "clients may or must show a certificate by ca.crt")
-	fs.StringVar(&o.AuthSecret, "auth-secret", "", "name of the Secret at "+AuthPath)
+	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for no TLS")
+	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -105,7 +92,7 @@ func Run(ctx context.Context, args []string) error {
 	}
 	log.Info("started", "options", o)
 	registry := prometheus.NewRegistry()
-	m := &memcached{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLSSecret != ""}
+	m := &memcached{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}
 	r := newReloader(o, m, log, registry)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.run(ctx) })

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,16 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/example/memcached-operator/controllers/credentials"
-	"github.com/example/memcached-operator/tests/authority"
 )
 
 // TestArgs: the agent understands what the operator tells it.
 func TestArgs(t *testing.T) {
 	t.Parallel()
 	for _, want := range []Options{
-		{Port: 11211, Namespace: "shop"},
-		{Port: 12000, MetricsPort: 9150, Namespace: "shop", TLSSecret: "certificate", ClientAuth: true, AuthSecret: "users"},
-		{Port: 12000, MetricsPort: 9150, Namespace: "shop", TLSSecret: "certificate"},
+		{Port: 11211},
+		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
+		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair},
 	} {
 		if got, err := parse(want.Args()[1:]); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)
@@ -31,76 +32,97 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// mounted is a Secret in a folder.
+// mounted makes a folder for a Secret, and returns what writes content there as the kubelet does.
 func mounted(t *testing.T, s *secret) func(credentials.Data) {
 	t.Helper()
 	s.path = t.TempDir()
-	return func(data credentials.Data) {
-		t.Helper()
-		for key, content := range data {
-			if err := os.WriteFile(filepath.Join(s.path, key), content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+	for _, key := range s.keys {
+		if err := os.Symlink(filepath.Join("..data", key), filepath.Join(s.path, key)); err != nil {
+			t.Fatal(err)
 		}
+	}
+	return func(content credentials.Data) {
+		t.Helper()
+		project(t, s.path, content)
 		s.read()
 	}
 }
 
-// TestWrongContent: wrong content counts once, and what was in force before must be put in force again.
-func TestWrongContent(t *testing.T) {
-	t.Parallel()
-	ours, err := authority.New()
+// project writes content as the kubelet does: into a new folder, to which the link ..data then points.
+func project(t *testing.T, path string, content credentials.Data) {
+	t.Helper()
+	folder, err := os.MkdirTemp(path, "..version")
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
-	first, err := ours.Secret("first")
-	if err != nil {
-		t.Fatal(err)
+	for key, b := range content {
+		if err := os.WriteFile(filepath.Join(folder, key), b, 0o600); err != nil {
+			t.Error(err)
+		}
 	}
-	second, err := ours.Secret("second")
-	if err != nil {
-		t.Fatal(err)
+	link := filepath.Join(path, "..data")
+	before, _ := os.Readlink(link)
+	if err := errors.Join(os.Symlink(filepath.Base(folder), link+"_tmp"), os.Rename(link+"_tmp", link)); err != nil {
+		t.Error(err)
 	}
-	s := newTLSSecret(Options{TLSSecret: "certificate", ClientAuth: true}, prometheus.NewRegistry())
-	put := mounted(t, s)
-	put(first)
-	if !s.due() || s.inForce {
-		t.Errorf("right content: %v, in force %t", s.wrong, s.inForce)
-	}
-	s.putInForce()
-	put(credentials.Data{"tls.key": second["tls.key"]})
-	s.read()
-	if s.due() || s.inForce || testutil.ToFloat64(s.failures) != 1 {
-		t.Errorf("wrong content: %v, in force %t, %v failures", s.wrong, s.inForce, testutil.ToFloat64(s.failures))
-	}
-	put(first)
-	if !s.due() {
-		t.Errorf("right content again: %v, in force %t, though memcached may have started meanwhile", s.wrong, s.inForce)
-	}
-	put(second)
-	if list := s.certificates(); len(list) != 2 || list[0].Leaf.Subject.CommonName != "second" ||
-		list[1].Leaf.Subject.CommonName != "first" {
-		t.Errorf("the agent would show %v", list)
-	}
-	if s.pendingSeconds() != 0 {
-		t.Error("pending before anybody said so")
-	}
-	s.setPending(true)
-	if s.pendingSeconds() == 0 {
-		t.Error("not pending")
+	if before != "" {
+		if err := os.RemoveAll(filepath.Join(path, before)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
-// TestUsers: who was taken out of the file is known, and so is a login that memcached may still want.
+// with is content with one key of other content.
+func with(content credentials.Data, key string, other credentials.Data) credentials.Data {
+	content = maps.Clone(content)
+	content[key] = other[key]
+	return content
+}
+
+// TestInvalidContent: invalid content counts once, and what was active before must be reloaded.
+func TestInvalidContent(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	first, second := issue(t, ours), issue(t, ours)
+	s := newTLSSecret(credentials.CheckCA, prometheus.NewRegistry())
+	put := mounted(t, s)
+	if s.pendingSeconds() != 0 {
+		t.Error("pending before anything was mounted")
+	}
+	put(first)
+	if !s.needsReload() || s.pendingSeconds() == 0 {
+		t.Errorf("valid content: %v, pending for %v s", s.invalid, s.pendingSeconds())
+	}
+	s.activate()
+	put(with(first, "tls.key", second))
+	s.read()
+	if s.needsReload() || s.pendingSeconds() == 0 || testutil.ToFloat64(s.failures) != 1 {
+		t.Errorf("invalid content: %v, %v failures", s.invalid, testutil.ToFloat64(s.failures))
+	}
+	put(first)
+	if !s.needsReload() {
+		t.Errorf("valid content again: %v, is not reloaded, though memcached may have started meanwhile", s.invalid)
+	}
+	put(second)
+	if list := s.certificates(); len(list) != 2 || !list[0].Leaf.Equal(s.tls.Leaf) || !list[1].Leaf.Equal(s.activeTLS.Leaf) {
+		t.Errorf("the agent would show %v", list)
+	}
+	s.activate()
+	if s.pendingSeconds() != 0 || len(s.certificates()) != 1 {
+		t.Errorf("active content is pending for %v s", s.pendingSeconds())
+	}
+}
+
+// TestUsers: who was removed from the file is known, and so is a login that memcached may still want.
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	s := newAuthSecret(Options{AuthSecret: "users"}, prometheus.NewRegistry())
+	s := newAuthSecret(prometheus.NewRegistry())
 	put := mounted(t, s)
 	put(credentials.Data{"authfile": []byte("a:first\nb:x\n")})
-	if s.wrong != nil || len(s.removed()) != 0 || len(s.logins()) != 1 {
-		t.Errorf("%v, removed %q, logins %q", s.wrong, s.removed(), s.logins())
+	if s.invalid != nil || len(s.removed()) != 0 || len(s.logins()) != 1 {
+		t.Errorf("%v, removed %q, logins %q", s.invalid, s.removed(), s.logins())
 	}
-	s.putInForce()
+	s.activate()
 	put(credentials.Data{"authfile": []byte("a:second\nb:x\n")})
 	if got := s.removed(); len(got) != 1 || got[0] != "a:first" {
 		t.Errorf("removed %q", got)
@@ -108,7 +130,34 @@ func TestUsers(t *testing.T) {
 	if got := s.logins(); len(got) != 2 || got[0] != "a:second" || got[1] != "a:first" {
 		t.Errorf("logins %q", got)
 	}
-	if got := testutil.ToFloat64(s.loadedGauge); got != 2 {
+	if got := testutil.ToFloat64(s.activeGauge); got != 2 {
 		t.Errorf("%v users", got)
+	}
+}
+
+// TestOneVersion: keys of two versions of a Secret are never mixed, however often the kubelet switches.
+func TestOneVersion(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	versions := []credentials.Data{issue(t, ours), issue(t, ours)}
+	s := newTLSSecret(credentials.CheckCA, prometheus.NewRegistry())
+	mounted(t, s)(versions[0])
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 2000 {
+			project(t, s.path, versions[i%2])
+		}
+	}()
+	for {
+		s.read()
+		if s.invalid != nil {
+			t.Fatal(s.invalid)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
 	}
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -27,6 +26,7 @@ const timeout = 3 * time.Second
 type memcached struct {
 	address string
 	tls     bool // every connection speaks TLS
+	signal  func() error
 
 	mu           sync.Mutex
 	certificates []*tls.Certificate // that memcached may accept, the newest first
@@ -34,15 +34,15 @@ type memcached struct {
 	served       *x509.Certificate  // that memcached showed last; nil for none yet
 }
 
-// setAccess says what the agent may show to memcached.
+// setAccess sets what the agent may show to memcached.
 func (m *memcached) setAccess(certificates []*tls.Certificate, logins []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.certificates, m.logins = certificates, logins
 }
 
-// access is what to try, in this order. memcached that only requests certificates of clients takes none rather than one
-// that it does not trust.
+// access is what to try, in this order. A memcached that only requests certificates of clients accepts none rather than
+// one that it does not trust.
 func (m *memcached) access() (certificates []*tls.Certificate, logins []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,30 +64,38 @@ func (m *memcached) lastServed() *x509.Certificate {
 type connection struct {
 	net.Conn
 	*bufio.Reader
+	*shown
+}
+
+// shown is what memcached shows to any client, also to one that it refuses.
+type shown struct {
+	leaf     *x509.Certificate
+	subjects [][]byte // of the CAs of clients
 }
 
 func (c connection) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
 // connect makes a connection with the first certificate and the first of the logins that memcached accepts; without
-// logins, of those that memcached may know. The error is that of the first try.
-func (m *memcached) connect(ctx context.Context, logins ...string) (connection, error) {
+// logins, of those that memcached may know. Otherwise it returns the closed connection and the error of the first try.
+func (m *memcached) connect(ctx context.Context, logins ...string) (first connection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	certificates, known := m.access()
 	if len(logins) == 0 {
 		logins = known
 	}
-	var err error
 	for _, certificate := range certificates {
 		for _, login := range logins {
 			c, refused := m.dial(ctx, certificate, login)
 			if refused == nil {
 				return c, nil
 			}
-			err = cmp.Or(err, refused)
+			if err == nil {
+				first, err = c, refused
+			}
 		}
 	}
-	return connection{}, err
+	return first, err
 }
 
 // login returns nil if memcached lets a user in: "user:password".
@@ -99,19 +107,16 @@ func (m *memcached) login(ctx context.Context, user string) error {
 	return err
 }
 
-// show returns the certificate that memcached shows to a new connection, whether memcached accepts that or not.
-func (m *memcached) show(ctx context.Context) (*x509.Certificate, error) {
-	m.mu.Lock()
-	m.served = nil
-	m.mu.Unlock()
+// show returns what memcached shows to a new connection, whether memcached accepts that or not.
+func (m *memcached) show(ctx context.Context) (*shown, error) {
 	c, err := m.connect(ctx)
 	if err == nil {
 		_ = c.Close()
 	}
-	if leaf := m.lastServed(); leaf != nil {
-		return leaf, nil
+	if c.shown == nil || c.leaf == nil {
+		return nil, err
 	}
-	return nil, err
+	return c.shown, nil
 }
 
 // dial makes a connection, and asks for the version: with TLS 1.3 a client learns only then whether its certificate is
@@ -125,10 +130,11 @@ func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, logi
 	if err := conn.SetDeadline(deadline); err != nil {
 		return connection{}, errors.Join(err, conn.Close())
 	}
+	shown := &shown{}
 	if m.tls {
-		conn = tls.Client(conn, m.tlsConfig(certificate))
+		conn = tls.Client(conn, m.tlsConfig(certificate, shown))
 	}
-	c := connection{conn, bufio.NewReader(conn)}
+	c := connection{conn, bufio.NewReader(conn), shown}
 	if user, password, ok := strings.Cut(login, ":"); ok {
 		login := user + " " + password
 		err = c.expect(fmt.Sprintf("set x 0 0 %d\r\n%s", len(login), login), "STORED")
@@ -137,21 +143,24 @@ func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, logi
 		err = c.expect("version", "VERSION ")
 	}
 	if err != nil {
-		return connection{}, errors.Join(err, conn.Close())
+		return c, errors.Join(err, conn.Close())
 	}
 	return c, nil
 }
 
-// tlsConfig trusts whatever certificate memcached shows: nobody else listens on loopback, and one that has ended, or
-// that another authority signed, is a reason to talk to memcached.
-func (m *memcached) tlsConfig(own *tls.Certificate) *tls.Config {
+// tlsConfig trusts any certificate that memcached shows: nobody else listens on loopback, and one that has expired, or
+// that another CA signed, is a reason to talk to memcached.
+func (m *memcached) tlsConfig(own *tls.Certificate, shown *shown) *tls.Config {
 	return &tls.Config{
-		InsecureSkipVerify:   true, //nolint:gosec // see above
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
+		InsecureSkipVerify: true, //nolint:gosec // see above
+		GetClientCertificate: func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			shown.subjects = request.AcceptableCAs
+			return own, nil
+		},
 		VerifyConnection: func(s tls.ConnectionState) error {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.served = s.PeerCertificates[0]
+			shown.leaf, m.served = s.PeerCertificates[0], s.PeerCertificates[0]
 			return nil
 		},
 	}
@@ -191,9 +200,9 @@ func (c connection) stats(request string) (answer []byte, err error) {
 	}
 }
 
-// signal has memcached read its passwords again and, from 1.6.40 on, its certificate, key and authorities too. It
-// needs a process namespace that the containers of the pod share, and the same user.
-func (m *memcached) signal() error {
+// signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process
+// namespace that the containers of the pod share, and the same user.
+func signal() error {
 	processes, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package agent
 import (
 	"bufio"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -34,7 +33,7 @@ func newCollector(m *memcached, log *slog.Logger) *collector {
 	socket := filepath.Join(RunPath, "memcached.sock")
 	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, log: log, socket: socket,
 		expires: prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
-			"Time until the certificate ends that memcached serves; negative after its end.", nil, nil)}
+			"Time until the certificate expires that memcached serves; negative afterwards.", nil, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -79,9 +78,10 @@ func (c *collector) serve(ctx context.Context, listener net.Listener, relays *sy
 	}
 }
 
-// relay answers what the exporter asks, until the exporter leaves.
+// relay answers what the exporter asks, until the collection ends: the exporter never closes its connections.
 func (c *collector) relay(ctx context.Context, from net.Conn) error {
 	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
+	defer func() { _ = from.Close() }()
 	requests := bufio.NewScanner(from)
 	for requests.Scan() {
 		answer, err := c.ask(ctx, requests.Text())
@@ -89,7 +89,7 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 			_, err = from.Write(answer)
 		}
 		if err != nil {
-			return errors.Join(err, from.Close())
+			return err
 		}
 	}
 	return nil

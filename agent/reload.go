@@ -1,44 +1,47 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/example/memcached-operator/controllers/credentials"
 )
 
 const (
 	// lookInterval is how often the agent looks at what is mounted.
 	lookInterval = time.Second
-	// reloadTime is how long memcached may take to read its files again: it looks for a signal once a second.
+	// reloadTime is how long memcached may take to reload its files: it looks for a signal once a second.
 	reloadTime = 4 * time.Second
 	askAgain   = 100 * time.Millisecond
 )
 
-// reloader has memcached read again what is mounted.
+// reloader makes memcached reload what is mounted.
 type reloader struct {
 	memcached *memcached
 	log       *slog.Logger
+	isClient  bool    // memcached accepts the agent only with the mounted certificate
 	tls, auth *secret // nil for none
 	secrets   []*secret
-	wanted    string // path of a file with the digests of Secrets that the operator read
-	said      string // error that was logged last
+	lastError string // that was logged
 }
 
 func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus.Registry) *reloader {
-	r := &reloader{memcached: m, log: log, wanted: WantedPath}
-	if o.TLSSecret != "" {
-		r.tls = newTLSSecret(o, registry)
+	r := &reloader{memcached: m, log: log, isClient: o.TLS == credentials.CheckClient}
+	if o.TLS != "" {
+		r.tls = newTLSSecret(o.TLS, registry)
 		r.secrets = append(r.secrets, r.tls)
 	}
-	if o.AuthSecret != "" {
-		r.auth = newAuthSecret(o, registry)
+	if o.Auth {
+		r.auth = newAuthSecret(registry)
 		r.secrets = append(r.secrets, r.auth)
 	}
 	return r
@@ -51,9 +54,9 @@ func (r *reloader) run(ctx context.Context) error {
 	for {
 		switch err := r.look(ctx); {
 		case err == nil:
-			r.said = ""
-		case ctx.Err() == nil && err.Error() != r.said:
-			r.said = err.Error()
+			r.lastError = ""
+		case ctx.Err() == nil && err.Error() != r.lastError:
+			r.lastError = err.Error()
 			r.log.Error("memcached keeps what it has", "error", err)
 		}
 		select {
@@ -64,19 +67,17 @@ func (r *reloader) run(ctx context.Context) error {
 	}
 }
 
-// look puts in force what is mounted, where that is right and not in force yet.
+// look makes memcached reload what is mounted, where that is valid and not active yet.
 func (r *reloader) look(ctx context.Context) error {
 	r.read()
 	var err error
 	for _, s := range r.secrets {
-		err = errors.Join(err, s.wrong)
+		err = errors.Join(err, s.invalid)
 	}
-	r.setPending()
 	r.memcached.setAccess(r.tls.certificates(), r.auth.logins())
-	// A signal makes memcached read all files, so all must be right. A certificate has a command of its own.
-	if r.tls.due() || r.auth.due() && err == nil {
+	// A signal makes memcached reload all files, so all must be valid. A certificate has a command of its own.
+	if r.tls.needsReload() || r.auth.needsReload() && err == nil {
 		err = errors.Join(err, r.reload(ctx))
-		r.setPending()
 	}
 	return err
 }
@@ -89,20 +90,10 @@ func (r *reloader) read() (changed bool) {
 	return changed
 }
 
-// setPending notes which Secrets are not in force, or not mounted yet.
-func (r *reloader) setPending() {
-	var wanted []string
-	if b, err := os.ReadFile(r.wanted); err == nil {
-		wanted = strings.Fields(string(b))
-	}
-	for _, s := range r.secrets {
-		s.setPending(!s.inForce || s.late(wanted))
-	}
-}
-
-// reload has memcached read its files again, and waits until memcached shows that it did.
+// reload makes memcached reload its files, and waits until memcached shows that it did.
 func (r *reloader) reload(ctx context.Context) error {
-	if err := r.ask(ctx); errors.Is(err, syscall.ECONNREFUSED) {
+	refreshed, err := r.ask(ctx)
+	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil // memcached starts, and reads its files then
 	} else if err != nil {
 		return r.failed(err)
@@ -110,7 +101,7 @@ func (r *reloader) reload(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reloadTime)
 	defer cancel()
 	for {
-		err := r.verify(ctx)
+		err := r.verify(ctx, refreshed)
 		if err == nil {
 			break
 		}
@@ -120,13 +111,13 @@ func (r *reloader) reload(ctx context.Context) error {
 		case <-time.After(askAgain):
 		}
 		if r.read() {
-			return nil // memcached has read, or will read, what was not asked for: look again
+			return nil // memcached has read, or will read, other content than asked for: look again
 		}
 	}
 	for _, s := range r.secrets {
-		if s.due() {
-			s.putInForce()
-			r.log.Info("in force", "secret", s.name)
+		if s.needsReload() {
+			s.activate()
+			r.log.Info("in force", "secret", s.label)
 		}
 	}
 	return nil
@@ -134,45 +125,52 @@ func (r *reloader) reload(ctx context.Context) error {
 
 func (r *reloader) failed(err error) error {
 	for _, s := range r.secrets {
-		if s.due() {
+		if s.needsReload() {
 			s.failures.Inc()
 		}
 	}
 	return err
 }
 
-// ask has memcached read its files again. Passwords are read at a signal only; a certificate at a command too, which
-// every version knows, and which needs a connection that memcached accepts.
-func (r *reloader) ask(ctx context.Context) error {
+// ask makes memcached reload its files, and reports whether it has read the certificate, key and CAs when ask returns.
+// Passwords are reloaded on a signal only; a certificate also by a command, which every version knows, and which needs a
+// connection that memcached accepts.
+func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
 	c, err := r.memcached.connect(ctx)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return err
+		return false, err
 	case err == nil:
-		if r.tls.due() {
+		if r.tls.needsReload() {
 			err = c.expect("refresh_certs", "OK")
+			refreshed = err == nil
 		}
 		_ = c.Close()
 	}
-	if err == nil && !r.auth.due() || !r.auth.right() {
-		return err
+	if err == nil && !r.auth.needsReload() || !r.auth.isValid() {
+		return refreshed, err
 	}
-	return r.memcached.signal()
+	return refreshed, r.memcached.signal()
 }
 
-// verify returns an error unless what is mounted is in force: memcached shows the certificate, lets all users in, and
-// none that was taken out.
-func (r *reloader) verify(ctx context.Context) error {
-	if r.tls != nil {
-		leaf, err := r.memcached.show(ctx)
+// verify returns an error unless what is mounted is active: memcached shows the certificate and the names of the CAs,
+// accepts all users, and none that was removed.
+func (r *reloader) verify(ctx context.Context, refreshed bool) error {
+	if r.tls.needsReload() {
+		shown, err := r.memcached.show(ctx)
 		if err != nil {
 			return err
 		}
-		if !leaf.Equal(r.tls.pair.Leaf) {
+		if !shown.leaf.Equal(r.tls.tls.Leaf) {
 			return errors.New("memcached shows another certificate than the mounted one")
 		}
+		if !refreshed && !sameSubjects(r.tls.tls.CAs, shown.subjects) {
+			return errors.New("memcached names other CAs than the mounted ones")
+		}
 	}
-	if r.auth == nil || !r.auth.right() {
+	// Once its certificate has expired, memcached refuses the agent, and no login can be verified.
+	expired := r.isClient && time.Now().After(r.tls.tls.Leaf.NotAfter)
+	if r.auth == nil || !r.auth.isValid() || expired {
 		return nil
 	}
 	for _, user := range r.auth.users {
@@ -182,8 +180,20 @@ func (r *reloader) verify(ctx context.Context) error {
 	}
 	for _, user := range r.auth.removed() {
 		if r.memcached.login(ctx, user) == nil {
-			return errors.New("memcached takes a password that is not in the mounted authfile")
+			return errors.New("memcached accepts a password that is not in the mounted authfile")
 		}
 	}
 	return nil
+}
+
+// sameSubjects reports whether CAs have these subjects, in whatever order.
+func sameSubjects(cas []*x509.Certificate, subjects [][]byte) bool {
+	for _, subject := range subjects {
+		if !slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return bytes.Equal(ca.RawSubject, subject) }) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(cas, func(ca *x509.Certificate) bool {
+		return !slices.ContainsFunc(subjects, func(subject []byte) bool { return bytes.Equal(subject, ca.RawSubject) })
+	})
 }

@@ -2,18 +2,22 @@ package agent
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/tests/authority"
@@ -24,17 +28,22 @@ type server struct {
 	*tls.Config
 	authority *authority.Authority
 	login     string // "user password"
-	refresh   func() // has the server read its certificate
+	refresh   func() // makes the server read its certificate
+	signals   int
+	current   atomic.Pointer[tls.Config] // that trust made; nil for Config
 }
 
 // start returns an agent's reloader of the server, with the functions that mount Secrets.
 func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credentials.Data)) {
 	t.Helper()
-	options := Options{Namespace: "shop", TLSSecret: "certificate", ClientAuth: true, AuthSecret: "users"}
-	r = newReloader(options, &memcached{tls: true}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	r.wanted = filepath.Join(t.TempDir(), "secrets")
+	m := &memcached{tls: true, signal: func() error {
+		s.signals++
+		return nil
+	}}
+	r = newReloader(Options{TLS: credentials.CheckClient, Auth: true}, m, slog.New(slog.DiscardHandler),
+		prometheus.NewRegistry())
 	putTLS, putAuth = mounted(t, r.tls), mounted(t, r.auth)
-	putTLS(s.secret(t))
+	putTLS(issue(t, s.authority))
 	putAuth(credentials.Data{"authfile": []byte(strings.Replace(s.login, " ", ":", 1) + "\n")})
 
 	var served *tls.Certificate
@@ -47,6 +56,7 @@ func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credenti
 	}
 	s.refresh()
 	s.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return served, nil }
+	s.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.current.Load(), nil }
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", s.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -87,22 +97,58 @@ func (s *server) serve(conn net.Conn) {
 	}
 }
 
-func (s *server) secret(t *testing.T) credentials.Data {
+// trust makes the server accept clients of the CAs in ca.crt only, and name these to clients.
+func (s *server) trust(t *testing.T, content credentials.Data) {
 	t.Helper()
-	data, err := s.authority.Secret("cache")
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content["ca.crt"]) {
+		t.Error("no CA")
+	}
+	config := s.Config.Clone()
+	config.ClientCAs, config.GetConfigForClient = pool, nil
+	s.current.Store(config)
+}
+
+// named is a Secret with a CA of that name.
+func named(t *testing.T, name string) credentials.Data {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := cert.EncodeCertificates(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return credentials.Data{"ca.crt": file}
 }
 
-func newServer(t *testing.T) *server {
+func newAuthority(t *testing.T) *authority.Authority {
 	t.Helper()
 	ours, err := authority.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &server{Config: &tls.Config{}, authority: ours, login: "a first"}
+	return ours
+}
+
+// issue is the content of a Secret with a new certificate.
+func issue(t *testing.T, by *authority.Authority) credentials.Data {
+	t.Helper()
+	content, err := by.Secret("cache")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	return &server{Config: &tls.Config{}, authority: newAuthority(t), login: "a first"}
 }
 
 // TestCertificateBesidePasswords: a renewed certificate does not wait until a file of passwords is right.
@@ -110,15 +156,16 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r, putTLS, putAuth := s.start(t)
-	r.tls.putInForce()
-	r.auth.putInForce()
+	r.tls.activate()
+	r.auth.activate()
 	putAuth(credentials.Data{"authfile": []byte("without a colon\n")})
-	putTLS(s.secret(t))
+	putTLS(issue(t, s.authority))
 	if err := r.look(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
 		t.Errorf("a wrong file of passwords: %v", err)
 	}
-	if !r.tls.inForce || r.auth.inForce || r.tls.pendingSeconds() != 0 || r.auth.pendingSeconds() == 0 {
-		t.Errorf("the certificate is in force %t, the passwords %t", r.tls.inForce, r.auth.inForce)
+	if r.tls.pendingSeconds() != 0 || r.auth.pendingSeconds() == 0 {
+		t.Errorf("the certificate is pending for %v s, the passwords for %v s", r.tls.pendingSeconds(),
+			r.auth.pendingSeconds())
 	}
 }
 
@@ -140,7 +187,7 @@ func TestWrongFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
-	putTLS(credentials.Data{"tls.key": s.secret(t)["tls.key"]})
+	putTLS(with(r.tls.mounted, "tls.key", issue(t, s.authority)))
 	if err := r.look(t.Context()); err == nil {
 		t.Error("a wrong certificate is taken for a right one")
 	}
@@ -149,72 +196,20 @@ func TestWrongFromTheStart(t *testing.T) {
 	}
 }
 
-// TestPending: what the operator wants is awaited until it is mounted. What is mounted after that is newer.
-func TestPending(t *testing.T) {
-	t.Parallel()
-	r, _, putAuth := newServer(t).start(t)
-	digests := func() string { return r.tls.digest + " " + r.auth.digest }
-	want := func(digests string) {
-		t.Helper()
-		if err := os.WriteFile(r.wanted, []byte(digests), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put := func(file string) {
-		t.Helper()
-		putAuth(credentials.Data{"authfile": []byte(file)})
-		r.auth.putInForce()
-	}
-	pending := func(when string, want bool) {
-		t.Helper()
-		if err := r.look(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if got := r.auth.pendingSeconds() > 0; got != want || r.tls.pendingSeconds() > 0 {
-			t.Errorf("%s: pending %t", when, got)
-		}
-	}
-	r.tls.putInForce()
-	put("a:first\n")
-	pending("before the operator said anything", false)
-	want(digests())
-	first := digests()
-	pending("what the operator wants", false)
-	put("a:second\n")
-	second := digests()
-	pending("newer than what the operator wants", false)
-	put("a:first\n")
-	want(second)
-	pending("older than what the operator wants", true)
-	put("a:third\n")
-	pending("neither", true)
-	put("a:second\n")
-	pending("what the operator wants at last", false)
-	want(first)
-	pending("what was mounted once, and shall be again", true)
-	want(credentials.Data{}.Digest("shop", "other", r.tls.keys) + " " +
-		credentials.Data{}.Digest("shop", "others", r.auth.keys))
-	pending("Secrets that servers of the next template mount", false)
-}
-
 // TestChangeDuringReload: content that changes again while memcached reads it is no failure.
 func TestChangeDuringReload(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
-	r.auth.putInForce()
-	putTLS(s.secret(t))
-	refresh, next := s.refresh, s.secret(t)
+	r.auth.activate()
+	putTLS(issue(t, s.authority))
+	refresh, next := s.refresh, issue(t, s.authority)
 	s.refresh = func() {
 		s.refresh = refresh
 		if r.tls.pendingSeconds() == 0 {
 			t.Error("not pending while memcached reads")
 		}
-		for key, content := range next {
-			if err := os.WriteFile(filepath.Join(r.tls.path, key), content, 0o600); err != nil {
-				t.Error(err)
-			}
-		}
+		project(t, r.tls.path, next)
 		refresh()
 	}
 	for range 2 {
@@ -222,8 +217,8 @@ func TestChangeDuringReload(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := testutil.ToFloat64(r.tls.failures); n != 0 || !r.tls.inForce {
-		t.Errorf("%v failures, in force %t", n, r.tls.inForce)
+	if n := testutil.ToFloat64(r.tls.failures); n != 0 || r.tls.pendingSeconds() != 0 {
+		t.Errorf("%v failures, pending for %v s", n, r.tls.pendingSeconds())
 	}
 }
 
@@ -231,7 +226,7 @@ func TestChangeDuringReload(t *testing.T) {
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
-	r.auth.putInForce()
+	r.auth.activate()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -242,5 +237,90 @@ func TestHangs(t *testing.T) {
 	start := time.Now()
 	if _, err := r.memcached.connect(t.Context()); err == nil || time.Since(start) > timeout+time.Second {
 		t.Errorf("%v after %s", err, time.Since(start))
+	}
+}
+
+// TestUntrustedByItsOwnCA: the agent loads no ca.crt that shuts the agent itself out, which the operator calls invalid
+// too: memcached would go on to trust the CA after it is removed.
+func TestUntrustedByItsOwnCA(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	r, putTLS, _ := s.start(t)
+	r.tls.activate()
+	r.auth.activate()
+	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newAuthority(t))))
+	s.refresh = func() { t.Error("memcached is told to load a CA that does not accept the agent") }
+	if err := r.look(t.Context()); err == nil || s.signals > 0 {
+		t.Errorf("%v, %d signals", err, s.signals)
+	}
+}
+
+// TestChangeOfCA: a memcached that does not accept the agent proves by the names of its CAs that it has read new ones.
+func TestChangeOfCA(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.ClientAuth = tls.RequireAndVerifyClientCert
+	r, putTLS, _ := s.start(t)
+	r.isClient, r.auth, r.secrets = false, nil, r.secrets[:1]
+	r.tls.check = func() (err error) {
+		r.tls.tls, err = r.tls.mounted.TLS(credentials.CheckCA, time.Now())
+		return err
+	}
+	strangers := named(t, "strangers")
+	s.trust(t, strangers)
+	r.tls.activate()
+	next := named(t, "next")
+	putTLS(with(r.tls.mounted, "ca.crt", next))
+	trusted := make(chan struct{})
+	r.memcached.signal = func() error {
+		go func() {
+			defer close(trusted)
+			time.Sleep(3 * askAgain) // memcached looks for a signal once a second
+			s.trust(t, next)
+		}()
+		return nil
+	}
+	if err := r.look(t.Context()); err != nil || r.tls.pendingSeconds() > 0 {
+		t.Errorf("%v, pending for %v s", err, r.tls.pendingSeconds())
+	}
+	select {
+	case <-trusted:
+	default:
+		t.Error("a CA is called active before memcached has read it")
+	}
+}
+
+// TestExpired: memcached accepts no expired certificate, so that the agent cannot log in to see new passwords. They are
+// not called kept for ever.
+func TestExpired(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.ClientAuth = tls.RequireAndVerifyClientCert
+	r, _, putAuth := s.start(t)
+	s.trust(t, issue(t, newAuthority(t))) // refuses the agent, as it does once the certificate has expired
+	r.tls.activate()
+	r.auth.activate()
+	r.tls.tls.Leaf.NotAfter = time.Now().Add(-time.Minute)
+	putAuth(credentials.Data{"authfile": []byte("a:second\n")})
+	if err := r.look(t.Context()); err != nil || s.signals != 1 || r.auth.pendingSeconds() > 0 {
+		t.Errorf("%v, %d signals, pending for %v s", err, s.signals, r.auth.pendingSeconds())
+	}
+}
+
+// TestServedStaysKnown: the certificate that memcached showed last is known while the agent asks again.
+func TestServedStaysKnown(t *testing.T) {
+	t.Parallel()
+	r, _, _ := newServer(t).start(t)
+	if err := r.look(t.Context()); err != nil || r.memcached.lastServed() == nil {
+		t.Fatalf("%v, knows %v", err, r.memcached.lastServed())
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	r.memcached.address = silent.Addr().String()
+	if _, err := r.memcached.show(t.Context()); err == nil || r.memcached.lastServed() == nil {
+		t.Errorf("%v, knows %v", err, r.memcached.lastServed())
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,52 +18,46 @@ import (
 
 // secret is a Secret that is mounted. Its nil is none.
 type secret struct {
-	namespace, name, path string
-	keys                  []string
-	check                 func(*secret) error
+	label, path string
+	keys        []string
+	check       func() error // checks mounted, and sets tls or users
 
 	mounted credentials.Data
-	digest  string // of mounted
-	wrong   error  // why mounted cannot be put in force
-	inForce bool   // memcached has read mounted
-	came    string // the last digest that the operator wanted and that was mounted
+	invalid error // why memcached must not read mounted
 
-	pair, loadedPair   *tls.Certificate // of mounted, and of what was in force last; nil of passwords
-	users, loadedUsers []string         // the same of passwords; nil of certificates
+	// What is mounted, and what memcached was last seen to use.
+	tls, activeTLS     *credentials.TLS
+	users, activeUsers []string
 
+	pendingSince      atomic.Int64 // since when memcached has not read mounted, in Unix nanoseconds; 0 once it has
 	reloads, failures prometheus.Counter
-	loadedGauge       prometheus.Gauge
-
-	mu      sync.Mutex
-	pending time.Time // since when what should be in force is not; zero where it is
+	activeGauge       prometheus.Gauge // nil for certificates
 }
 
-func newTLSSecret(o Options, registry *prometheus.Registry) *secret {
-	return newSecret("tls", o.Namespace, o.TLSSecret, TLSPath, credentials.TLSKeys(o.ClientAuth), registry,
-		func(s *secret) error {
-			pair, err := s.mounted.Pair(o.ClientAuth)
-			s.pair = &pair
-			return err
-		})
-}
-
-func newAuthSecret(o Options, registry *prometheus.Registry) *secret {
-	users := prometheus.NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
-		Help: "Users whose passwords are in force."})
-	registry.MustRegister(users)
-	s := newSecret("auth", o.Namespace, o.AuthSecret, AuthPath, credentials.AuthKeys, registry,
-		func(s *secret) (err error) {
-			s.users, err = s.mounted.Users()
-			return err
-		})
-	s.loadedGauge = users
+func newTLSSecret(checks credentials.Checks, registry *prometheus.Registry) *secret {
+	s := newSecret("tls", TLSPath, checks.Keys(), registry)
+	s.check = func() (err error) {
+		s.tls, err = s.mounted.TLS(checks, time.Now())
+		return err
+	}
 	return s
 }
 
-func newSecret(label, namespace, name, path string, keys []string, registry *prometheus.Registry,
-	check func(*secret) error) *secret {
+func newAuthSecret(registry *prometheus.Registry) *secret {
+	s := newSecret("auth", AuthPath, credentials.AuthKeys, registry)
+	s.activeGauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
+		Help: "Users whose passwords are in force."})
+	registry.MustRegister(s.activeGauge)
+	s.check = func() (err error) {
+		s.users, err = s.mounted.Users()
+		return err
+	}
+	return s
+}
+
+func newSecret(label, path string, keys []string, registry *prometheus.Registry) *secret {
 	labels := prometheus.Labels{"secret": label}
-	s := &secret{namespace: namespace, name: name, path: path, keys: keys, check: check,
+	s := &secret{label: label, path: path, keys: keys,
 		reloads: prometheus.NewCounter(prometheus.CounterOpts{Name: "memcached_agent_reloads_total",
 			Help: "Changes of the Secret that were put in force.", ConstLabels: labels}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "memcached_agent_reload_failures_total",
@@ -72,109 +65,101 @@ func newSecret(label, namespace, name, path string, keys []string, registry *pro
 	}
 	registry.MustRegister(s.reloads, s.failures, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "memcached_agent_secret_pending_seconds", ConstLabels: labels,
-		Help: "Time for which content of the Secret that should be in force has not been; 0 while it is."}, s.pendingSeconds))
+		Help: "Time for which mounted content of the Secret has not been in force; 0 while it is."}, s.pendingSeconds))
 	return s
 }
 
-// read reads what is mounted, and checks it where it changed.
+// read reads what is mounted. It checks a change, and repeats the check of invalid content, which time may make valid.
 func (s *secret) read() (changed bool) {
-	now := credentials.Data{}
-	for _, key := range s.keys {
-		if b, err := os.ReadFile(filepath.Join(s.path, key)); err == nil {
-			now[key] = b
-		}
-	}
-	if s.mounted != nil && maps.EqualFunc(s.mounted, now, bytes.Equal) {
+	content := s.content()
+	changed = s.mounted == nil || !maps.EqualFunc(s.mounted, content, bytes.Equal)
+	if !changed && s.invalid == nil {
 		return false
 	}
-	// What was in force once and comes back is new too: a memcached that started meanwhile has read what was in between.
-	s.mounted, s.digest, s.inForce = now, now.Digest(s.namespace, s.name, s.keys), false
-	if s.wrong = s.check(s); s.wrong != nil {
-		s.wrong = fmt.Errorf("in Secret %s: %w", s.name, s.wrong)
-		s.failures.Inc()
+	s.mounted = content
+	if s.invalid = s.check(); s.invalid != nil {
+		s.invalid = fmt.Errorf("the Secret for %s: %w", s.label, s.invalid)
 	}
-	return true
-}
-
-// right reports whether memcached may read what is mounted.
-func (s *secret) right() bool { return s == nil || s.wrong == nil }
-
-// due reports whether memcached should read what is mounted.
-func (s *secret) due() bool { return s != nil && s.right() && !s.inForce }
-
-// late reports whether what the operator wants has not been mounted since. What is mounted after that is newer: the
-// operator may be paused, or down. Digests of other Secrets or keys are for the servers that replace this one.
-func (s *secret) late(wanted []string) bool {
-	which, _, _ := strings.Cut(s.digest, ":")
-	for _, digest := range wanted {
-		if digest == s.digest {
-			s.came = digest
-		}
-		if strings.HasPrefix(digest, which+":") {
-			return digest != s.came
+	if changed {
+		// Content that was active before needs a reload too: memcached may have restarted with what was mounted between.
+		s.pendingSince.CompareAndSwap(0, time.Now().UnixNano())
+		if s.invalid != nil {
+			s.failures.Inc()
 		}
 	}
-	return false
+	return changed
 }
 
-// putInForce notes that memcached has read what is mounted.
-func (s *secret) putInForce() {
-	if s.loadedPair != nil || s.loadedUsers != nil {
+// content reads all keys from one version of the Secret. The kubelet keeps each version in a folder of its own, and
+// switches to another by a symbolic link.
+func (s *secret) content() credentials.Data {
+	link := filepath.Join(s.path, "..data")
+	for {
+		folder, _ := os.Readlink(link)
+		content := credentials.Data{}
+		for _, key := range s.keys {
+			if b, err := os.ReadFile(filepath.Join(s.path, folder, key)); err == nil {
+				content[key] = b
+			}
+		}
+		if now, _ := os.Readlink(link); now == folder {
+			return content
+		}
+	}
+}
+
+// isValid reports whether memcached may read what is mounted.
+func (s *secret) isValid() bool { return s == nil || s.invalid == nil }
+
+// needsReload reports whether memcached should read what is mounted.
+func (s *secret) needsReload() bool { return s != nil && s.isValid() && s.pendingSince.Load() != 0 }
+
+// activate notes that memcached has read what is mounted.
+func (s *secret) activate() {
+	if s.activeTLS != nil || s.activeUsers != nil {
 		s.reloads.Inc()
 	}
-	s.inForce, s.loadedPair, s.loadedUsers = true, s.pair, s.users
-	if s.loadedGauge != nil {
-		s.loadedGauge.Set(float64(len(s.users)))
+	s.pendingSince.Store(0)
+	s.activeTLS, s.activeUsers = s.tls, s.users
+	if s.activeGauge != nil {
+		s.activeGauge.Set(float64(len(s.users)))
 	}
 }
 
-// removed are the users that memcached had and shall have no more.
+// removed are the users that memcached had and must not have any more.
 func (s *secret) removed() []string {
-	return slices.DeleteFunc(slices.Clone(s.loadedUsers), func(user string) bool { return slices.Contains(s.users, user) })
+	return slices.DeleteFunc(slices.Clone(s.activeUsers), func(user string) bool { return slices.Contains(s.users, user) })
 }
 
-// certificates are those that memcached may know, the newest first.
+// certificates are those that memcached may accept, the newest first.
 func (s *secret) certificates() (list []*tls.Certificate) {
 	if s == nil {
 		return nil
 	}
-	for _, pair := range []*tls.Certificate{s.pair, s.loadedPair} {
-		if pair != nil && pair.Leaf != nil && !slices.Contains(list, pair) {
-			list = append(list, pair)
+	for _, content := range []*credentials.TLS{s.tls, s.activeTLS} {
+		if content != nil {
+			list = append(list, &content.Certificate)
 		}
 	}
-	return list
+	return slices.Compact(list)
 }
 
-// logins are those that memcached may know, the newest first.
+// logins are those that memcached may accept, the newest first.
 func (s *secret) logins() (list []string) {
 	if s == nil {
 		return nil
 	}
-	for _, users := range [][]string{s.users, s.loadedUsers} {
-		if len(users) > 0 && !slices.Contains(list, users[0]) {
+	for _, users := range [][]string{s.users, s.activeUsers} {
+		if len(users) > 0 {
 			list = append(list, users[0])
 		}
 	}
-	return list
+	return slices.Compact(list)
 }
 
 func (s *secret) pendingSeconds() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending.IsZero() {
-		return 0
+	if since := s.pendingSince.Load(); since != 0 {
+		return time.Since(time.Unix(0, since)).Seconds()
 	}
-	return time.Since(s.pending).Seconds()
-}
-
-func (s *secret) setPending(pending bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !pending:
-		s.pending = time.Time{}
-	case s.pending.IsZero():
-		s.pending = time.Now()
-	}
+	return 0
 }

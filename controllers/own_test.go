@@ -19,6 +19,7 @@ import (
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/manifest"
@@ -30,8 +31,8 @@ import (
 func TestOwn(t *testing.T) {
 	f := newFixture(t)
 	set := childSet(f.api, f.api)
-	secret := func(digest string) *desired.Secret {
-		return &desired.Secret{Name: "secret", Version: "1", Digest: digest, Authorities: []string{"ca"}}
+	secret := func(version string) *desired.Secret {
+		return &desired.Secret{Name: "secret", Version: version, Authorities: []credentials.Authority{{ID: "ca"}}}
 	}
 	kinds := map[string]int{}
 	for _, spec := range append(specs.Generate(100), specs.Accepted...) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,13 +56,11 @@ func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret clien
 func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.Secrets, err error) {
 	known := desired.KnownSecrets(own)
 	if t := p.mc.Spec.TLS; t != nil {
-		now.TLS, err = p.secret(ctx, t.SecretName, desired.TLSChecks(p.mc), []*desired.Secret{known.TLS, p.mem.secrets.TLS},
-			func(s *corev1.Secret, version string) (*desired.Secret, error) {
-				return desired.ReadTLS(p.mc, s, version)
-			})
+		now.TLS, err = p.secret(ctx, t.SecretName, []*desired.Secret{known.TLS, p.mem.secrets.TLS},
+			func(s *corev1.Secret) (*desired.Secret, error) { return desired.ReadTLS(p.mc, s, p.now) })
 	}
 	if a := p.mc.Spec.Auth; a != nil && err == nil {
-		now.Auth, err = p.secret(ctx, a.SecretName, nil, []*desired.Secret{known.Auth, p.mem.secrets.Auth}, desired.ReadAuth)
+		now.Auth, err = p.secret(ctx, a.SecretName, []*desired.Secret{known.Auth, p.mem.secrets.Auth}, desired.ReadAuth)
 	}
 	if err == nil {
 		p.mem.secrets = now
@@ -74,12 +71,12 @@ func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.
 // secretsUnchanged reports whether the Secrets are those that were last read.
 func (p *pass) secretsUnchanged(ctx context.Context) bool {
 	if t := p.mc.Spec.TLS; t != nil {
-		if k, _ := p.knownSecret(ctx, t.SecretName, desired.TLSChecks(p.mc), p.mem.secrets.TLS); k == nil {
+		if k, _ := p.knownSecret(ctx, t.SecretName, p.mem.secrets.TLS); k == nil {
 			return false
 		}
 	}
 	if a := p.mc.Spec.Auth; a != nil {
-		if k, _ := p.knownSecret(ctx, a.SecretName, nil, p.mem.secrets.Auth); k == nil {
+		if k, _ := p.knownSecret(ctx, a.SecretName, p.mem.secrets.Auth); k == nil {
 			return false
 		}
 	}
@@ -87,8 +84,7 @@ func (p *pass) secretsUnchanged(ctx context.Context) bool {
 }
 
 // knownSecret is the one among what is known that is of the present version; nil for none.
-func (p *pass) knownSecret(ctx context.Context, name string, checks []string,
-	known ...*desired.Secret) (*desired.Secret, error) {
+func (p *pass) knownSecret(ctx context.Context, name string, known ...*desired.Secret) (*desired.Secret, error) {
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.mc.Namespace, Name: name}, meta); err != nil {
@@ -98,20 +94,16 @@ func (p *pass) knownSecret(ctx context.Context, name string, checks []string,
 		return nil, fmt.Errorf("look up Secret %s: %w", name, err)
 	}
 	for _, k := range known {
-		if k != nil && k.Name == name && k.Version == secretVersion(meta, checks) {
+		if k.IsCurrent(p.mc, meta) {
 			return k, nil
 		}
 	}
 	return nil, nil
 }
 
-func secretVersion(s client.Object, checks []string) string {
-	return strings.Join(append([]string{string(s.GetUID()), s.GetResourceVersion()}, checks...), "/")
-}
-
-func (p *pass) secret(ctx context.Context, name string, checks []string, known []*desired.Secret,
-	read func(s *corev1.Secret, version string) (*desired.Secret, error)) (*desired.Secret, error) {
-	if k, err := p.knownSecret(ctx, name, checks, known...); k != nil || err != nil {
+func (p *pass) secret(ctx context.Context, name string, known []*desired.Secret,
+	read func(s *corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
+	if k, err := p.knownSecret(ctx, name, known...); k != nil || err != nil {
 		return k, err
 	}
 	key := client.ObjectKey{Namespace: p.mc.Namespace, Name: name}
@@ -121,7 +113,7 @@ func (p *pass) secret(ctx context.Context, name string, checks []string, known [
 	} else if err != nil {
 		return nil, fmt.Errorf("read Secret %s: %w", name, err)
 	}
-	content, err := read(s, secretVersion(s, checks))
+	content, err := read(s)
 	if missing := (*credentials.MissingKeyError)(nil); errors.As(err, &missing) {
 		return nil, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
 	} else if err != nil {

@@ -80,7 +80,8 @@ func TestSecrets(t *testing.T) {
 	f.wantTemplate(template)
 	f.fail["get Secret"] = nil
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch status")
+	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch status", "patch Pod", "patch Pod",
+		"patch Pod")
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -148,8 +149,8 @@ func TestRevokedAuthority(t *testing.T) {
 		f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		f.wantTemplate(template)
 		for _, pod := range f.pods() {
-			if got, want := pod.Annotations[v1alpha1.SecretsAnnotation], f.digest(); got != want {
-				t.Errorf("pod %s is told of %q, want %q", pod.Name, got, want)
+			if got, want := pod.Annotations[v1alpha1.SecretsAnnotation], f.versions(); got != want {
+				t.Errorf("pod %s is annotated with %q, want %q", pod.Name, got, want)
 			}
 		}
 	}
@@ -193,12 +194,12 @@ func TestAgentIsClient(t *testing.T) {
 	f.wantTemplate(template)
 }
 
-// digest is that of the content that the workload remembers.
-func (f *fixture) digest() string {
+// versions are those of the Secrets that the workload records.
+func (f *fixture) versions() string {
 	f.Helper()
 	var source struct{ Secrets desired.Secrets }
 	f.must(json.Unmarshal([]byte(get[appsv1.Deployment](f).Annotations[v1alpha1.TemplateSourceAnnotation]), &source))
-	return strings.Join(source.Secrets.Digests(), " ")
+	return source.Secrets.Annotation()
 }
 
 func (f *fixture) pods() []corev1.Pod {

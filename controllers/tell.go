@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,8 +23,8 @@ func (p *pass) tellPods(ctx context.Context) error {
 	if config, ok := p.observed[p.proxyConfigKey()].(*corev1.ConfigMap); ok {
 		errs = append(errs, p.tell(ctx, p.obs.ProxyPods, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data)))
 	}
-	if digests := p.current.Digests(); len(digests) > 0 {
-		errs = append(errs, p.tell(ctx, p.obs.Pods, v1alpha1.SecretsAnnotation, strings.Join(digests, " ")))
+	if versions := p.current.Annotation(); versions != "" {
+		errs = append(errs, p.tell(ctx, p.obs.Pods, v1alpha1.SecretsAnnotation, versions))
 	}
 	return errors.Join(errs...)
 }

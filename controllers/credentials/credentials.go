@@ -1,12 +1,10 @@
-// Package credentials knows what memcached reads of Secrets: the keys, what is wrong with their content, and digests
-// that tell one content from another. The operator asks before servers mount a Secret, and the agent before memcached
-// reloads one. No error holds any of the content.
+// Package credentials knows what memcached reads from Secrets: the keys, and what their content must be. The operator
+// checks a Secret before servers mount it, the agent before memcached reloads it. Errors contain only our own words, so
+// that no content of a Secret reaches a status, an event or a log.
 package credentials
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/pbkdf2"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -29,11 +27,17 @@ const (
 	KeyAuthFile    = "authfile"
 )
 
-// Of memcached's authfile (authfile.c), which reads 255 bytes at a time, the line break among them.
+// AuthKeys are the keys that servers mount of a Secret with passwords.
+var AuthKeys = []string{KeyAuthFile}
+
+// Limits of memcached's authfile (authfile.c), which is read 255 bytes at a time, including the line break.
 const (
 	maxUsers    = 8
 	maxAuthLine = 254 // bytes
 )
+
+// clockSkew is how far the clock of whoever issues certificates may be ahead.
+const clockSkew = time.Minute
 
 // Data is the content of a Secret, by key.
 type Data map[string][]byte
@@ -43,58 +47,97 @@ type MissingKeyError struct{ Key string }
 
 func (e *MissingKeyError) Error() string { return fmt.Sprintf("has no key %s", e.Key) }
 
-// AuthKeys are the keys that servers mount of a Secret with passwords.
-var AuthKeys = []string{KeyAuthFile}
+// Checks says what the TLS Secret of a server must contain.
+type Checks string
 
-// TLSKeys are those of a Secret with a certificate: with ca.crt where clients show certificates of theirs.
-func TLSKeys(clientAuth bool) []string {
-	if !clientAuth {
+// Each includes the one before.
+const (
+	CheckPair   Checks = "pair"   // a certificate and its private key
+	CheckCA     Checks = "ca"     // CAs of clients, because clients show certificates
+	CheckClient Checks = "client" // CAs that accept the certificate, because the agent shows it as a client
+)
+
+// Keys are the keys that servers mount of the Secret.
+func (c Checks) Keys() []string {
+	if c == CheckPair {
 		return []string{KeyCertificate, KeyPrivateKey}
 	}
 	return []string{KeyCertificate, KeyPrivateKey, KeyCA}
 }
 
-// Pair checks what servers mount of a Secret with a certificate, and returns the certificate with its key.
-func (d Data) Pair(clientAuth bool) (tls.Certificate, error) {
-	if err := d.has(KeyCertificate, KeyPrivateKey); err != nil {
-		return tls.Certificate{}, err
-	}
-	pair, err := tls.X509KeyPair(d[KeyCertificate], d[KeyPrivateKey])
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("tls.crt and tls.key: %s", strings.TrimPrefix(err.Error(), "tls: "))
-	}
-	if clientAuth && len(d.authorities()) == 0 {
-		return tls.Certificate{}, errors.New("spec.tls.clientAuth needs the key ca.crt with a certificate in PEM")
-	}
-	return pair, nil
+// TLS is the content of a Secret that passed its checks.
+type TLS struct {
+	tls.Certificate
+	CAs []*x509.Certificate // of clients; nil with CheckPair
 }
 
-// CheckClient returns an error unless a client that shows the certificate of tls.crt is let in by ca.crt.
-func (d Data) CheckClient() error {
-	pair, err := d.Pair(true)
+// TLS checks a certificate with its private key, and the CAs of clients. The errors of crypto/tls are replaced, because
+// they repeat what stands in the file.
+func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
+	if err := d.has(KeyCertificate, KeyPrivateKey); err != nil {
+		return nil, err
+	}
+	if _, err := d.certificates(KeyCertificate); err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(d[KeyCertificate], d[KeyPrivateKey])
+	switch {
+	case err != nil && strings.Contains(err.Error(), "does not match"):
+		return nil, errors.New("tls.key is not the private key of the first certificate in tls.crt")
+	case err != nil:
+		return nil, errors.New("tls.key has no private key in PEM that can be parsed")
+	case !now.Before(pair.Leaf.NotAfter):
+		return nil, fmt.Errorf("the certificate in tls.crt expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	case checks == CheckPair:
+		return &TLS{Certificate: pair}, nil
+	}
+	cas, err := d.certificates(KeyCA)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("spec.tls.clientAuth needs the CAs of clients: %w", err)
 	}
 	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		CurrentTime: now.Add(clockSkew), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	options.Roots.AppendCertsFromPEM(d[KeyCA])
-	// That a certificate has ended is found by the agent, not at the next change of the Secret. If there is a time at
-	// which all are valid, that at which the last of them starts is one.
-	starts := []time.Time{pair.Leaf.NotBefore}
-	for _, der := range slices.Concat(pair.Certificate[1:], d.authorities()) {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			options.Intermediates.AddCert(c)
-			starts = append(starts, c.NotBefore)
-		}
+	options.Intermediates.AppendCertsFromPEM(d[KeyCertificate])
+	if _, err := pair.Leaf.Verify(options); checks == CheckClient && err != nil {
+		return nil, errors.New("with spec.tls.clientAuth Require, spec.metrics and spec.auth need a tls.crt that ca.crt " +
+			"accepts as the certificate of a client: the agent has no other")
 	}
-	for _, options.CurrentTime = range starts {
-		_, refused := pair.Leaf.Verify(options)
-		if refused == nil {
-			return nil
+	return &TLS{pair, cas}, nil
+}
+
+// certificates are those of a key, of which there must be one. Like memcached, it skips PEM blocks of other types.
+func (d Data) certificates(key string) (list []*x509.Certificate, err error) {
+	for block, rest := pem.Decode(d[key]); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
 		}
-		err = cmp.Or(err, refused)
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d in %s cannot be parsed", len(list)+1, key)
+		}
+		list = append(list, c)
 	}
-	return err
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s has no certificate in PEM", key)
+	}
+	return list, nil
+}
+
+// Authority is a CA that servers trust. One that is renewed with the same subject and key stays the same: memcached
+// accepts the clients of both.
+type Authority struct {
+	ID       string    `json:"id"`
+	NotAfter time.Time `json:"notAfter"`
+}
+
+// Authorities are the CAs of clients. An id may occur more than once, with each certificate of the CA.
+func (t *TLS) Authorities() (list []Authority) {
+	for _, c := range t.CAs {
+		sum := sha256.Sum256(slices.Concat(c.RawSubject, c.RawSubjectPublicKeyInfo))
+		list = append(list, Authority{hex.EncodeToString(sum[:8]), c.NotAfter})
+	}
+	return list
 }
 
 // Users checks a file with passwords, and returns its users, each with a colon and the password.
@@ -127,29 +170,6 @@ func (d Data) Users() ([]string, error) {
 	return lines, nil
 }
 
-// Authorities are digests of the certificates in ca.crt, sorted.
-func (d Data) Authorities() []string {
-	var list []string
-	for _, der := range d.authorities() {
-		sum := sha256.Sum256(der)
-		list = append(list, hex.EncodeToString(sum[:8]))
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-func (d Data) authorities() (list [][]byte) {
-	for rest := d[KeyCA]; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return list
-		}
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
-			list = append(list, c.Raw)
-		}
-	}
-}
-
 func (d Data) has(keys ...string) error {
 	for _, key := range keys {
 		if len(d[key]) == 0 {
@@ -157,28 +177,4 @@ func (d Data) has(keys ...string) error {
 		}
 	}
 	return nil
-}
-
-// passwordRounds make guessing slow, as OWASP's Password Storage Cheat Sheet has it for PBKDF2 with SHA-256: whoever
-// may read pods may read the digest.
-const passwordRounds = 600_000
-
-// Digest identifies what servers mount of the Secret of that name: before a colon the name and the number of keys,
-// behind it the content of the keys. It takes a fraction of a second where these hold passwords.
-func (d Data) Digest(namespace, name string, keys []string) string {
-	rounds := 1 // nobody guesses a private key
-	if slices.Contains(keys, KeyAuthFile) {
-		rounds = passwordRounds
-	}
-	var content []byte
-	for _, key := range keys {
-		content = fmt.Appendf(content, "%s %d ", key, len(d[key]))
-		content = append(content, d[key]...)
-	}
-	salt := sha256.Sum256([]byte(namespace + "/" + name))
-	sum, err := pbkdf2.Key(sha256.New, string(content), salt[:], rounds, 16)
-	if err != nil {
-		panic(err) // only of lengths that are constant here
-	}
-	return fmt.Sprintf("%s/%d:%x", name, len(keys), sum)
 }

@@ -1,7 +1,6 @@
 package credentials
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,13 +9,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/example/memcached-operator/tests/authority"
 )
 
 // TestUsers: what memcached 1.6.45 was seen to refuse, or to read otherwise than its author means.
@@ -57,19 +55,31 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// pair is a certificate that signs itself, with its key.
-func pair(t *testing.T) (certificate, key []byte) {
+// certificate is what issue makes a certificate from.
+type certificate struct {
+	name     string
+	from, to time.Time
+	key      *ecdsa.PrivateKey // nil for a new one
+}
+
+// issue returns a certificate, signed by itself or by another, with its key.
+func issue(t *testing.T, c certificate, by *certificate) (file, keyFile []byte) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if c.key == nil {
+		c.key = newKey(t)
+	}
+	if by == nil {
+		by = &c
+	}
+	template := func(c *certificate) *x509.Certificate {
+		return &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: c.name}, IsCA: c == by,
+			BasicConstraintsValid: true, NotBefore: c.from, NotAfter: c.to}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template(&c), template(by), c.key.Public(), by.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	encoded, err := x509.MarshalPKCS8PrivateKey(c.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,120 +87,137 @@ func pair(t *testing.T) (certificate, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-func TestPair(t *testing.T) {
-	t.Parallel()
-	certificate, key := pair(t)
-	_, otherKey := pair(t)
-	files := func(certificate, key, ca []byte) Data {
-		return Data{"tls.crt": certificate, "tls.key": key, "ca.crt": ca}
-	}
-	for name, tt := range map[string]struct {
-		clientAuth bool
-		data       Data
-		missing    bool
-		want       string
-	}{
-		"no client certificates":      {false, files(certificate, key, nil), false, ""},
-		"no key":                      {false, files(certificate, nil, nil), true, "has no key tls.key"},
-		"empty":                       {false, nil, true, "has no key tls.crt"},
-		"the key of another":          {false, files(certificate, otherKey, nil), false, "does not match public key"},
-		"without ca.crt":              {true, files(certificate, key, nil), false, "clientAuth needs the key ca.crt"},
-		"with a bad ca.crt":           {true, files(certificate, key, key), false, "clientAuth needs the key ca.crt"},
-		"with ca.crt":                 {true, files(certificate, key, certificate), false, ""},
-		"a bad ca.crt that is unused": {false, files(certificate, key, key), false, ""},
-	} {
-		_, err := tt.data.Pair(tt.clientAuth)
-		if missing := (*MissingKeyError)(nil); errors.As(err, &missing) != tt.missing ||
-			tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v, want %q", name, err, tt.want)
-		}
-	}
-}
-
-// TestDigest: equal content has one digest in each Secret, and other content another.
-func TestDigest(t *testing.T) {
-	t.Parallel()
-	digest := func(name, file string) string {
-		return Data{KeyAuthFile: []byte(file), "other": []byte(name)}.Digest("shop", name, AuthKeys)
-	}
-	first := digest("a", "app:one\n")
-	if digest("a", "app:one\n") != first {
-		t.Error("equal content has another digest")
-	}
-	if digest("a", "app:two\n") == first {
-		t.Error("another password has the same digest")
-	}
-	if digest("b", "app:one\n") == first {
-		t.Error("one table of guesses serves all Secrets")
-	}
-}
-
-// TestAuthorities: a CA is known again whatever stands around it.
-func TestAuthorities(t *testing.T) {
-	t.Parallel()
-	one, key := pair(t)
-	two, _ := pair(t)
-	of := func(parts ...[]byte) []string { return Data{KeyCA: bytes.Join(parts, nil)}.Authorities() }
-	if both := of(one, two); len(both) != 2 || !slices.Equal(both, of([]byte("# two\n"), two, key, one, one)) {
-		t.Errorf("the same two CAs are %v", both)
-	}
-	if both := of(one, two); !slices.Contains(both, of(one)[0]) || !slices.Contains(both, of(two)[0]) {
-		t.Errorf("%v has not both CAs", both)
-	}
-}
-
-// TestCheckClient: the agent is let in where any client with the certificate is.
-func TestCheckClient(t *testing.T) {
-	t.Parallel()
-	ours, err := authority.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := ours.Secret("m.shop.svc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Data(data).CheckClient(); err != nil {
-		t.Error(err)
-	}
-	data[KeyCA], _ = pair(t)
-	if err := Data(data).CheckClient(); err == nil {
-		t.Error("a certificate of another CA is taken for one that lets the agent in")
-	}
-	now := time.Now()
-	for name, from := range map[string]time.Time{
-		"ends long before": now.Add(-50 * time.Minute), "was renewed after": now,
-	} {
-		if err := short(t, now.Add(-time.Minute), from).CheckClient(); err != nil {
-			t.Errorf("a CA that %s the certificate by it: %v", name, err)
-		}
-	}
-	if err := short(t, now, now.Add(-2*time.Hour)).CheckClient(); err == nil {
-		t.Error("a CA that ended before the certificate began is taken for one that lets the agent in")
-	}
-}
-
-// short is a certificate for two days, by a CA for an hour, that start at these times.
-func short(t *testing.T, leaf, ca time.Time) Data {
+func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true,
-		BasicConstraintsValid: true, NotBefore: ca, NotAfter: ca.Add(time.Hour)}
-	own := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: leaf, NotAfter: leaf.Add(48 * time.Hour)}
-	encoded, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
+	return key
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	hours := func(name string, from, to int) certificate {
+		return certificate{name, now.Add(time.Duration(from) * time.Hour), now.Add(time.Duration(to) * time.Hour), newKey(t)}
 	}
-	data := Data{KeyPrivateKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})}
-	for name, template := range map[string]*x509.Certificate{KeyCertificate: own, KeyCA: root} {
-		der, err := x509.CreateCertificate(rand.Reader, template, root, key.Public(), key)
+	of := func(c, ca certificate) Data {
+		file, key := issue(t, c, &ca)
+		root, _ := issue(t, ca, nil)
+		return Data{KeyCertificate: file, KeyPrivateKey: key, KeyCA: root}
+	}
+	ca := hours("ca", -1, 1)
+	valid, other, expired := of(hours("a", -1, 1), ca), of(hours("a", -1, 1), ca), of(hours("a", -2, -1), ca)
+	with := func(key string, content []byte) Data {
+		data := maps.Clone(valid)
+		data[key] = content
+		return data
+	}
+	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})
+	for name, tt := range map[string]struct {
+		checks Checks
+		data   Data
+		want   string
+	}{
+		"valid":                         {CheckClient, valid, ""},
+		"no ca.crt, which is not used":  {CheckPair, with(KeyCA, nil), ""},
+		"bad ca.crt, which is not used": {CheckPair, with(KeyCA, []byte("x")), ""},
+		"empty":                         {CheckPair, nil, "has no key tls.crt"},
+		"no key":                        {CheckPair, with(KeyPrivateKey, nil), "has no key tls.key"},
+		"no certificate in PEM":         {CheckPair, with(KeyCertificate, []byte("x")), "tls.crt has no certificate in PEM"},
+		"a broken certificate":          {CheckPair, with(KeyCertificate, broken), "certificate 1 in tls.crt cannot be parsed"},
+		"a broken chain": {CheckPair, with(KeyCertificate, slices.Concat(valid[KeyCertificate], broken)),
+			"certificate 2 in tls.crt cannot be parsed"},
+		"no key in PEM": {CheckPair, with(KeyPrivateKey, []byte("x")), "tls.key has no private key in PEM"},
+		"a broken key": {CheckPair, with(KeyPrivateKey, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY"})),
+			"tls.key has no private key in PEM that can be parsed"},
+		"the key of another": {CheckPair, with(KeyPrivateKey, other[KeyPrivateKey]), "tls.key is not the private key of"},
+		"expired":            {CheckPair, expired, "expired at " + now.Add(-time.Hour).UTC().Format(time.RFC3339)},
+		"without ca.crt":     {CheckCA, with(KeyCA, nil), "ca.crt has no certificate in PEM"},
+		"a broken ca.crt":    {CheckCA, with(KeyCA, broken), "certificate 1 in ca.crt cannot be parsed"},
+		"another CA":         {CheckCA, with(KeyCA, of(hours("b", -1, 1), hours("other", -1, 1))[KeyCA]), ""},
+		"another CA, for the agent": {CheckClient,
+			with(KeyCA, of(hours("b", -1, 1), hours("other", -1, 1))[KeyCA]), "ca.crt accepts"},
+		"a CA that expires first":        {CheckClient, of(hours("a", -1, 48), ca), ""},
+		"a CA that was renewed after":    {CheckClient, of(hours("a", -1, 48), hours("ca", 0, 1)), ""},
+		"a CA that has expired":          {CheckClient, of(hours("a", -1, 48), hours("ca", -2, -1)), "ca.crt accepts"},
+		"a CA that has expired, for all": {CheckCA, of(hours("a", -1, 48), hours("ca", -2, -1)), ""},
+	} {
+		_, err := tt.data.TLS(tt.checks, now)
+		missing := (*MissingKeyError)(nil)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) ||
+			errors.As(err, &missing) != strings.HasPrefix(tt.want, "has no key") {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+// TestErrorsHoldNoContent: no word of a Secret is in an error, wherever it stands in a PEM file.
+func TestErrorsHoldNoContent(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	file, key := issue(t, certificate{"TOPSECRET", now.Add(-time.Hour), now.Add(time.Hour), nil}, nil)
+	_, otherKey := issue(t, certificate{"TOPSECRET", now.Add(-time.Hour), now.Add(time.Hour), nil}, nil)
+	words := func(blockType string) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: blockType, Headers: map[string]string{"TOPSECRET": "TOPSECRET"},
+			Bytes: []byte("TOPSECRET")})
+	}
+	blocks := [][]byte{nil, []byte("TOPSECRET"), words("TOPSECRET"), words("CERTIFICATE"), words("TOPSECRET PRIVATE KEY"),
+		words("TOPSECRET does not match")}
+	failed := 0
+	for _, block := range blocks {
+		for _, valid := range [][]byte{nil, file, key, otherKey} {
+			for _, content := range [][]byte{slices.Concat(block, valid), slices.Concat(valid, block)} {
+				for _, name := range []string{KeyCertificate, KeyPrivateKey, KeyCA} {
+					data := Data{KeyCertificate: file, KeyPrivateKey: key, KeyCA: file}
+					data[name] = content
+					if _, err := data.TLS(CheckClient, now); err != nil {
+						failed++
+						if strings.Contains(err.Error(), "TOPSECRET") {
+							t.Errorf("%s: %v", name, err)
+						}
+					}
+				}
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("nothing was refused")
+	}
+}
+
+// TestAuthorities: a CA is identified by subject and public key, whatever surrounds it.
+func TestAuthorities(t *testing.T) {
+	t.Parallel()
+	now := time.Now().Truncate(time.Second).UTC()
+	pair := certificate{"m", now.Add(-time.Hour), now.Add(time.Hour), nil}
+	one := certificate{"one", now, now.Add(time.Hour), newKey(t)}
+	renewed, renamed, rekeyed := one, one, one
+	renewed.to, renamed.name, rekeyed.key = now.Add(2*time.Hour), "two", newKey(t)
+	of := func(cas ...certificate) []Authority {
+		data := Data{}
+		data[KeyCertificate], data[KeyPrivateKey] = issue(t, pair, nil)
+		for _, ca := range cas {
+			file, key := issue(t, ca, nil)
+			data[KeyCA] = slices.Concat(data[KeyCA], []byte("# a CA\n"), file, key)
+		}
+		content, err := data.TLS(CheckCA, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		data[name] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		return content.Authorities()
 	}
-	return data
+	first := of(one)[0]
+	if len(first.ID) != 16 || !first.NotAfter.Equal(one.to) {
+		t.Errorf("a CA is %+v", first)
+	}
+	for name, tt := range map[string]struct {
+		ca   certificate
+		same bool
+	}{"the same": {one, true}, "renewed": {renewed, true}, "renamed": {renamed, false}, "another key": {rekeyed, false}} {
+		if got := of(rekeyed, tt.ca)[1]; (got.ID == first.ID) != tt.same || !got.NotAfter.Equal(tt.ca.to) {
+			t.Errorf("%s: %+v and %+v", name, got, first)
+		}
+	}
 }

@@ -1,8 +1,6 @@
 package desired
 
 import (
-	"path"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -12,8 +10,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// agentConnections are those that the agent takes beside those of clients: one that stays, for the metrics, and one by
-// which the agent checks what memcached reloaded.
+// agentConnections are added to those of clients: the agent keeps one for the metrics, and opens another to check what
+// memcached reloaded.
 const agentConnections = 2
 
 // needsAgent reports whether an agent runs beside each server of mc.
@@ -25,19 +23,13 @@ func needsAgent(mc *v1alpha1.Memcached) bool {
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 // It has no probe: memcached serves clients also while the agent does not answer.
 func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyConfiguration {
-	options := agent.Options{Port: int(mc.Spec.ContainerPort), Namespace: mc.Namespace}
+	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
 	var ports []*corev1ac.ContainerPortApplyConfiguration
 	if m := mc.Spec.Metrics; m != nil {
 		options.MetricsPort = int(m.Port)
 		ports = append(ports, containerPort(names.MetricsPort, m.Port))
 	}
-	if t := mc.Spec.TLS; t != nil {
-		options.TLSSecret, options.ClientAuth = t.SecretName, clientAuth(mc)
-	}
-	if a := mc.Spec.Auth; a != nil {
-		options.AuthSecret = a.SecretName
-	}
-	// It takes 10 MiB, and at the moment of a scrape or of a handshake a little more.
+	// It takes 10 MiB, and during a scrape or a handshake a little more.
 	resources := corev1ac.ResourceRequirements().
 		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"),
 			corev1.ResourceMemory: resource.MustParse("16Mi")}).
@@ -58,14 +50,7 @@ func addAgent(mc *v1alpha1.Memcached, image string, pod *corev1ac.PodSpecApplyCo
 			corev1ac.VolumeMount().WithMountPath(agent.RunPath), c)
 	}
 	if mc.Spec.TLS != nil || mc.Spec.Auth != nil {
-		pod.WithShareProcessNamespace(true) // for the signal at which memcached reads its files again
-		file := corev1ac.DownwardAPIVolumeFile().
-			WithPath(path.Base(agent.WantedPath)).
-			WithFieldRef(corev1ac.ObjectFieldSelector().
-				WithAPIVersion("v1"). // a default that the API server would add
-				WithFieldPath("metadata.annotations['" + v1alpha1.SecretsAnnotation + "']"))
-		mount(pod, corev1ac.Volume().WithName("wanted").WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().WithItems(file)),
-			readOnly(path.Dir(agent.WantedPath)), c)
+		pod.WithShareProcessNamespace(true) // for the signal on which memcached reloads its files
 	}
 	pod.WithInitContainers(c)
 }

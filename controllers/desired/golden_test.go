@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -64,12 +66,12 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	var out bytes.Buffer
 	var secrets Secrets
 	if mc.Spec.TLS != nil {
-		secrets.TLS = &Secret{Name: mc.Spec.TLS.SecretName, Version: "version of the certificate",
-			Digest: "digest-of-certificate", Authorities: []string{"digest-of-authority"}}
+		secrets.TLS = &Secret{Name: mc.Spec.TLS.SecretName, Version: "uid/1",
+			Checks: tlsChecks(mc), Authorities: []credentials.Authority{{ID: "id of a CA", NotAfter: time.Unix(0, 0).UTC()}},
+			NotAfter: time.Unix(1, 0).UTC()}
 	}
 	if mc.Spec.Auth != nil {
-		secrets.Auth = &Secret{Name: mc.Spec.Auth.SecretName, Version: "version of the passwords",
-			Digest: "digest-of-passwords"}
+		secrets.Auth = &Secret{Name: mc.Spec.Auth.SecretName, Version: "uid/2"}
 	}
 	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default"}
 	for _, config := range Children(mc, Resolve(mc, nil, secrets, options)) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"maps"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -62,7 +63,7 @@ func Resolve(mc *v1alpha1.Memcached, own *Workload, secrets Secrets, o Options) 
 	}
 	running, made := own.Template, sourceOf(own)
 	asked := mc.Annotations[v1alpha1.RestartedAtAnnotation]
-	secrets.TLS = secrets.TLS.after(made.Secrets.TLS)
+	secrets.TLS = secrets.TLS.withRevocation(made.Secrets.TLS, time.Now())
 	in := Inputs{RestartedAt: cmp.Or(asked, made.RestartedAt), Secrets: secrets, options: o}
 	restart := running != nil && in.RestartedAt != made.RestartedAt
 	in.Image = cmp.Or(made.Image, mc.Status.Image, o.DefaultImage)
@@ -209,7 +210,7 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		Restarts            []string              `json:",omitempty"`
 	}{in.Image, in.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		in.Secrets.restarts()})
+		in.Secrets.revocations()})
 }
 
 // filled is nil for a value that says nothing: charts render empty maps.

@@ -38,7 +38,7 @@ func authArguments(mc *v1alpha1.Memcached) []string {
 func mountSecrets(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration,
 	containers ...*corev1ac.ContainerApplyConfiguration) {
 	if t := mc.Spec.TLS; t != nil {
-		volume := corev1ac.Volume().WithName("tls").WithSecret(secretVolume(t.SecretName, tlsKeys(mc)))
+		volume := corev1ac.Volume().WithName("tls").WithSecret(secretVolume(t.SecretName, tlsChecks(mc).Keys()))
 		mount(pod, volume, readOnly(agent.TLSPath), containers...)
 	}
 	if a := mc.Spec.Auth; a != nil {

@@ -1,10 +1,12 @@
 package desired
 
 import (
-	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/credentials"
@@ -16,63 +18,79 @@ type Secrets struct {
 	Auth *Secret `json:"auth,omitempty"`
 }
 
-// Secret is what is remembered of a Secret: never its content.
+// Secret is what is recorded of a Secret: never its content.
 type Secret struct {
 	Name string `json:"name"`
-	// Version changes with each write of the Secret, and with what is checked of it.
+	// Version is uid and resourceVersion.
 	Version string `json:"version"`
-	// Digest identifies the content of these keys.
-	Digest string `json:"digest"`
-	// Authorities identify the CAs that servers trust.
-	Authorities []string `json:"authorities,omitempty"`
-	// Restart is the version of the Secret in which a CA was last taken out. memcached forgets a CA only when it ends.
+	// Checks are those that this version passed; empty for passwords, which have only one.
+	Checks credentials.Checks `json:"checks,omitempty"`
+	// Authorities are the CAs that servers trust.
+	Authorities []credentials.Authority `json:"authorities,omitempty"`
+	// NotAfter is when the certificate expires; zero for passwords.
+	NotAfter time.Time `json:"notAfter,omitzero"`
+	// Restart is the version in which a CA was last removed. memcached forgets a CA only when it ends.
 	Restart string `json:"restart,omitempty"`
 }
 
-// list are the Secrets that there are.
-func (s Secrets) list() (list []*Secret) {
-	for _, secret := range []*Secret{s.TLS, s.Auth} {
-		if secret != nil {
-			list = append(list, secret)
-		}
+// Annotation is the value of SecretsAnnotation on the pods of servers; empty where they mount no Secret. An agent of an
+// earlier build ignores it.
+func (s Secrets) Annotation() string {
+	var list []string
+	if s.TLS != nil {
+		list = append(list, "tls="+s.TLS.Version)
 	}
-	return list
+	if s.Auth != nil {
+		list = append(list, "auth="+s.Auth.Version)
+	}
+	return strings.Join(list, " ")
 }
 
-// Digests identify the contents of the Secrets.
-func (s Secrets) Digests() (list []string) {
-	for _, secret := range s.list() {
-		list = append(list, secret.Digest)
+// revocations are the versions of Secrets from which a CA was removed. Only a server that starts anew forgets the CA.
+func (s Secrets) revocations() []string {
+	if s.TLS == nil || s.TLS.Restart == "" {
+		return nil
 	}
-	return list
+	return []string{s.TLS.Restart}
 }
 
-// restarts are the versions that only servers that start anew obey.
-func (s Secrets) restarts() (list []string) {
-	for _, secret := range s.list() {
-		if secret.Restart != "" {
-			list = append(list, secret.Restart)
-		}
-	}
-	return list
+// IsCurrent reports whether s records this version of a Secret, with all that servers of mc now need of it.
+func (s *Secret) IsCurrent(mc *v1alpha1.Memcached, meta metav1.Object) bool {
+	return s != nil && s.Name == meta.GetName() && s.Version == secretVersion(meta) &&
+		(s.Checks == "" || s.Checks == tlsChecks(mc))
 }
 
-// after is a Secret as it follows the one that servers know: a CA that they trust and shall not needs a restart.
-func (s *Secret) after(known *Secret) *Secret {
+func secretVersion(meta metav1.Object) string {
+	return string(meta.GetUID()) + "/" + meta.GetResourceVersion()
+}
+
+// withRevocation returns s as the successor of the Secret that servers know:
+//   - a CA was removed that has not expired: the servers are replaced
+//   - a CA was removed that has expired: nothing, because nobody is accepted by it
+//   - a CA was renewed with the same subject and key: nothing
+//   - a CA was replaced by an earlier certificate of it: it is removed only when the later one has expired too
+//   - another Secret is named: nothing, because the new name replaces the servers
+func (s *Secret) withRevocation(known *Secret, now time.Time) *Secret {
 	if s == nil || known == nil || s.Name != known.Name {
-		return s // another name is another template
+		return s
 	}
 	next := *s
 	next.Restart = known.Restart
-	for _, authority := range known.Authorities {
-		if !slices.Contains(s.Authorities, authority) {
+	for _, before := range known.Authorities {
+		same := func(a credentials.Authority) bool { return a.ID == before.ID }
+		later := func(a credentials.Authority) bool { return same(a) && !a.NotAfter.Before(before.NotAfter) }
+		switch {
+		case !before.NotAfter.After(now) || slices.ContainsFunc(s.Authorities, later):
+		case slices.ContainsFunc(s.Authorities, same):
+			next.Authorities = append(slices.Clip(next.Authorities), before)
+		default:
 			next.Restart = s.Version
 		}
 	}
 	return &next
 }
 
-// KnownSecrets are those that a workload remembers.
+// KnownSecrets are those that a workload records.
 func KnownSecrets(own *Workload) Secrets {
 	if own == nil {
 		return Secrets{}
@@ -80,52 +98,35 @@ func KnownSecrets(own *Workload) Secrets {
 	return sourceOf(own).Secrets
 }
 
-// tlsKeys are the keys that servers of mc mount of the Secret for TLS.
-func tlsKeys(mc *v1alpha1.Memcached) []string { return credentials.TLSKeys(clientAuth(mc)) }
-
-// TLSChecks name what ReadTLS checks. A Secret that was found right is read again where that changes.
-func TLSChecks(mc *v1alpha1.Memcached) []string {
-	if agentIsClient(mc) {
-		return append(tlsKeys(mc), "client")
+// tlsChecks says what the Secret for TLS must contain. With Require the agent needs a certificate that memcached accepts
+// from clients wherever the agent talks to memcached.
+func tlsChecks(mc *v1alpha1.Memcached) credentials.Checks {
+	switch t := mc.Spec.TLS; {
+	case t == nil:
+		return ""
+	case t.ClientAuth == v1alpha1.ClientAuthNone:
+		return credentials.CheckPair
+	case t.ClientAuth == v1alpha1.ClientAuthRequire && (mc.Spec.Metrics != nil || mc.Spec.Auth != nil):
+		return credentials.CheckClient
 	}
-	return tlsKeys(mc)
+	return credentials.CheckCA
 }
 
-// clientAuth reports whether clients may or must show a certificate.
-func clientAuth(mc *v1alpha1.Memcached) bool {
-	return mc.Spec.TLS != nil && mc.Spec.TLS.ClientAuth != v1alpha1.ClientAuthNone
-}
-
-// agentIsClient reports whether the agent needs a certificate that memcached accepts of clients.
-func agentIsClient(mc *v1alpha1.Memcached) bool {
-	return mc.Spec.TLS.ClientAuth == v1alpha1.ClientAuthRequire && (mc.Spec.Metrics != nil || mc.Spec.Auth != nil)
-}
-
-// ReadTLS returns what is remembered of the Secret for TLS, or why servers of mc could not start with it.
-func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, version string) (*Secret, error) {
-	data := credentials.Data(s.Data)
-	if _, err := data.Pair(clientAuth(mc)); err != nil {
+// ReadTLS returns the record of the Secret for TLS, or why servers of mc must not use it.
+func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, now time.Time) (*Secret, error) {
+	checks := tlsChecks(mc)
+	content, err := credentials.Data(s.Data).TLS(checks, now)
+	if err != nil {
 		return nil, err
 	}
-	read := &Secret{Name: s.Name, Version: version, Digest: data.Digest(s.Namespace, s.Name, tlsKeys(mc))}
-	if clientAuth(mc) {
-		read.Authorities = data.Authorities()
-	}
-	// The agent shows the servers' own certificate, for it has no other.
-	if agentIsClient(mc) {
-		if err := data.CheckClient(); err != nil {
-			return nil, fmt.Errorf("with spec.tls.clientAuth Require, spec.metrics and spec.auth need a tls.crt that ca.crt "+
-				"lets in as a client: %w", err)
-		}
-	}
-	return read, nil
+	return &Secret{Name: s.Name, Version: secretVersion(s), Checks: checks, Authorities: content.Authorities(),
+		NotAfter: content.Leaf.NotAfter}, nil
 }
 
 // ReadAuth does the same for passwords.
-func ReadAuth(s *corev1.Secret, version string) (*Secret, error) {
-	data := credentials.Data(s.Data)
-	if _, err := data.Users(); err != nil {
+func ReadAuth(s *corev1.Secret) (*Secret, error) {
+	if _, err := credentials.Data(s.Data).Users(); err != nil {
 		return nil, err
 	}
-	return &Secret{Name: s.Name, Version: version, Digest: data.Digest(s.Namespace, s.Name, credentials.AuthKeys)}, nil
+	return &Secret{Name: s.Name, Version: secretVersion(s)}, nil
 }

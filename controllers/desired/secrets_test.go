@@ -2,63 +2,159 @@ package desired
 
 import (
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/tests/authority"
 	"github.com/example/memcached-operator/tests/manifest"
 )
+
+// ca is an authority with an id that expires so many hours from now.
+func ca(id string, hours int) credentials.Authority {
+	return credentials.Authority{ID: id, NotAfter: time.Now().Add(time.Duration(hours) * time.Hour).UTC().Truncate(time.Second)}
+}
+
+// TestRevocation: servers are replaced where memcached must forget a CA, and where nothing else helps.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	type cas = []credentials.Authority
+	for name, tt := range map[string]struct {
+		known, now cas
+		restart    string
+		last       int // hours after which no CA of the record is valid
+	}{
+		"no CAs":                             {nil, nil, "", 0},
+		"the same":                           {cas{ca("a", 1)}, cas{ca("a", 1)}, "", 1},
+		"added":                              {cas{ca("b", 1)}, cas{ca("a", 1), ca("b", 1)}, "", 1},
+		"removed":                            {cas{ca("a", 1), ca("b", 1)}, cas{ca("a", 1)}, "2", 1},
+		"replaced":                           {cas{ca("a", 1)}, cas{ca("b", 1)}, "2", 1},
+		"removed after it expired":           {cas{ca("a", 1), ca("b", -1)}, cas{ca("a", 1)}, "", 1},
+		"renewed with the same key":          {cas{ca("a", 1)}, cas{ca("a", 9)}, "", 9},
+		"renewed beside the old one":         {cas{ca("a", 1)}, cas{ca("a", 9), ca("a", 1)}, "", 9},
+		"renewed, then the old one removed":  {cas{ca("a", 9), ca("a", 1)}, cas{ca("a", 9)}, "", 9},
+		"renewed, then the new one removed":  {cas{ca("a", 9), ca("a", 1)}, cas{ca("a", 1)}, "", 9},
+		"both removed, one of which expired": {cas{ca("a", 9), ca("a", -1)}, cas{ca("b", 1)}, "2", 1},
+	} {
+		known := &Secret{Name: "s", Version: "1", Authorities: tt.known}
+		next := (&Secret{Name: "s", Version: "2", Authorities: tt.now}).withRevocation(known, time.Now())
+		var last time.Time
+		for _, a := range next.Authorities {
+			if a.NotAfter.After(last) {
+				last = a.NotAfter
+			}
+		}
+		if next.Restart != tt.restart || tt.last > 0 && last.After(time.Now().Add(time.Duration(tt.last)*time.Hour)) ||
+			tt.last > 0 && last.Before(time.Now().Add(time.Duration(tt.last)*time.Hour-time.Minute)) {
+			t.Errorf("%s: restart %q, %v is trusted last", name, next.Restart, last)
+		}
+		if again := next.withRevocation(next, time.Now()); again.Restart != next.Restart {
+			t.Errorf("%s: restarts twice", name)
+		}
+	}
+	known := &Secret{Name: "s", Authorities: cas{ca("a", 1)}, Restart: "1"}
+	if (&Secret{Name: "s", Version: "2", Authorities: cas{ca("a", 1)}}).withRevocation(known, time.Now()).Restart != "1" {
+		t.Error("an earlier revocation is forgotten, which changes the template")
+	}
+	if (&Secret{Name: "other", Version: "2"}).withRevocation(known, time.Now()).Restart != "" {
+		t.Error("another Secret is taken for a successor")
+	}
+}
 
 // TestSecretsInTemplate: servers stay whatever is in their Secrets, unless memcached must forget a CA.
 func TestSecretsInTemplate(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, tls: {secretName: certificate, clientAuth: Require}}"))
 	options := Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
-	with := func(own *Workload, version, digest string, authorities ...string) *Workload {
-		in := Resolve(mc, own, Secrets{TLS: &Secret{Name: "certificate", Version: version, Digest: digest,
-			Authorities: authorities}}, options)
+	with := func(own *Workload, version string, authorities ...credentials.Authority) *Workload {
+		in := Resolve(mc, own, Secrets{TLS: &Secret{Name: "certificate", Version: version, Authorities: authorities}}, options)
 		return ReadWorkload(deployment(mc, in))
 	}
-	first := with(nil, "1", "one", "a")
-	if known := KnownSecrets(first).TLS; known == nil || known.Version != "1" || known.Digest != "one" {
-		t.Errorf("remembers %+v", known)
+	first := with(nil, "1", ca("a", 1))
+	added := with(first, "2", ca("b", 1), ca("a", 1))
+	if known := KnownSecrets(added).TLS; !added.SameTemplate(first) || known == nil || known.Version != "2" {
+		t.Errorf("another version changes the template, or is not recorded: %+v", known)
 	}
-	for name, tt := range map[string]struct {
-		version, digest string
-		authorities     []string
-	}{
-		"equal content":                  {"2", "one", []string{"a"}},
-		"another certificate":            {"2", "two", []string{"a"}},
-		"a CA that was added":            {"2", "two", []string{"a", "b"}},
-		"a CA that was added in between": {"2", "two", []string{"0", "a"}},
-	} {
-		now := with(first, tt.version, tt.digest, tt.authorities...)
-		known := KnownSecrets(now).TLS
-		if !now.SameTemplate(first) || known.Version != tt.version || known.Digest != tt.digest {
-			t.Errorf("%s changes the template, or is not remembered: %+v", name, known)
-		}
+	removed := with(added, "3", ca("a", 1))
+	if removed.SameTemplate(added) {
+		t.Error("a CA that was removed changes no template, and memcached goes on to trust it")
 	}
-	both := with(first, "2", "two", "a", "b")
-	gone := with(both, "3", "three", "a")
-	if gone.SameTemplate(both) {
-		t.Error("a CA that was taken out changes no template, and memcached goes on to trust it")
+	if !with(removed, "4", ca("a", 1), ca("b", 1)).SameTemplate(removed) {
+		t.Error("a CA that was removed replaces servers twice")
 	}
-	for _, again := range []*Workload{with(gone, "3", "three", "a"), with(gone, "4", "three", "a"),
-		with(gone, "4", "four", "a", "b")} {
-		if !again.SameTemplate(gone) {
-			t.Error("a CA that was taken out replaces servers twice")
-		}
-	}
-	if with(with(gone, "4", "four", "a", "b"), "5", "five", "a").SameTemplate(gone) {
-		t.Error("a CA that was taken out again changes no template")
+	if with(with(removed, "4", ca("a", 1), ca("b", 1)), "5", ca("a", 1)).SameTemplate(removed) {
+		t.Error("a CA that was removed again changes no template")
 	}
 
 	mc.Spec.Memory = "128Mi"
 	held := Resolve(mc, first, Secrets{}, options).Hold(first)
-	if now := ReadWorkload(deployment(mc, held)); !now.SameTemplate(first) ||
-		KnownSecrets(now).TLS.Digest != KnownSecrets(first).TLS.Digest {
-		t.Error("without its Secret the template changes, or what is remembered")
+	if now := ReadWorkload(deployment(mc, held)); !now.SameTemplate(first) || KnownSecrets(now).TLS.Version != "1" {
+		t.Error("without its Secret the template changes, or what is recorded")
 	}
 	for _, child := range Children(mc, Resolve(mc, nil, Secrets{}, options).Hold(nil)) {
 		if ReadWorkload(child) != nil {
 			t.Error("without its Secret a workload is created")
+		}
+	}
+}
+
+// TestIsCurrent: a Secret is read again when it or what is checked of it changed.
+func TestIsCurrent(t *testing.T) {
+	t.Parallel()
+	ours, err := authority.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := ours.Secret("m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data["authfile"] = []byte("a:b\n")
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "u", ResourceVersion: "1"}, Data: data}
+	spec := func(spec string) *v1alpha1.Memcached { return manifest.Parse(t, manifest.Named("m", spec)) }
+	mc := spec("{tls: {secretName: s, clientAuth: Require}}")
+	tls, err := ReadTLS(mc, s, time.Now())
+	if err != nil || len(tls.Authorities) != 1 || tls.NotAfter.Before(time.Now()) {
+		t.Fatalf("%+v, %v", tls, err)
+	}
+	auth, err := ReadAuth(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := (Secrets{TLS: tls, Auth: auth}).Annotation(); got != "tls=u/1 auth=u/1" || (Secrets{}).Annotation() != "" {
+		t.Errorf("pods are annotated with %q", got)
+	}
+	if _, err := ReadTLS(mc, s, tls.NotAfter); err == nil {
+		t.Error("an expired certificate is accepted")
+	}
+	for name, tt := range map[string]struct {
+		record *Secret
+		spec   string
+		change func(*corev1.Secret)
+		want   bool
+	}{
+		"nothing":          {tls, "{tls: {secretName: s, clientAuth: Require}}", nil, true},
+		"none":             {nil, "{tls: {secretName: s, clientAuth: Require}}", nil, false},
+		"size":             {tls, "{size: 3, tls: {secretName: s, clientAuth: Require}}", nil, true},
+		"clientAuth":       {tls, "{tls: {secretName: s}}", nil, false},
+		"agent is client":  {tls, "{tls: {secretName: s, clientAuth: Require}, metrics: {}}", nil, false},
+		"same CAs":         {tls, "{tls: {secretName: s, clientAuth: Request}, metrics: {}}", nil, true},
+		"passwords":        {auth, "{auth: {secretName: s}}", nil, true},
+		"passwords, TLS":   {auth, "{auth: {secretName: s}, tls: {secretName: t, clientAuth: Require}}", nil, true},
+		"version":          {tls, "{tls: {secretName: s, clientAuth: Require}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
+		"deleted and made": {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.UID = types.UID("v") }, false},
+		"name":             {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.Name = "t" }, false},
+	} {
+		now := s.DeepCopy()
+		if tt.change != nil {
+			tt.change(now)
+		}
+		if got := tt.record.IsCurrent(spec(tt.spec), now); got != tt.want {
+			t.Errorf("%s: current %t, want %t", name, got, tt.want)
 		}
 	}
 }

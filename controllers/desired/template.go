@@ -41,8 +41,8 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApp
 	if in.RestartedAt != "" {
 		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.RestartedAt})
 	}
-	if restarts := in.Secrets.restarts(); len(restarts) > 0 {
-		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(restarts, " ")})
+	if revocations := in.Secrets.revocations(); len(revocations) > 0 {
+		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(revocations, " ")})
 	}
 	return template
 }

@@ -96,7 +96,7 @@ func TestRotation(t *testing.T) {
 				mixed := maps.Clone(right.Data)
 				mixed["tls.key"] = wrong["tls.key"]
 				w.secret("certificate", mixed)
-				w.says("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "private key does not match public key")
+				w.says("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "tls.key is not the private key of")
 				w.keepsWhatItHas("cache", "tls")
 				w.passwords("passwords", stay, "without a colon")
 				w.secret("certificate", right.Data)
