@@ -25,7 +25,7 @@ func TestArgs(t *testing.T) {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)
 		}
 	}
-	for _, args := range [][]string{{"--port=x"}, {"--unknown"}, {"word"}} {
+	for _, args := range [][]string{{"--port=x"}, {"--unknown"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is understood", args)
 		}
@@ -51,7 +51,7 @@ func mounted(t *testing.T, s *secret) func(credentials.Data) {
 // project writes content as the kubelet does: into a new folder, to which the link ..data then points.
 func project(t *testing.T, path string, content credentials.Data) {
 	t.Helper()
-	folder, err := os.MkdirTemp(path, "..version")
+	folder, err := os.MkdirTemp(path, "..version") //nolint:usetesting // beside the link
 	if err != nil {
 		t.Error(err)
 	}
@@ -104,7 +104,8 @@ func TestInvalidContent(t *testing.T) {
 		t.Errorf("valid content again: %v, is not reloaded, though memcached may have started meanwhile", s.invalid)
 	}
 	put(second)
-	if list := s.certificates(); len(list) != 2 || !list[0].Leaf.Equal(s.tls.Leaf) || !list[1].Leaf.Equal(s.activeTLS.Leaf) {
+	if list := s.certificates(); len(list) != 2 || !list[0].Leaf.Equal(s.tls.Leaf) ||
+		!list[1].Leaf.Equal(s.activeTLS.Leaf) {
 		t.Errorf("the agent would show %v", list)
 	}
 	s.activate()

@@ -9,14 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // timeout bounds each conversation with memcached, which runs on the same machine.
@@ -27,37 +25,14 @@ type memcached struct {
 	address string
 	tls     bool // every connection speaks TLS
 	signal  func() error
-
-	mu           sync.Mutex
-	certificates []*tls.Certificate // that memcached may accept, the newest first
-	logins       []string           // "user:password", the newest first
-	served       *x509.Certificate  // that memcached showed last; nil for none yet
+	access  atomic.Pointer[access]
+	served  atomic.Pointer[x509.Certificate] // that memcached showed last; nil for none yet
 }
 
-// setAccess sets what the agent may show to memcached.
-func (m *memcached) setAccess(certificates []*tls.Certificate, logins []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.certificates, m.logins = certificates, logins
-}
-
-// access is what to try, in this order. A memcached that only requests certificates of clients accepts none rather than
-// one that it does not trust.
-func (m *memcached) access() (certificates []*tls.Certificate, logins []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	certificates = append(slices.Clone(m.certificates), &tls.Certificate{})
-	if logins = m.logins; len(logins) == 0 {
-		logins = []string{""}
-	}
-	return certificates, logins
-}
-
-// lastServed is the certificate that memcached showed last; nil for none yet.
-func (m *memcached) lastServed() *x509.Certificate {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.served
+// access is what memcached may accept of the agent, to be tried in this order. There is at least one of each.
+type access struct {
+	certificates []*tls.Certificate
+	logins       []string // "user:password"; empty for none
 }
 
 // connection is one to memcached, logged in.
@@ -80,11 +55,11 @@ func (c connection) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 func (m *memcached) connect(ctx context.Context, logins ...string) (first connection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	certificates, known := m.access()
+	known := m.access.Load()
 	if len(logins) == 0 {
-		logins = known
+		logins = known.logins
 	}
-	for _, certificate := range certificates {
+	for _, certificate := range known.certificates {
 		for _, login := range logins {
 			c, refused := m.dial(ctx, certificate, login)
 			if refused == nil {
@@ -98,44 +73,31 @@ func (m *memcached) connect(ctx context.Context, logins ...string) (first connec
 	return first, err
 }
 
-// login returns nil if memcached lets a user in: "user:password".
-func (m *memcached) login(ctx context.Context, user string) error {
-	c, err := m.connect(ctx, user)
+// try makes a connection as connect does, and closes it. It returns what memcached shows, whether it accepts the agent or
+// not.
+func (m *memcached) try(ctx context.Context, logins ...string) (*shown, error) {
+	c, err := m.connect(ctx, logins...)
 	if err == nil {
 		_ = c.Close()
 	}
-	return err
-}
-
-// show returns what memcached shows to a new connection, whether memcached accepts that or not.
-func (m *memcached) show(ctx context.Context) (*shown, error) {
-	c, err := m.connect(ctx)
-	if err == nil {
-		_ = c.Close()
-	}
-	if c.shown == nil || c.leaf == nil {
-		return nil, err
-	}
-	return c.shown, nil
+	return c.shown, err
 }
 
 // dial makes a connection, and asks for the version: with TLS 1.3 a client learns only then whether its certificate is
 // accepted.
 func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, login string) (connection, error) {
+	shown := &shown{}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.address)
 	if err != nil {
-		return connection{}, err
+		return connection{shown: shown}, err
 	}
 	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return connection{}, errors.Join(err, conn.Close())
-	}
-	shown := &shown{}
+	err = conn.SetDeadline(deadline)
 	if m.tls {
 		conn = tls.Client(conn, m.tlsConfig(certificate, shown))
 	}
 	c := connection{conn, bufio.NewReader(conn), shown}
-	if user, password, ok := strings.Cut(login, ":"); ok {
+	if user, password, ok := strings.Cut(login, ":"); ok && err == nil {
 		login := user + " " + password
 		err = c.expect(fmt.Sprintf("set x 0 0 %d\r\n%s", len(login), login), "STORED")
 	}
@@ -158,9 +120,8 @@ func (m *memcached) tlsConfig(own *tls.Certificate, shown *shown) *tls.Config {
 			return own, nil
 		},
 		VerifyConnection: func(s tls.ConnectionState) error {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			shown.leaf, m.served = s.PeerCertificates[0], s.PeerCertificates[0]
+			shown.leaf = s.PeerCertificates[0]
+			m.served.Store(shown.leaf)
 			return nil
 		},
 	}
@@ -203,21 +164,16 @@ func (c connection) stats(request string) (answer []byte, err error) {
 // signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process
 // namespace that the containers of the pod share, and the same user.
 func signal() error {
-	processes, err := filepath.Glob("/proc/[0-9]*/comm")
+	processes, err := procfs.AllProcs()
 	if err != nil {
 		return err
 	}
 	err = errors.New("no process memcached in this pod")
-	for _, path := range processes {
-		name, readErr := os.ReadFile(path)
-		if readErr != nil || strings.TrimSpace(string(name)) != "memcached" {
+	for _, process := range processes {
+		if name, _ := process.Comm(); name != "memcached" {
 			continue
 		}
-		pid, convErr := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if convErr != nil {
-			return convErr
-		}
-		if err = syscall.Kill(pid, syscall.SIGHUP); err != nil {
+		if err = syscall.Kill(process.PID, syscall.SIGHUP); err != nil {
 			return fmt.Errorf("send a signal to memcached: %w", err)
 		}
 	}

@@ -24,9 +24,8 @@ type collector struct {
 	socket    string
 	expires   *prometheus.Desc
 
-	collecting sync.Mutex // holds the socket, which is there while the exporter collects
-	asking     sync.Mutex // holds kept
-	kept       *connection
+	collecting sync.Mutex  // holds the socket, which exists while the exporter collects, and kept
+	kept       *connection // to memcached; nil for none
 }
 
 func newCollector(m *memcached, log *slog.Logger) *collector {
@@ -48,40 +47,38 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	defer c.collecting.Unlock()
 	_ = os.Remove(c.socket) // of an agent that was killed
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	var relays sync.WaitGroup
-	defer relays.Wait()
+	var relay sync.WaitGroup
+	defer relay.Wait()
 	defer cancel()
 	if listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", c.socket); err != nil {
 		c.log.Error("the exporter cannot reach memcached", "error", err)
 	} else {
 		defer func() { _ = listener.Close() }()
-		relays.Go(func() { c.serve(ctx, listener, &relays) })
+		relay.Go(func() { c.serve(ctx, listener) })
 	}
 	c.Exporter.Collect(ch)
-	if leaf := c.memcached.lastServed(); leaf != nil {
+	if leaf := c.memcached.served.Load(); leaf != nil {
 		ch <- prometheus.MustNewConstMetric(c.expires, prometheus.GaugeValue, time.Until(leaf.NotAfter).Seconds())
 	}
 }
 
-// serve relays each connection to memcached, until the listener is closed.
-func (c *collector) serve(ctx context.Context, listener net.Listener, relays *sync.WaitGroup) {
+// serve relays the exporter's connections to memcached, one after the other, until the listener is closed.
+func (c *collector) serve(ctx context.Context, listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
 			return
 		}
-		relays.Go(func() {
-			if err := c.relay(ctx, conn); err != nil {
-				c.log.Error("the exporter cannot reach memcached", "error", err)
-			}
-		})
+		if err := c.relay(ctx, conn); err != nil {
+			c.log.Error("the exporter cannot reach memcached", "error", err)
+		}
 	}
 }
 
 // relay answers what the exporter asks, until the collection ends: the exporter never closes its connections.
 func (c *collector) relay(ctx context.Context, from net.Conn) error {
-	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
 	defer func() { _ = from.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
 	requests := bufio.NewScanner(from)
 	for requests.Scan() {
 		answer, err := c.ask(ctx, requests.Text())
@@ -96,10 +93,8 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 }
 
 // ask returns memcached's answer to one of the stats commands. It tries twice: memcached may have closed the
-// connection, because it was idle or because memcached ended.
+// connection, because it was idle or because memcached has ended.
 func (c *collector) ask(ctx context.Context, request string) (answer []byte, err error) {
-	c.asking.Lock()
-	defer c.asking.Unlock()
 	for range 2 {
 		if c.kept == nil {
 			conn, err := c.memcached.connect(ctx)

@@ -1,17 +1,17 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
+	"maps"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/example/memcached-operator/controllers/credentials"
 )
@@ -44,14 +44,19 @@ func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus
 		r.auth = newAuthSecret(registry)
 		r.secrets = append(r.secrets, r.auth)
 	}
+	r.setAccess()
 	return r
+}
+
+// setAccess updates what the agent may show to memcached. A memcached that only requests certificates of clients accepts
+// none rather than one that it does not trust.
+func (r *reloader) setAccess() {
+	r.memcached.access.Store(&access{append(r.tls.certificates(), &tls.Certificate{}), r.auth.logins()})
 }
 
 // run looks at what is mounted until ctx ends.
 func (r *reloader) run(ctx context.Context) error {
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		switch err := r.look(ctx); {
 		case err == nil:
 			r.lastError = ""
@@ -59,12 +64,8 @@ func (r *reloader) run(ctx context.Context) error {
 			r.lastError = err.Error()
 			r.log.Error("memcached keeps what it has", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	}, lookInterval)
+	return nil
 }
 
 // look makes memcached reload what is mounted, where that is valid and not active yet.
@@ -74,7 +75,7 @@ func (r *reloader) look(ctx context.Context) error {
 	for _, s := range r.secrets {
 		err = errors.Join(err, s.invalid)
 	}
-	r.memcached.setAccess(r.tls.certificates(), r.auth.logins())
+	r.setAccess()
 	// A signal makes memcached reload all files, so all must be valid. A certificate has a command of its own.
 	if r.tls.needsReload() || r.auth.needsReload() && err == nil {
 		err = errors.Join(err, r.reload(ctx))
@@ -95,46 +96,34 @@ func (r *reloader) reload(ctx context.Context) error {
 	refreshed, err := r.ask(ctx)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil // memcached starts, and reads its files then
-	} else if err != nil {
-		return r.failed(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, reloadTime)
-	defer cancel()
-	for {
-		err := r.verify(ctx, refreshed)
-		if err == nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return r.failed(err)
-		case <-time.After(askAgain):
-		}
-		if r.read() {
-			return nil // memcached has read, or will read, other content than asked for: look again
-		}
+	changed := false
+	if err == nil {
+		_ = wait.PollUntilContextTimeout(ctx, askAgain, reloadTime, true, func(ctx context.Context) (bool, error) {
+			err = r.verify(ctx, refreshed)
+			changed = err != nil && r.read()
+			return err == nil || changed, nil
+		})
+	}
+	if changed {
+		return nil // memcached has read, or will read, other content than asked for: look again
 	}
 	for _, s := range r.secrets {
-		if s.needsReload() {
+		switch {
+		case !s.needsReload():
+		case err != nil:
+			s.failures.Inc()
+		default:
 			s.activate()
 			r.log.Info("in force", "secret", s.label)
-		}
-	}
-	return nil
-}
-
-func (r *reloader) failed(err error) error {
-	for _, s := range r.secrets {
-		if s.needsReload() {
-			s.failures.Inc()
 		}
 	}
 	return err
 }
 
 // ask makes memcached reload its files, and reports whether it has read the certificate, key and CAs when ask returns.
-// Passwords are reloaded on a signal only; a certificate also by a command, which every version knows, and which needs a
-// connection that memcached accepts.
+// Passwords are reloaded on a signal only; a certificate also by a command, which every version has, and which
+// needs a connection that memcached accepts.
 func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
 	c, err := r.memcached.connect(ctx)
 	switch {
@@ -157,14 +146,21 @@ func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
 // accepts all users, and none that was removed.
 func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 	if r.tls.needsReload() {
-		shown, err := r.memcached.show(ctx)
-		if err != nil {
+		shown, err := r.memcached.try(ctx)
+		if shown.leaf == nil {
 			return err
 		}
 		if !shown.leaf.Equal(r.tls.tls.Leaf) {
 			return errors.New("memcached shows another certificate than the mounted one")
 		}
-		if !refreshed && !sameSubjects(r.tls.tls.CAs, shown.subjects) {
+		mounted, named := map[string]bool{}, map[string]bool{}
+		for _, ca := range r.tls.tls.CAs {
+			mounted[string(ca.RawSubject)] = true
+		}
+		for _, subject := range shown.subjects {
+			named[string(subject)] = true
+		}
+		if !refreshed && !maps.Equal(mounted, named) {
 			return errors.New("memcached names other CAs than the mounted ones")
 		}
 	}
@@ -174,26 +170,14 @@ func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 		return nil
 	}
 	for _, user := range r.auth.users {
-		if err := r.memcached.login(ctx, user); err != nil {
+		if _, err := r.memcached.try(ctx, user); err != nil {
 			return fmt.Errorf("log in with the mounted authfile: %w", err)
 		}
 	}
 	for _, user := range r.auth.removed() {
-		if r.memcached.login(ctx, user) == nil {
+		if _, err := r.memcached.try(ctx, user); err == nil {
 			return errors.New("memcached accepts a password that is not in the mounted authfile")
 		}
 	}
 	return nil
-}
-
-// sameSubjects reports whether CAs have these subjects, in whatever order.
-func sameSubjects(cas []*x509.Certificate, subjects [][]byte) bool {
-	for _, subject := range subjects {
-		if !slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return bytes.Equal(ca.RawSubject, subject) }) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(cas, func(ca *x509.Certificate) bool {
-		return !slices.ContainsFunc(subjects, func(subject []byte) bool { return bytes.Equal(subject, ca.RawSubject) })
-	})
 }

@@ -104,7 +104,7 @@ func (s *server) trust(t *testing.T, content credentials.Data) {
 	if !pool.AppendCertsFromPEM(content["ca.crt"]) {
 		t.Error("no CA")
 	}
-	config := s.Config.Clone()
+	config := s.Clone()
 	config.ClientCAs, config.GetConfigForClient = pool, nil
 	s.current.Store(config)
 }
@@ -176,7 +176,7 @@ func TestStrangeCertificate(t *testing.T) {
 	s := newServer(t)
 	s.ClientAuth, s.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 	r, _, _ := s.start(t)
-	r.memcached.setAccess(r.tls.certificates(), r.auth.logins())
+	r.setAccess()
 	if _, err := r.memcached.connect(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -233,7 +233,7 @@ func TestHangs(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	r.memcached.address = silent.Addr().String()
-	r.memcached.setAccess(r.tls.certificates(), r.auth.logins())
+	r.setAccess()
 	start := time.Now()
 	if _, err := r.memcached.connect(t.Context()); err == nil || time.Since(start) > timeout+time.Second {
 		t.Errorf("%v after %s", err, time.Since(start))
@@ -311,8 +311,8 @@ func TestExpired(t *testing.T) {
 func TestServedStaysKnown(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
-	if err := r.look(t.Context()); err != nil || r.memcached.lastServed() == nil {
-		t.Fatalf("%v, knows %v", err, r.memcached.lastServed())
+	if err := r.look(t.Context()); err != nil || r.memcached.served.Load() == nil {
+		t.Fatalf("%v, knows %v", err, r.memcached.served.Load())
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -320,7 +320,7 @@ func TestServedStaysKnown(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	r.memcached.address = silent.Addr().String()
-	if _, err := r.memcached.show(t.Context()); err == nil || r.memcached.lastServed() == nil {
-		t.Errorf("%v, knows %v", err, r.memcached.lastServed())
+	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.served.Load() == nil {
+		t.Errorf("%v, knows %v", err, r.memcached.served.Load())
 	}
 }

@@ -133,28 +133,21 @@ func (s *secret) removed() []string {
 
 // certificates are those that memcached may accept, the newest first.
 func (s *secret) certificates() (list []*tls.Certificate) {
-	if s == nil {
-		return nil
+	if s != nil && s.tls != nil {
+		list = append(list, &s.tls.Certificate)
 	}
-	for _, content := range []*credentials.TLS{s.tls, s.activeTLS} {
-		if content != nil {
-			list = append(list, &content.Certificate)
-		}
+	if s != nil && s.activeTLS != nil && s.activeTLS != s.tls {
+		list = append(list, &s.activeTLS.Certificate)
 	}
-	return slices.Compact(list)
+	return list
 }
 
-// logins are those that memcached may accept, the newest first.
-func (s *secret) logins() (list []string) {
-	if s == nil {
-		return nil
+// logins are those that memcached may accept, the newest first; an empty one where there is none.
+func (s *secret) logins() []string {
+	if s == nil || len(s.users)+len(s.activeUsers) == 0 {
+		return []string{""}
 	}
-	for _, users := range [][]string{s.users, s.activeUsers} {
-		if len(users) > 0 {
-			list = append(list, users[0])
-		}
-	}
-	return slices.Compact(list)
+	return slices.Compact(slices.Concat(s.users[:min(1, len(s.users))], s.activeUsers[:min(1, len(s.activeUsers))]))
 }
 
 func (s *secret) pendingSeconds() float64 {

@@ -98,8 +98,8 @@ func KnownSecrets(own *Workload) Secrets {
 	return sourceOf(own).Secrets
 }
 
-// tlsChecks says what the Secret for TLS must contain. With Require the agent needs a certificate that memcached accepts
-// from clients wherever the agent talks to memcached.
+// tlsChecks says what the Secret for TLS must contain. With Require, metrics and passwords need an agent that memcached
+// accepts as a client.
 func tlsChecks(mc *v1alpha1.Memcached) credentials.Checks {
 	switch t := mc.Spec.TLS; {
 	case t == nil:

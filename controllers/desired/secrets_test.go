@@ -16,7 +16,8 @@ import (
 
 // ca is an authority with an id that expires so many hours from now.
 func ca(id string, hours int) credentials.Authority {
-	return credentials.Authority{ID: id, NotAfter: time.Now().Add(time.Duration(hours) * time.Hour).UTC().Truncate(time.Second)}
+	end := time.Now().Add(time.Duration(hours) * time.Hour)
+	return credentials.Authority{ID: id, NotAfter: end.UTC().Truncate(time.Second)}
 }
 
 // TestRevocation: servers are replaced where memcached must forget a CA, and where nothing else helps.
@@ -71,7 +72,8 @@ func TestSecretsInTemplate(t *testing.T) {
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, tls: {secretName: certificate, clientAuth: Require}}"))
 	options := Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
 	with := func(own *Workload, version string, authorities ...credentials.Authority) *Workload {
-		in := Resolve(mc, own, Secrets{TLS: &Secret{Name: "certificate", Version: version, Authorities: authorities}}, options)
+		secret := &Secret{Name: "certificate", Version: version, Authorities: authorities}
+		in := Resolve(mc, own, Secrets{TLS: secret}, options)
 		return ReadWorkload(deployment(mc, in))
 	}
 	first := with(nil, "1", ca("a", 1))
@@ -145,7 +147,7 @@ func TestIsCurrent(t *testing.T) {
 		"same CAs":         {tls, "{tls: {secretName: s, clientAuth: Request}, metrics: {}}", nil, true},
 		"passwords":        {auth, "{auth: {secretName: s}}", nil, true},
 		"passwords, TLS":   {auth, "{auth: {secretName: s}, tls: {secretName: t, clientAuth: Require}}", nil, true},
-		"version":          {tls, "{tls: {secretName: s, clientAuth: Require}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
+		"version":          {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
 		"deleted and made": {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.UID = types.UID("v") }, false},
 		"name":             {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.Name = "t" }, false},
 	} {
