@@ -193,6 +193,10 @@ func (p *pass) compareFields(ctx context.Context) ([]children.Change, error) {
 	}
 	secrets, err := p.secrets(ctx, own)
 	inputs := desired.Resolve(p.mc, own, secrets, p.Options)
+	for i := range names.Size(p.mc) {
+		server := names.Server(p.mc, i)
+		inputs.ProxyServers = append(inputs.ProxyServers, p.address(names.ServiceHost(p.mc, server), server))
+	}
 	if err != nil {
 		p.err, p.obs.Problem, p.held = err, problem(err), true
 		inputs = inputs.Hold(own)

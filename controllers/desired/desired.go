@@ -32,7 +32,7 @@ func Children(mc *v1alpha1.Memcached, in Inputs) []runtime.ApplyConfiguration {
 	}
 	if mc.Spec.Proxy != nil {
 		children = append(children, proxyService(mc), podDisruptionBudget(mc, names.Proxy(mc), names.Proxies, 1),
-			proxyConfig(mc), proxyDeployment(mc, in))
+			proxyConfig(mc, in.ProxyServers), proxyDeployment(mc, in))
 	}
 	return children
 }

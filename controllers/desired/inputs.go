@@ -38,6 +38,8 @@ type Inputs struct {
 	Agent string
 	// Secrets are those that the servers mount.
 	Secrets Secrets
+	// ProxyServers are the servers that the proxies use, each address:port.
+	ProxyServers []string
 
 	options  Options
 	template *corev1ac.PodTemplateSpecApplyConfiguration // nil where there is none to make or to keep

@@ -3,8 +3,6 @@ package desired
 import (
 	_ "embed"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,20 +34,15 @@ func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 	return addressedService(mc, names.Proxy(mc), names.Proxies)
 }
 
-// proxyConfig lists the servers. Each has a Service of its own, whose address outlives the server's pod: a proxy that
-// waits for names to change would fail requests meanwhile.
-func proxyConfig(mc *v1alpha1.Memcached) *corev1ac.ConfigMapApplyConfiguration {
-	var servers strings.Builder
-	for i := range names.Size(mc) {
-		host := names.ServiceHost(mc, names.Server(mc, i))
-		fmt.Fprintln(&servers, net.JoinHostPort(host, strconv.Itoa(int(mc.Spec.ContainerPort))))
-	}
+// proxyConfig lists the servers, each by the address of its Service and in the order of their ordinals: the place in
+// the list decides which keys a server has.
+func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapApplyConfiguration {
 	// Answers that slow clients have not read yet may fill half of the container, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
 	c := corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
 		WithData(map[string]string{
 			"proxy.lua": fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram),
-			"servers":   servers.String(),
+			"servers":   strings.Join(servers, "\n") + "\n",
 		})
 	objectMeta(c.ObjectMetaApplyConfiguration, mc, names.Proxies)
 	return c

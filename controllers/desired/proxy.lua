@@ -1,6 +1,6 @@
 -- Configuration of memcached's built-in proxy: https://docs.memcached.org/features/proxy/
--- Keys are spread over the servers of the file servers, one host:port a line. When the file changes, it is read again
--- and no client notices.
+-- Keys are spread over the servers of the file servers, one address:port a line. When the file changes, it is read again
+-- and no client notices. The addresses are no names: a look-up would block all clients of a thread.
 local file = "/etc/memcached/proxy/servers"
 
 local function read()
@@ -22,8 +22,9 @@ function mcp_config_pools()
   mcp.backend_retry_waittime(1) -- seconds until a server that did not answer is tried again
   mcp.buffer_memory_limit(answers) -- beyond it, keys are misses
   local servers = {}
-  for host, port in loaded:gmatch("([^\n]+):(%d+)") do
-    servers[#servers + 1] = mcp.backend(host, host, tonumber(port))
+  for server in loaded:gmatch("[^\n]+") do
+    local address, port = server:match("^%[?(.-)%]?:(%d+)$")
+    servers[#servers + 1] = mcp.backend(server, address, tonumber(port))
   end
   if #servers == 0 then servers[1] = mcp.backend("none", "127.0.0.1", 1) end
   return mcp.pool(servers, { iothread = false })
