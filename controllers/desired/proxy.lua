@@ -1,6 +1,6 @@
 -- Configuration of memcached's built-in proxy: https://docs.memcached.org/features/proxy/
--- Keys are spread over the servers of the file servers, one address:port a line. When the file changes, it is read again
--- and no client notices. The addresses are no names: a look-up would block all clients of a thread.
+-- Keys are spread over the servers of the file servers, one address:port a line. When the file changes, it is read
+-- again and no client notices. The addresses are no names: a look-up would block all clients of a thread.
 local file = "/etc/memcached/proxy/servers"
 
 local function read()

@@ -90,6 +90,23 @@ func (c *Cluster) memcachedRoot(ctx context.Context) (string, error) {
 	return root, c.unpack(ctx, mirror, newest, root)
 }
 
+// MemcachedCommand runs the memcached of the image as a process of this machine. It is downloaded the first time.
+func (c *Cluster) MemcachedCommand(ctx context.Context) ([]string, error) {
+	root, err := c.memcachedRoot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, pattern := range []string{"usr/lib*/ld-linux-*.so.*", "usr/lib/*-linux-gnu"} {
+		paths, _ := filepath.Glob(filepath.Join(root, pattern))
+		if len(paths) == 0 {
+			return nil, fmt.Errorf("%s has no %s", root, pattern)
+		}
+		found = append(found, paths[0])
+	}
+	return []string{found[0], "--library-path", found[1], filepath.Join(root, "usr/bin/memcached")}, nil
+}
+
 // memcachedTags are the tags by which files name memcached's image.
 func (c *Cluster) memcachedTags(names ...string) (tags []string, err error) {
 	for _, name := range names {

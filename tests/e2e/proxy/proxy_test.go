@@ -1,0 +1,277 @@
+// Package proxy tests what the operator configures memcached's proxy to do, with the memcached that CLUSTER=node has.
+// Proxy and servers are processes of this machine, so that a test can freeze a server.
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/textproto"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/tests/manifest"
+)
+
+const miss = "END"
+
+// unreachable is the answer to a write that could not be done.
+const unreachable = "SERVER_ERROR server unreachable"
+
+// TestUnreachable: reads of a server that is away are misses, and writes are errors, unless they ask for no answer.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	reads := map[string][]string{
+		"get %s": {miss}, "gets %s": {miss}, "gat 0 %s": {miss}, "gats 0 %s": {miss}, "mg %s v": {"EN"}, "mg %s v q": nil,
+	}
+	writes := []string{"set %s 0 0 1\r\n1", "add %s 0 0 1\r\n1", "replace %s 0 0 1\r\n1", "append %s 0 0 1\r\n1",
+		"prepend %s 0 0 1\r\n1", "cas %s 0 0 1 1\r\n1", "incr %s 1", "decr %s 1", "touch %s 0", "delete %s",
+		"ms %s 1\r\n1", "ms %s 1 q\r\n1", "md %s", "md %s q", "ma %s", "ma %s q"}
+	silent := []string{"set %s 0 0 1 noreply\r\n1", "cas %s 0 0 1 1 noreply\r\n1", "incr %s 1 noreply",
+		"touch %s 0 noreply", "delete %s noreply"}
+	for state, signal := range map[string]syscall.Signal{"ended": syscall.SIGKILL, "frozen": syscall.SIGSTOP} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			f := start(t, 2)
+			key, other := f.keyOf(0), f.keyOf(1)
+			require.NoError(t, f.servers[0].Process.Signal(signal))
+			assert.Equal(t, []string{"VALUE " + other + " 0 5", "value", "END"}, f.ask("get %s %s", other, key))
+			for request, want := range reads {
+				assert.Equal(t, want, f.ask(request, key), request)
+			}
+			for _, request := range writes {
+				assert.Equal(t, []string{unreachable}, f.ask(request, key), request)
+			}
+			for _, request := range silent {
+				assert.Empty(t, f.ask(request, key), request)
+			}
+		})
+	}
+}
+
+// TestAnswers: what a server answers, errors too, is what the clients of the proxy read.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	f := start(t, 1)
+	large := "2000000%s\r\n" + strings.Repeat("x", 2000000)
+	for _, request := range []string{"get key", "get none", "mg key v k Oopaque", "mg key v q", "mg none v", "mg none v q",
+		"gat 0 key", "touch key 0", "touch none 0", "touch key 0 noreply", "add key 0 0 1\r\n1", "append key 0 0 1\r\n1",
+		"cas key 0 0 1 0\r\n1", "incr key 1", "incr none 1", "decr key 1 noreply", "delete none", "delete key",
+		"delete key noreply", "md none", "md key q", "ma key v", "ma key q", "ms key 1 q\r\n1", "ms key 1 ME\r\n1",
+		"incr text 1", "incr text 1 noreply", "incr key one", "delete " + strings.Repeat("k", 251),
+		"set key 0 0 " + fmt.Sprintf(large, ""), "set key 0 0 " + fmt.Sprintf(large, " noreply"),
+		"ms key " + fmt.Sprintf(large, " q")} {
+		var answers [][]string
+		for _, address := range []string{f.addresses[0], f.proxy} {
+			c := dial(t, address)
+			c.ask("set key 0 0 1\r\n5")
+			c.ask("set text 0 0 4\r\ntext")
+			answers = append(answers, c.ask("%s", request))
+		}
+		assert.Equal(t, answers[0], answers[1], "%.30s", request)
+	}
+}
+
+// TestFrozen: a server that is frozen holds up a client for about a second, once, and is used again when it goes on.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	f := start(t, 3)
+	var keys []string
+	for i := range f.servers {
+		keys = append(keys, f.keyOf(i))
+	}
+	require.NoError(t, f.servers[1].Process.Signal(syscall.SIGSTOP))
+	const clients, observed, slow, allowed = 6, 4 * time.Second, 100 * time.Millisecond, 2 * time.Second
+	waits := make([]time.Duration, clients)
+	var group sync.WaitGroup
+	for i := range clients {
+		c := dial(t, f.proxy)
+		group.Go(func() {
+			for begin, n := time.Now(), i; time.Since(begin) < observed; n++ {
+				asked := time.Now()
+				c.ask("get %s", keys[n%len(keys)])
+				if wait := time.Since(asked); wait > slow {
+					waits[i] += wait
+				}
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("clients waited %v", waits)
+	assert.Less(t, slices.Max(waits), allowed)
+	assert.NotZero(t, slices.Max(waits), "the server was not frozen")
+
+	require.NoError(t, f.servers[1].Process.Signal(syscall.SIGCONT))
+	f.eventually("find the key again", func() []string { return f.ask("mg %s", keys[1]) }, "HD")
+}
+
+// TestList: proxies use the servers that their file lists, of IPv4 and IPv6, without a restart.
+func TestList(t *testing.T) {
+	t.Parallel()
+	f := start(t, 2)
+	f.list()
+	f.eventually("do without servers", func() []string { return f.ask("set key 0 0 1\r\n1") }, unreachable)
+	assert.Equal(t, []string{miss}, f.ask("get key"))
+	for i, prefix := range []string{"", "::ffff:"} {
+		host, port, err := net.SplitHostPort(f.addresses[i])
+		require.NoError(t, err)
+		f.list(net.JoinHostPort(prefix+host, port))
+		f.eventually("use the server", func() []string {
+			f.ask("set key-%d 0 0 1\r\n1", i)
+			return dial(t, f.addresses[i]).ask("mg key-%d", i)
+		}, "HD")
+	}
+}
+
+// memcached returns the command of a server or a proxy.
+var memcached = sync.OnceValues(func() ([]string, error) {
+	c, err := cluster.New("node")
+	if err != nil {
+		return nil, err
+	}
+	return c.MemcachedCommand(context.Background())
+})
+
+// fleet is a proxy and its servers.
+type fleet struct {
+	client
+	servers          []*exec.Cmd
+	addresses        []string
+	proxy, directory string
+}
+
+// start starts servers and a proxy in front of them.
+func start(t *testing.T, servers int) *fleet {
+	t.Helper()
+	if kind := os.Getenv("CLUSTER"); kind == "kwok" || kind == "kind" {
+		t.Skip("this needs the memcached of CLUSTER=node")
+	}
+	command, err := memcached()
+	require.NoError(t, err)
+	f := &fleet{client: client{T: t}, directory: t.TempDir()}
+	for range servers {
+		server, address := run(t, command)
+		f.servers, f.addresses = append(f.servers, server), append(f.addresses, address)
+	}
+	f.list(f.addresses...)
+	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
+	for _, child := range desired.Children(mc, desired.Inputs{ProxyServers: f.addresses}) {
+		switch child := child.(type) {
+		case *corev1ac.ConfigMapApplyConfiguration:
+			for name, text := range child.Data {
+				f.write(name, strings.ReplaceAll(text, "/etc/memcached/proxy", f.directory))
+			}
+		case *appsv1ac.DeploymentApplyConfiguration:
+			for _, arg := range child.Spec.Template.Spec.Containers[0].Args {
+				command = append(command, strings.ReplaceAll(arg, "/etc/memcached/proxy", f.directory))
+			}
+		}
+	}
+	_, f.proxy = run(t, command)
+	f.client = dial(t, f.proxy)
+	return f
+}
+
+// run starts memcached at an address of its own, and ends it with the test.
+func run(t *testing.T, command []string) (*exec.Cmd, string) {
+	t.Helper()
+	address, err := harness.FreeAddress()
+	require.NoError(t, err)
+	host, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	cmd := exec.Command(command[0], append(command[1:len(command):len(command)], "-u", "root", "-l", host, "-p", port)...)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+	})
+	harness.Eventually(t, "start memcached", harness.Patience, func() error {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	return cmd, address
+}
+
+// list makes these the servers of the proxy.
+func (f *fleet) list(servers ...string) { f.write("servers", strings.Join(servers, "\n")+"\n") }
+
+// write replaces a file of the proxy as the kubelet does: at once.
+func (f *fleet) write(name, text string) {
+	path := filepath.Join(f.directory, name)
+	require.NoError(f, os.WriteFile(path+".new", []byte(text), 0o644))
+	require.NoError(f, os.Rename(path+".new", path))
+}
+
+// keyOf is a key that a server has.
+func (f *fleet) keyOf(server int) string {
+	direct := dial(f.T, f.addresses[server])
+	for n := range 1000 {
+		key := fmt.Sprintf("key-%d", n)
+		f.ask("set %s 0 0 5\r\nvalue", key)
+		if slices.Equal(direct.ask("mg %s", key), []string{"HD"}) {
+			return key
+		}
+	}
+	f.Fatalf("the proxy gives server %d no keys", server)
+	return ""
+}
+
+// eventually asks until the answer is as it should be.
+func (f *fleet) eventually(what string, ask func() []string, want string) {
+	f.Helper()
+	harness.Eventually(f, what, harness.Patience, func() error {
+		if answer := ask(); !slices.Equal(answer, []string{want}) {
+			return fmt.Errorf("the answer is %q", answer)
+		}
+		return nil
+	})
+}
+
+// client is a connection to a server or a proxy.
+type client struct {
+	*testing.T
+	conn *textproto.Conn
+}
+
+func dial(t *testing.T, address string) client {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(harness.Patience)))
+	t.Cleanup(func() { _ = conn.Close() })
+	return client{t, textproto.NewConn(conn)}
+}
+
+// ask returns the lines that answer a request. One more request ends them: to some there is no answer.
+func (c client) ask(format string, args ...any) (answer []string) {
+	request := fmt.Sprintf(format, args...)
+	err := c.conn.PrintfLine("%s\r\nmn", request)
+	for err == nil {
+		var line string
+		if line, err = c.conn.ReadLine(); line == "MN" {
+			return answer
+		}
+		answer = append(answer, line)
+	}
+	c.Errorf("%.30q: %v", request, err)
+	return answer
+}
