@@ -145,7 +145,7 @@ func (r *reader) read(key string) (outcome, error) {
 	switch {
 	case errors.Is(err, memcache.ErrCacheMiss):
 		err = r.Set(&memcache.Item{Key: key, Value: []byte(refilled)})
-		if err != nil && !errors.Is(err, memcache.ErrNotStored) {
+		if err != nil && !strings.Contains(err.Error(), "SERVER_ERROR server unreachable") {
 			return failed, fmt.Errorf("set %s: %w", key, err)
 		}
 		return missed, nil

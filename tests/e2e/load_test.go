@@ -12,12 +12,12 @@ import (
 // keys is how many keys the clients use.
 const keys = 300
 
-// traffic is what clients saw.
-type traffic struct{ hits, misses int }
+// traffic is what clients saw. Writes that a proxy could not do are refused.
+type traffic struct{ hits, misses, refused int }
 
 // load has clients read keys, and write those that they miss, while something happens and for a while after that. Each
 // client has a connection that lasts, and makes a new one every few milliseconds. Each request must be answered, and
-// not by an error.
+// not by an error, except for writes that a proxy cannot do.
 func (w world) load(act func(), clients ...caller) (sum traffic) {
 	w.Helper()
 	stop := make(chan struct{})
@@ -27,7 +27,7 @@ func (w world) load(act func(), clients ...caller) (sum traffic) {
 	note := func(l traffic, err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		sum.hits, sum.misses = sum.hits+l.hits, sum.misses+l.misses
+		sum.hits, sum.misses, sum.refused = sum.hits+l.hits, sum.misses+l.misses, sum.refused+l.refused
 		if err != nil {
 			failures = append(failures, err)
 		}
@@ -46,7 +46,7 @@ func (w world) load(act func(), clients ...caller) (sum traffic) {
 	defer func() {
 		close(stop)
 		going.Wait()
-		w.Logf("%d hits and %d misses", sum.hits, sum.misses)
+		w.Logf("%d hits, %d misses, %d refused writes", sum.hits, sum.misses, sum.refused)
 		if len(failures) > 0 {
 			w.Errorf("%d clients failed: %v", len(failures), failures)
 		}
@@ -96,7 +96,9 @@ func through(conn *textproto.Conn, stop <-chan struct{}) (l traffic, err error) 
 		case answer == "END":
 			l.misses++
 			answer, err = ask(conn, "set %s 0 0 5\r\nvalue", key)
-			if err == nil && answer != "STORED" && answer != "NOT_STORED" {
+			if answer == "SERVER_ERROR server unreachable" {
+				l.refused++
+			} else if err == nil && answer != "STORED" {
 				err = errors.New(answer)
 			}
 		default:
