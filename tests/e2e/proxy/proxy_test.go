@@ -87,16 +87,16 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFrozen: a server that is frozen holds up a client for about a second, once, and is used again when it goes on.
+// TestFrozen: a server that is frozen holds up a client for about a second, once, and is used again when it goes on. No
+// other test runs meanwhile: it would be measured too.
 func TestFrozen(t *testing.T) {
-	t.Parallel()
 	f := start(t, 3)
 	var keys []string
 	for i := range f.servers {
 		keys = append(keys, f.keyOf(i))
 	}
 	require.NoError(t, f.servers[1].Process.Signal(syscall.SIGSTOP))
-	const clients, observed, slow, allowed = 6, 4 * time.Second, 100 * time.Millisecond, 2 * time.Second
+	const clients, observed, slow, allowed = 6, 4 * time.Second, 200 * time.Millisecond, 2 * time.Second
 	waits := make([]time.Duration, clients)
 	var group sync.WaitGroup
 	for i := range clients {
