@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,7 +71,7 @@ func TestPolicyRewrites(t *testing.T) {
 	f.mustReconcile()
 	f.roll(3)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
+	f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment", "patch status") // to record the template
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -109,7 +110,7 @@ func TestPolicyAdds(t *testing.T) {
 			f.mustReconcile()
 			f.roll(3)
 			f.mustReconcile()
-			f.wantRequests("ask Deployment", "apply Deployment") // to remember what the policy made
+			f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment", "patch status") // to record the template
 			f.roll(3)
 			f.mustReconcile()
 			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -120,29 +121,6 @@ func TestPolicyAdds(t *testing.T) {
 			f.wantRequests()
 			f.wantTemplate(template)
 		})
-	}
-}
-
-// TestNoPolicy: where no policy changes what is applied, the API server's answer says so, and nothing is compared.
-func TestNoPolicy(t *testing.T) {
-	f := newFixtureOf(t, `{size: 3, networkPolicy: {from: [{namespaceSelector: {}}, {ipBlock: {cidr: 10.0.0.0/8}}],
-		metricsFrom: [{podSelector: {matchLabels: {a: b}}}]}, metrics: {}, pod: {
-		tolerations: [{key: caches, operator: Exists, effect: NoExecute, tolerationSeconds: 60}], nodeSelector: {a: b},
-		topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule,
-			labelSelector: {matchLabels: {a: b}}}],
-		affinity: {
-			nodeAffinity: {
-				requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
-					{matchExpressions: [{key: a, operator: Exists}]}]},
-				preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference:
-					{matchFields: [{key: metadata.name, operator: In, values: [a]}]}}]},
-			podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
-				{topologyKey: zone, labelSelector: {matchLabels: {a: b}}, namespaceSelector: {}}]},
-			podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, podAffinityTerm:
-				{topologyKey: zone, labelSelector: {matchExpressions: [{key: a, operator: In, values: [b]}]}}}]}}}}`)
-	f.mustReconcile()
-	if f.r.memories.of(f.mc).asDesired == 0 {
-		t.Error("the children are not taken for what was applied")
 	}
 }
 
@@ -162,7 +140,7 @@ func TestPolicyThatNeverSettles(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestPausedWithoutAnswer: where the API server cannot say whether a change is held back, nobody says that one is.
+// TestPausedWithoutAnswer: where the API server cannot say whether a change is held back, nobody says that none is.
 func TestPausedWithoutAnswer(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
@@ -171,14 +149,21 @@ func TestPausedWithoutAnswer(t *testing.T) {
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.restart()
+	f.roll(0)
 	f.fail["Deployment"] = apierrors.NewInternalError(errors.New("webhook is down"))
-	if _, err := f.reconcile(); err == nil {
-		t.Error("does not try again")
+	f.wantError("webhook is down")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonServersLost)
+	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "may hold changes back, because") {
+		t.Errorf("Ready says %q", got)
 	}
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("a policy"))
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.fail = map[string]error{}
+	f.roll(3)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 // TestPolicyRewritesTheRest: the same for a field outside of the template, about which the API server is asked once.
@@ -237,23 +222,21 @@ func TestPolicyInAnothersWrite(t *testing.T) {
 	f.wantTemplate(template)
 }
 
-// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. The second time
-// that is no chance.
+// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. Several times in a
+// row that is no chance.
 func TestPolicyAnswersConflict(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))
-	if result := f.mustReconcile(); result.RequeueAfter != staleRetry || f.mc.Status.ObservedGeneration > 0 {
-		t.Errorf("does not wait for the cache: %+v, %+v", result, f.mc.Status)
-	}
-	f.now = f.now.Add(children.StaleFor)
-	if _, err := f.reconcile(); err == nil {
-		t.Errorf("the error is not retried: %q", f.requests)
-	}
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
-	f.wantEvent("Warning ProgressingWithRetry apply Service cache")
-	for range 2 {
-		if _, err := f.reconcile(); err == nil {
-			t.Error("the third time is taken for chance again")
+	for range maxConflicts {
+		result := f.mustReconcile()
+		f.now = f.now.Add(children.StaleFor)
+		if result.RequeueAfter != conflictRetry || f.mc.Status.ObservedGeneration > 0 {
+			t.Errorf("does not wait for the cache: %+v, %+v", result, f.mc.Status)
 		}
 	}
+	for range 2 {
+		f.wantError("a policy says so")
+		f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	}
+	f.wantEvent("Warning ProgressingWithRetry apply Service cache")
 }

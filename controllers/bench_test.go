@@ -27,11 +27,15 @@ import (
 // atRest is a Memcached of three servers that is ready, and a cache in memory that shows it and its children.
 type atRest struct {
 	mc       *v1alpha1.Memcached
-	owner    children.Owner
 	client   client.Client
 	observed children.Observed
 	pods     []corev1.Pod
 	desired  []runtime.ApplyConfiguration
+}
+
+// childrenOf are those of a new Memcached.
+func childrenOf(mc *v1alpha1.Memcached, secrets desired.Secrets) []runtime.ApplyConfiguration {
+	return desired.Children(mc, desired.Resolve(mc, desired.Current{Secrets: secrets}, benchOptions)).Children
 }
 
 var benchOptions = desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
@@ -46,10 +50,7 @@ func newAtRest(b *testing.B) *atRest {
 	}
 	r := &atRest{mc: manifest.Parse(b, manifest.Named("cache", "{size: 3}")), observed: children.Observed{}}
 	r.mc.Generation, r.mc.Finalizers = 1, []string{v1alpha1.Finalizer}
-	r.owner = children.Owner{Object: r.mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached), Labels: names.Labels(r.mc)}
-	configs := func() []runtime.ApplyConfiguration {
-		return desired.Children(r.mc, desired.Resolve(r.mc, nil, desired.Secrets{}, benchOptions))
-	}
+	configs := func() []runtime.ApplyConfiguration { return childrenOf(r.mc, desired.Secrets{}) }
 	r.desired = configs()
 
 	// What the API server would make of the children, with its record of field ownership.
@@ -58,8 +59,9 @@ func newAtRest(b *testing.B) *atRest {
 		must(server.Apply(b.Context(), config, client.FieldOwner(names.Operator)))
 	}
 	set := childSet(server, server)
+	set.Owner = owner(r.mc)
 	for _, kind := range childKinds {
-		must(client.IgnoreNotFound(set.LookUp(b.Context(), r.owner, children.Key{Kind: kind.Kind, Name: "cache"},
+		must(client.IgnoreNotFound(set.LookUp(b.Context(), children.Key{Kind: kind.Kind, Name: "cache"},
 			r.observed)))
 	}
 	for _, obj := range r.observed {
@@ -71,7 +73,7 @@ func newAtRest(b *testing.B) *atRest {
 	}
 	for _, name := range []string{"cache-1", "cache-2", "cache-3"} {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.mc.Namespace,
-			Labels: names.Servers.Labels(r.mc), OwnerReferences: controlledBy("replicas")}}
+			Labels: podLabels(names.Servers.Labels(r.mc)), OwnerReferences: byReplicaSet("cache")}}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		r.pods = append(r.pods, pod)
 	}
@@ -127,17 +129,18 @@ func BenchmarkDesired(b *testing.B) {
 	w := newAtRest(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		desired.Children(w.mc, desired.Resolve(w.mc, nil, desired.Secrets{}, benchOptions))
+		childrenOf(w.mc, desired.Secrets{})
 	}
 }
 
 // BenchmarkCompare finds that nothing differs.
 func BenchmarkCompare(b *testing.B) {
 	w := newAtRest(b)
-	memory := children.NewMemory()
 	b.ReportAllocs()
 	for b.Loop() {
-		changes, err := childSet(w.client, w.client).Compare(b.Context(), w.owner, w.desired, w.observed, memory, false)
+		set := childSet(w.client, w.client)
+		set.Owner, set.Memory = owner(w.mc), &children.Memory{}
+		changes, err := set.Compare(b.Context(), w.desired, nil, w.observed, false)
 		if err != nil || len(changes) > 0 {
 			b.Fatalf("%v, %v", changes, err)
 		}

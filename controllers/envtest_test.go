@@ -253,9 +253,7 @@ func (f *fixture) roll(ready int32) {
 	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
 	for i := range n {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace,
-			Labels: names.Servers.Labels(f.mc),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache", UID: "rs",
-				Controller: ptr.To(true)}}}}
+			Labels: podLabels(names.Servers.Labels(f.mc)), OwnerReferences: byReplicaSet("cache")}}
 		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
 		f.must(f.api.Create(f.ctx, p))
 		if i < ready {
@@ -263,6 +261,17 @@ func (f *fixture) roll(ready int32) {
 			f.must(f.api.Status().Update(f.ctx, p))
 		}
 	}
+}
+
+// byReplicaSet is the owner reference of pods of a Deployment, whose labels podLabels makes.
+func byReplicaSet(deployment string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-1", UID: "rs",
+		Controller: ptr.To(true)}}
+}
+
+func podLabels(labels map[string]string) map[string]string {
+	labels[appsv1.DefaultDeploymentUniqueLabelKey] = "1"
+	return labels
 }
 
 // servers plays the StatefulSet controller and the kubelets: the servers are as setOf has them.
@@ -315,7 +324,7 @@ func (f *fixture) ready() {
 }
 
 // restart has the operator forget what it remembers.
-func (f *fixture) restart() { f.r.memories = memories{} }
+func (f *fixture) restart() { f.r.states = states{} }
 
 func (f *fixture) wantTemplate(want corev1.PodTemplateSpec) {
 	f.Helper()

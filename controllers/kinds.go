@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -29,8 +30,8 @@ import (
 // childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
 // new kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
-	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.Deployment),
-	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}, appsv1ac.StatefulSet),
+	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.Deployment).WithPods(),
+	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}, appsv1ac.StatefulSet).WithPods(),
 	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.Service),
 	children.NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap),
 	children.NewKind(&networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{},
@@ -39,12 +40,19 @@ var childKinds = []children.Kind{
 		policyv1ac.PodDisruptionBudget),
 }
 
-const kindMemcached = "Memcached"
+const (
+	kindMemcached  = "Memcached"
+	kindReplicaSet = "ReplicaSet"
+)
 
 // childSet makes the table usable with a manager's clients.
-func childSet(c client.Client, live client.Reader) *children.Set {
-	return &children.Set{Client: c, Live: live, FieldManager: names.Operator, InstanceLabel: names.LabelInstance,
+func childSet(c client.Client, reader client.Reader) *children.Set {
+	return &children.Set{Client: c, APIReader: reader, FieldManager: names.Operator, InstanceLabel: names.LabelInstance,
 		Kinds: childKinds}
+}
+
+func owner(mc *v1alpha1.Memcached) children.Owner {
+	return children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached), Labels: names.Labels(mc)}
 }
 
 // CacheOptions keep in memory only what the operator uses: children by label, without other managers' field records;

@@ -1,15 +1,13 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
 // Data flows one way: the object and what the cache shows of its children come in, desired says what the children
-// should be, children applies what differs, and status says how things stand.
+// should be, children applies what differs, rollout says which pods to replace, and status says how things stand.
 package controllers
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -27,7 +26,6 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -43,22 +41,20 @@ const (
 	// person who has just removed the cause waits for.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// stalledRetry is the time until a stalled Memcached is looked at again: neither the objects of others that hold a
+	// stalledRetry is the time until a stalled Memcached is reconciled again: neither the objects of others that hold a
 	// name, nor the policies that refuse a child, are watched.
 	stalledRetry = time.Minute
-	// staleRetry is the time until the cache is looked at again that is older than our own write.
+	// staleRetry is the time until the cache is read again that is older than our own write.
 	staleRetry = 50 * time.Millisecond
-	// raceRetry is the time until an object is looked at again that changed under our hands; usually its event comes
-	// first.
-	raceRetry = time.Second
-	// leftRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its end comes
-	// first.
-	leftRetry = 5 * time.Second
-	// restAfter is how long after the last one of a crowd of reconciles memory is given back. The operator is idle most of
-	// its life, and a crowd leaves garbage of as much memory again as all objects take.
-	restAfter = 5 * time.Second
-	// crowd is the number of reconciles that leave garbage worth a search of all memory.
-	crowd = 50
+	// conflictRetry is the time until an object is reconciled again that somebody changed meanwhile; usually its event
+	// comes first. maxConflicts in a row are no chance, but an admission plugin that answers so, and an error.
+	conflictRetry = 250 * time.Millisecond
+	maxConflicts  = 3
+	// predecessorRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its
+	// deletion comes first.
+	predecessorRetry = 5 * time.Second
+	// reconciliationTimeout ends a reconcile that hangs.
+	reconciliationTimeout = 2 * time.Minute
 )
 
 // MemcachedReconciler reconciles Memcached objects.
@@ -74,9 +70,7 @@ type MemcachedReconciler struct {
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
 
-	memories memories
-	rest     *time.Timer  // that ends when nothing was reconciled for a while; nil for none
-	worked   atomic.Int64 // reconciles since memory was given back
+	states states
 }
 
 // SetupWithManager registers the reconciler; at most concurrency objects are reconciled at the same time.
@@ -84,17 +78,12 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	r.rest = time.AfterFunc(restAfter, func() {
-		r.worked.Store(0)
-		debug.FreeOSMemory()
-	})
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile,
-			DeleteFunc: r.remembered})).
+		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
 		Watches(&corev1.Pod{}, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Memcached{}, bySecret,
 		secretNames); err != nil {
@@ -107,6 +96,7 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrency,
 		RateLimiter:             retries(),
+		ReconciliationTimeout:   reconciliationTimeout,
 	}).Complete(r)
 }
 
@@ -117,34 +107,124 @@ func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 
 // Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
 func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if r.worked.Add(1) >= crowd && r.rest != nil {
-		r.rest.Reset(restAfter)
-	}
 	mc := &v1alpha1.Memcached{}
 	if err := r.Client.Get(ctx, req.NamespacedName, mc); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.memories.forget(req.NamespacedName)
+			r.states.forget(req.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read Memcached: %w", err)
 	}
 	status.Normalize(&mc.Status)
-	p := &pass{
-		MemcachedReconciler: r,
-		mc:                  mc,
-		owner: children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached),
-			Labels: names.Labels(mc)},
-		set:             childSet(r.Client, r.APIReader),
-		mem:             r.memories.of(mc),
-		now:             r.Now(),
-		written:         mc.Status,
-		resourceVersion: mc.ResourceVersion,
-	}
-	if p.mem.status.Load() == nil {
-		p.mem.status.Store(mark(&mc.Status))
-	}
-	if err := p.reconcile(ctx); err != nil && !errors.Is(err, errChanged) {
+	st := r.states.of(mc)
+	again, err := r.reconcile(ctx, mc, st)
+	switch {
+	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
+		return reconcile.Result{}, nil // the cache is about to show that
+	case isConflict(err) && st.conflicts < maxConflicts:
+		st.conflicts++
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	case err != nil:
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: p.again}, nil
+	st.conflicts = 0
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// reconcile returns when to reconcile again where no watch would tell; 0 for never.
+func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached,
+	st *state) (again time.Duration, err error) {
+	now := r.Now()
+	o, err := observe(ctx, r.setOf(mc, st), mc)
+	if err != nil {
+		return 0, err
+	}
+	if st.children.Stale(o.children, now) {
+		return staleRetry, nil
+	}
+	if !mc.DeletionTimestamp.IsZero() {
+		return r.finalize(ctx, o, st, now)
+	}
+	isNew := !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer)
+	if isNew {
+		if mc, err = r.addFinalizer(ctx, mc, st, now); err != nil {
+			return 0, err
+		}
+		o.set.New = true
+	}
+
+	current, err := o.current(ctx, now)
+	if err != nil {
+		return 0, err
+	}
+	secrets, secretsErr := r.secrets(ctx, mc, desired.RecordedSecrets(current.Workload), now)
+	current.Secrets, current.Freeze = secrets, secretsErr != nil
+	// A new generation already makes the object InProgress, so a no-op apply needs no dry run first.
+	dryRun := mc.Spec.Paused || mc.Status.ObservedGeneration == mc.Generation || st.applied == mc.Generation
+	changes, err := compare(ctx, o, desired.Resolve(mc, current, r.Options), current, dryRun)
+	if err != nil {
+		return 0, err
+	}
+
+	effect := effectOf(mc, changes)
+	var applied children.Result
+	if !mc.Spec.Paused {
+		// Where no generation announces that servers are replaced, the status does, before they are.
+		if (effect.changing || effect.proxyChanging) && status.WasReady(mc) {
+			if mc, _, err = r.writeStatus(ctx, mc, st, effect.on(o.status()), now); err != nil {
+				return 0, err
+			}
+		}
+		applied = o.set.Apply(ctx, changes, isNew, now)
+		if isConflict(applied.Err) && st.conflicts < maxConflicts ||
+			errors.Is(applied.Err, children.ErrOwnerDeleted) {
+			return 0, applied.Err
+		}
+		st.applied = mc.Generation
+		effect = effect.after(mc, applied)
+		o = o.with(applied.Written)
+		r.reportWritten(ctx, mc, applied.Written)
+	}
+
+	actions := nextActions(o, secrets, secretsErr, now)
+	if len(actions.replace) > 0 && status.WasReady(mc) { // somebody else changed the StatefulSet's template
+		effect.changing = true
+		if mc, _, err = r.writeStatus(ctx, mc, st, effect.on(o.status()), now); err != nil {
+			return 0, err
+		}
+	}
+	actionsErr := r.do(ctx, o, actions)
+	if isConflict(actionsErr) && st.conflicts < maxConflicts {
+		return 0, actionsErr
+	}
+
+	failure := errors.Join(secretsErr, applied.Err, actionsErr)
+	s := effect.on(o.status())
+	s.Problem, s.Waiting = problem(failure), applied.Waiting
+	_, wait, err := r.writeStatus(ctx, mc, st, s, now)
+	if err != nil {
+		return 0, err
+	}
+	again = soonest(wait, actions.wait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	switch {
+	case s.Problem != nil && s.Problem.Stalled:
+		return soonest(again, stalledRetry), nil
+	case failure != nil:
+		return 0, failure
+	case effect.dryRunErr != nil:
+		return 0, effect.dryRunErr
+	case applied.Waiting != "":
+		again = soonest(again, predecessorRetry)
+	}
+	return again, nil
+}
+
+// soonest is the shortest of the durations that are positive; 0 for none.
+func soonest(durations ...time.Duration) (shortest time.Duration) {
+	for _, d := range durations {
+		if d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
 }

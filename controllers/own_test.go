@@ -19,7 +19,6 @@ import (
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/manifest"
@@ -31,22 +30,20 @@ import (
 func TestOwn(t *testing.T) {
 	f := newFixture(t)
 	set := childSet(f.api, f.api)
-	secret := func(version string) *desired.Secret {
-		return &desired.Secret{Name: "secret", Version: version, Authorities: []credentials.Authority{{ID: "ca"}}}
-	}
+	secret := &desired.Secret{Name: "secret", Version: "1"}
 	kinds := map[string]int{}
 	for _, spec := range append(specs.Generate(100), specs.Accepted...) {
 		mc := manifest.Parse(t, manifest.Named("cache", spec))
 		mc.Namespace, mc.UID = f.mc.Namespace, f.mc.UID
 		var secrets desired.Secrets
 		if mc.Spec.TLS != nil {
-			secrets.TLS = secret("tls")
+			secrets.TLS = secret
 		}
 		if mc.Spec.Auth != nil {
-			secrets.Auth = secret("auth")
+			secrets.Auth = secret
 		}
 		seen := map[string]int{}
-		for _, config := range desired.Children(mc, desired.Resolve(mc, nil, secrets, benchOptions)) {
+		for _, config := range childrenOf(mc, secrets) {
 			// Each server can have a Service.
 			kind := fmt.Sprintf("%T", config)
 			seen[kind]++

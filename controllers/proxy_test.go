@@ -8,7 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -31,8 +30,7 @@ func TestProxy(t *testing.T) {
 			ReadyReplicas: 1, AvailableReplicas: 1}
 		f.must(f.api.Status().Update(f.ctx, d))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy-a", Namespace: f.mc.Namespace,
-			Labels: names.Proxies.Labels(f.mc), OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1",
-				Kind: "ReplicaSet", Name: "cache-proxy", UID: "rs", Controller: new(true)}}}}
+			Labels: podLabels(names.Proxies.Labels(f.mc)), OwnerReferences: byReplicaSet("cache-proxy")}}
 		pod.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
 		f.must(f.api.Create(f.ctx, pod))
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -44,7 +42,7 @@ func TestProxy(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	settle(2)
 	f.mustReconcile()
-	f.wantRequests("patch status", "patch Pod")
+	f.wantRequests("patch Pod", "patch status")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if want := "cache-proxy." + f.mc.Namespace + ".svc:11211"; !slices.Equal(f.mc.Status.Servers, []string{want}) {
 		t.Errorf("status.servers are %q, want %q", f.mc.Status.Servers, want)
@@ -62,17 +60,26 @@ func TestProxy(t *testing.T) {
 	before := proxy().Spec.Template
 	f.patch(`{"spec":{"size":3,"paused":false}}`)
 	f.mustReconcile()
-	f.wantRequests("get Service", "get Memcached", "apply Service", "apply StatefulSet", "apply ConfigMap",
-		"apply Deployment", "patch status", "patch Pod")
+	f.wantRequests("get Service", "get Memcached", "apply Service", "apply StatefulSet", "apply Deployment",
+		"patch status")
+	servers := func() int {
+		config := &corev1.ConfigMap{}
+		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+		return strings.Count(config.Data["servers"], "\n")
+	}
+	f.servers("old", "old", "!old")
+	f.mustReconcile()
+	if got := servers(); got != 2 {
+		t.Errorf("the proxies read of %d servers, before the third one is ready", got)
+	}
+	f.servers("old", "!old", "old")
+	f.mustReconcile()
+	if got := servers(); got != 3 {
+		t.Errorf("the proxies read of %d servers, with two that were ready before and a new one", got)
+	}
 	if !equality.Semantic.DeepEqual(proxy().Spec.Template, before) {
 		t.Error("another number of servers replaces the proxies")
 	}
-	config := &corev1.ConfigMap{}
-	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-	if got := strings.Count(config.Data["servers"], "\n"); got != 3 {
-		t.Errorf("the proxies read of %d servers: %q", got, config.Data["servers"])
-	}
-
 	f.patch(`{"spec":{"proxy":null}}`)
 	settle(3)
 	f.mustReconcile()
@@ -92,16 +99,16 @@ func TestFirstProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 2}}")
 	f.mustReconcile()
 	f.servers("old")
-	f.now = f.now.Add(startPace)
+	f.now = f.now.Add(progressInterval)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy-a", Namespace: f.mc.Namespace,
-		Labels: names.Proxies.Labels(f.mc), OwnerReferences: controlledBy("replicas")}}
+		Labels: podLabels(names.Proxies.Labels(f.mc)), OwnerReferences: byReplicaSet("cache-proxy")}}
 	pod.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
 	f.must(f.api.Create(f.ctx, pod))
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	f.must(f.api.Status().Update(f.ctx, pod))
-	f.now = f.now.Add(statusPace)
+	f.now = f.now.Add(progressInterval)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
 }
@@ -115,11 +122,15 @@ func TestProxyOfForeignServer(t *testing.T) {
 		return config.Data["servers"]
 	}
 	f.mustReconcile()
+	f.servers("old")
+	f.mustReconcile()
 	before := servers()
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "cache-1", Namespace: f.mc.Namespace}}
 	foreign.Spec.Ports = []corev1.ServicePort{{Port: 11211}}
 	f.must(f.api.Create(f.ctx, foreign))
 	f.patch(`{"spec":{"size":2}}`)
+	f.mustReconcile()
+	f.servers("new", "new")
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 	if got := servers(); got != before {
@@ -127,7 +138,8 @@ func TestProxyOfForeignServer(t *testing.T) {
 	}
 	f.must(f.api.Delete(f.ctx, foreign))
 	f.mustReconcile()
-	if got := servers(); got == before {
+	f.mustReconcile()
+	if got := servers(); got == before || before == "" {
 		t.Error("the proxies are not told of the second server")
 	}
 }
@@ -138,12 +150,14 @@ func TestProxyOfForeignServerFromTheStart(t *testing.T) {
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "cache-0", Namespace: f.mc.Namespace}}
 	foreign.Spec.Ports = []corev1.ServicePort{{Port: 11211}}
 	f.must(f.api.Create(f.ctx, foreign))
-	for range 2 {
-		f.mustReconcile()
-		config := &corev1.ConfigMap{}
-		if err := f.api.Get(f.ctx, f.key("cache-proxy"), config); !apierrors.IsNotFound(err) {
-			t.Errorf("the proxies are told of somebody else's server: %v, %q", err, config.Data["servers"])
-		}
+	f.mustReconcile()
+	f.mustReconcile()
+	f.servers("old")
+	f.mustReconcile()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	if got := strings.TrimSpace(config.Data["servers"]); got != "" {
+		t.Errorf("the proxies are told of somebody else's server: %q", got)
 	}
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,9 +16,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -50,83 +54,63 @@ func TestRequests(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
-// TestServersNotCounted: where all servers became ready, the status waits for the Deployment's controller to count
-// them, for then Ready follows, but not for long.
-func TestServersNotCounted(t *testing.T) {
-	for _, before := range []int32{0, 1} {
-		t.Run(fmt.Sprintf("after %d", before), func(t *testing.T) {
-			f := newFixture(t)
-			f.mustReconcile()
-			f.roll(before)
-			f.now = f.now.Add(startPace)
-			f.mustReconcile()
-			f.roll(3)
-			d := get[appsv1.Deployment](f)
-			d.Status.ReadyReplicas, d.Status.AvailableReplicas = before, before
-			f.must(f.api.Status().Update(f.ctx, d))
-			f.now = f.now.Add(2 * statusPace) // after the last status
-			if result := f.mustReconcile(); result.RequeueAfter != statusPace {
-				t.Errorf("tells of all servers after %s, want %s", result.RequeueAfter, statusPace)
-			}
-			f.wantRequests()
-			f.now = f.now.Add(statusPace)
-			f.mustReconcile()
-			f.wantRequests("patch status")
-			f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
-			f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
-			if f.mc.Status.ReadyReplicas != 3 {
-				t.Errorf("%d servers are ready", f.mc.Status.ReadyReplicas)
-			}
-		})
-	}
-}
-
-// TestProgress: servers that come are told at a pace, and servers that go at once.
+// TestProgress: counts and messages wait until the last write is some seconds old; all else is told at once.
 func TestProgress(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
 	f.roll(0)
-	if result := f.mustReconcile(); result.RequeueAfter < 9*time.Second || result.RequeueAfter > 10*time.Second {
-		t.Errorf("looks for the deadline after %s, want 10 s", result.RequeueAfter)
+	if result := f.mustReconcile(); result.RequeueAfter != progressInterval {
+		t.Errorf("tells of new servers after %s, want %s", result.RequeueAfter, progressInterval)
 	}
 	f.wantRequests()
+	f.now = f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantRequests("patch status")
 	f.roll(1)
-	if result := f.mustReconcile(); result.RequeueAfter != statusPace {
-		t.Errorf("tells of progress after %s, want %s", result.RequeueAfter, statusPace)
-	}
-	f.wantRequests()
-	f.now = f.now.Add(statusPace)
 	f.mustReconcile()
 	f.wantRequests("patch status")
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
+	f.roll(2)
+	f.mustReconcile()
+	f.wantRequests()
 	f.roll(0)
 	f.mustReconcile()
 	f.wantRequests("patch status")
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
+	if result := f.mustReconcile(); result.RequeueAfter != 10*time.Second {
+		t.Errorf("looks for the deadline after %s, want 10 s", result.RequeueAfter)
+	}
 	f.roll(3)
 	f.mustReconcile()
 	f.wantRequests("patch status")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestCauses: another cause that keeps servers from being ready is told as soon as a server that became ready.
-func TestCauses(t *testing.T) {
-	f := newFixture(t)
+// TestDeadline: a server that comes and goes is no progress, and neither is a time in which no operator was there.
+func TestDeadline(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
-	f.roll(0)
-	for _, reason := range []string{"ErrImagePull", "CreateContainerConfigError"} {
-		pod := &corev1.Pod{}
-		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container,
-			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
-		f.must(f.api.Status().Update(f.ctx, pod))
-		f.now = f.now.Add(statusPace)
+	for range 4 {
+		f.roll(1)
 		f.mustReconcile()
-		f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
-		if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, reason) {
-			t.Errorf("Ready says %q, want %s", got, reason)
-		}
+		f.roll(2)
+		f.now = f.now.Add(4 * time.Second)
+		f.mustReconcile()
 	}
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.restart()
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	f.restart()
+	f.now = f.now.Add(time.Hour)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	f.now = f.now.Add(10 * time.Second)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
 }
 
 // TestEmptyNodes: whoever reads status.nodes finds a list, also when the last servers went all at once.
@@ -243,26 +227,92 @@ func TestOutOfSight(t *testing.T) {
 	f.gone()
 }
 
-// TestForeignFields: what others set on our children stays, and starts no fight.
+// TestForeignFields: what others set on our children stays, and starts no fight. A list of ours holds what we say and
+// nothing else.
 func TestForeignFields(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	patch := []byte(`{"metadata":{"annotations":{"a":"b"}},"spec":{"template":{
 		"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}},
-		"spec":{"containers":[{"name":"sidecar","image":"x"},
-			{"name":"memcached","env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}}}]}}}}`)
+		"spec":{"containers":[{"name":"memcached","env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}}}]}}}}`)
 	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.StrategicMergePatchType, patch)))
 	before := get[appsv1.Deployment](f)
 	f.mustReconcile()
 	f.patch(`{"spec":{"memory":"128Mi"}}`)
 	f.mustReconcile()
 	after := get[appsv1.Deployment](f)
-	if len(after.Spec.Template.Spec.Containers) != 2 || after.Annotations["a"] != "b" {
+	if len(after.Spec.Template.Spec.Containers[0].Env) != 1 || after.Annotations["a"] != "b" {
 		t.Errorf("what others added is gone: %+v", after.Spec.Template.Spec.Containers)
 	}
 	if after.Generation != before.Generation+1 {
 		t.Errorf("generation went from %d to %d, want one write for the new memory", before.Generation, after.Generation)
 	}
+}
+
+// TestOthersItems: an item that others add to a list of ours is taken out, whether the list has to change or not.
+func TestOthersItems(t *testing.T) {
+	for name, tt := range map[string]struct {
+		obj     client.Object
+		others  string
+		count   func(client.Object) int
+		further string // a change of the spec that replaces the item itself
+	}{
+		"port of a Service": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"},
+			{"port":1,"name":"other"}]}}`,
+			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, `{"spec":{"containerPort":12345}}`},
+		"co-owned port of a Service": {&corev1.Service{},
+			`{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"}]}}`,
+			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, `{"spec":{"containerPort":12345}}`},
+		"container": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`,
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) }, ""},
+		"co-owned container port": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached",
+			"ports":[{"containerPort":11211,"name":"memcached","protocol":"TCP"}]}]}}}}`,
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Ports) },
+			`{"spec":{"containerPort":12345}}`},
+		"volume": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"volumes":[{"name":"x","emptyDir":{}}]}}}}`,
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Volumes) }, ""},
+		"init container": {&appsv1.Deployment{},
+			`{"spec":{"template":{"spec":{"initContainers":[{"name":"x","image":"x"}]}}}}`,
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.InitContainers) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, "{size: 3, metrics: {}}")
+			f.ready()
+			key := client.ObjectKeyFromObject(f.mc)
+			f.must(f.api.Get(f.ctx, key, tt.obj))
+			want := tt.count(tt.obj)
+			tt.obj.SetManagedFields(nil)
+			var content map[string]any
+			f.must(json.Unmarshal([]byte(tt.others), &content))
+			u := &unstructured.Unstructured{Object: content}
+			u.SetGroupVersionKind(f.gvk(tt.obj))
+			u.SetNamespace(key.Namespace)
+			u.SetName(key.Name)
+			f.must(f.api.Apply(f.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("somebody"),
+				client.ForceOwnership))
+			if tt.further != "" {
+				f.patch(tt.further)
+			}
+			for range 3 {
+				f.mustReconcile()
+			}
+			f.must(f.api.Get(f.ctx, key, tt.obj))
+			if got := tt.count(tt.obj); got != want {
+				t.Errorf("there are %d items, want %d: %+v", got, want, tt.obj)
+			}
+			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+				t.Errorf("stalled: %s", c.Message)
+			}
+			f.wantRequests()
+		})
+	}
+}
+
+func (f *fixture) gvk(obj client.Object) schema.GroupVersionKind {
+	f.Helper()
+	gvk, err := apiutil.GVKForObject(obj, f.api.Scheme())
+	f.must(err)
+	return gvk
 }
 
 func controlledBy(uid types.UID) []metav1.OwnerReference {
@@ -306,7 +356,7 @@ func TestConflict(t *testing.T) {
 				version := obj.GetResourceVersion()
 
 				result := f.mustReconcile()
-				if result.RequeueAfter == staleRetry { // a creation was refused
+				if result.RequeueAfter == conflictRetry { // a creation was refused
 					result = f.mustReconcile()
 				}
 				if result.RequeueAfter != time.Minute {
@@ -516,32 +566,6 @@ func TestGone(t *testing.T) {
 	f.wantRequests("get Deployment", "get Memcached")
 }
 
-// TestNamespaceGoes: the end of a namespace takes children before their Memcached. That is no error, and the status
-// says what is left.
-func TestNamespaceGoes(t *testing.T) {
-	f := newFixture(t)
-	f.ready()
-	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
-	server := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-0", Namespace: f.mc.Namespace}}
-	f.must(f.api.Delete(f.ctx, server, client.GracePeriodSeconds(0)))
-	f.mustReconcile()
-	f.wantRequests("get Namespace", "patch status")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
-	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
-	d := get[appsv1.Deployment](f)
-	d.Status.ReadyReplicas, d.Status.AvailableReplicas = 2, 2
-	f.must(f.api.Status().Update(f.ctx, d))
-	f.mustReconcile()
-	f.wantRequests("get Service", "get Memcached", "apply Service")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
-	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
-	for len(f.events.Events) > 0 {
-		if e := <-f.events.Events; !strings.Contains(e, "Normal R") { // of before: RollingOut, Ready
-			t.Errorf("a namespace that is being deleted takes no event such as %q", e)
-		}
-	}
-}
-
 func TestDelete(t *testing.T) {
 	t.Run("waits for servers", func(t *testing.T) {
 		f := newFixture(t)
@@ -554,132 +578,57 @@ func TestDelete(t *testing.T) {
 		f.mustReconcile()
 		f.wantRequests()
 		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
-			t.Error("let go while pods exist")
+			t.Error("the finalizer is removed while pods exist")
 		}
-		f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+		f.collectGarbage()
 		f.mustReconcile()
 		f.wantRequests("patch Memcached")
 		if err := f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc); !apierrors.IsNotFound(err) {
 			t.Errorf("still there: %v", err)
 		}
 	})
-	t.Run("does not wait for ever", func(t *testing.T) {
+	t.Run("does not wait for ever, though operators end", func(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))
-		f.now = f.now.Add(time.Minute)
+		f.now = f.now.Add(time.Hour) // no operator was there
 		f.mustReconcile()
-		f.now = f.now.Add(time.Minute)
-		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout-time.Minute {
+		f.now = time.Now().Add(time.Minute)
+		f.restart()
+		if result := f.mustReconcile(); result.RequeueAfter < finalizeTimeout-time.Minute-10*time.Second ||
+			result.RequeueAfter > finalizeTimeout-time.Minute+time.Second {
 			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
 		}
-		f.now = f.now.Add(finalizeTimeout - time.Minute)
+		f.now = f.now.Add(finalizeTimeout)
 		f.mustReconcile()
 		f.wantRequests("patch Memcached")
 		f.wantEvent("Warning FinalizeTimeout")
 	})
-	t.Run("waits though no operator was there", func(t *testing.T) {
-		f := newFixture(t)
-		f.ready()
-		f.must(f.api.Delete(f.ctx, f.mc))
-		f.now = f.now.Add(finalizeTimeout + time.Minute)
-		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout {
-			t.Errorf("looks again after %s, want %s", result.RequeueAfter, finalizeTimeout)
-		}
-		f.wantRequests("get Namespace", "patch status", "delete Deployment")
-	})
-	t.Run("waits for a workload without servers though no operator was there", func(t *testing.T) {
+	t.Run("waits for a workload that cannot be deleted", func(t *testing.T) {
 		f := newFixture(t)
 		f.mustReconcile()
 		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.now = f.now.Add(finalizeTimeout + time.Minute)
-		if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
-			t.Errorf("returns %v", err)
+		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment"}, {"delete Deployment"}} {
+			f.wantError("denied by a policy")
+			f.wantRequests(want...)
+			f.now = f.now.Add(time.Second)
 		}
-		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
-			t.Error("let go while the Deployment exists")
+		f.now = f.now.Add(progressInterval)
+		f.wantError("denied by a policy")
+		if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "denied by a policy") {
+			t.Errorf("Ready says %q", got)
 		}
 	})
-	t.Run("waits though an operator ended meanwhile", func(t *testing.T) {
+	t.Run("does not wait in a namespace that is being deleted", func(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
+		f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
 		f.must(f.api.Delete(f.ctx, f.mc))
-		f.now = f.now.Add(finalizeTimeout + time.Minute)
+		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("no RoleBinding"))
 		f.mustReconcile()
-		f.restart()
-		if result := f.mustReconcile(); result.RequeueAfter != finalizeTimeout {
-			t.Errorf("looks again after %s, want %s", result.RequeueAfter, finalizeTimeout)
-		}
-		f.wantRequests("get Deployment")
-	})
-	t.Run("does not wait for ever though operators end", func(t *testing.T) {
-		f := newFixture(t)
-		f.ready()
-		f.must(f.api.Delete(f.ctx, f.mc))
-		f.mustReconcile()
-		var pods corev1.PodList
-		f.must(f.api.List(f.ctx, &pods, client.InNamespace(f.mc.Namespace)))
-		for i := range pods.Items {
-			pods.Items[i].Finalizers = []string{"example.com/kubelet"}
-			f.must(f.api.Update(f.ctx, &pods.Items[i]))
-			f.must(f.api.Delete(f.ctx, &pods.Items[i], client.GracePeriodSeconds(0)))
-		}
-		f.now = f.now.Add(finalizeTimeout - time.Minute)
-		f.restart()
-		if result := f.mustReconcile(); result.RequeueAfter > time.Minute+time.Second {
-			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
-		}
-		f.now = f.now.Add(time.Minute + time.Second)
-		f.restart()
-		f.mustReconcile()
-		f.wantEvent("Warning FinalizeTimeout")
-		f.wantRequests("get Deployment", "patch Memcached")
-	})
-	t.Run("keeps a workload that a finalizer of others holds", func(t *testing.T) {
-		f := newFixture(t)
-		f.ready()
-		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(`{"metadata":{"finalizers":["example.com/other"]}}`)))
-		f.must(f.api.Delete(f.ctx, f.mc))
-		f.mustReconcile()
-		if d := get[appsv1.Deployment](f); !controllerutil.ContainsFinalizer(d, metav1.FinalizerDeleteDependents) {
-			t.Errorf("deleted in the background, which ends no server: %q", d.Finalizers)
-		}
-	})
-	t.Run("waits where a server ended before the garbage collector came", func(t *testing.T) {
-		f := newFixture(t)
-		f.ready()
-		f.must(f.api.Delete(f.ctx, f.mc))
-		f.mustReconcile()
-		p := &corev1.Pod{}
-		for i := range 3 {
-			f.must(f.api.Get(f.ctx, f.key(fmt.Sprintf("cache-%d", i)), p))
-			p.Status.Phase = corev1.PodFailed
-			f.must(f.api.Status().Update(f.ctx, p))
-		}
-		f.mustReconcile()
-		f.wantRequests()
-		f.restart()
-		f.mustReconcile()
-		f.wantRequests("get Deployment", "patch status") // another operator waits as well
-		f.restart()
-		p.Finalizers = []string{"example.com/kubelet"}
-		f.must(f.api.Update(f.ctx, p))
-		f.must(f.api.Delete(f.ctx, p, client.GracePeriodSeconds(0)))
-		f.mustReconcile()
-		f.wantRequests("get Deployment") // for the last pod is still there
-	})
-	t.Run("keeps a workload that is about to create servers", func(t *testing.T) {
-		f := newFixture(t)
-		f.mustReconcile()
-		f.must(f.api.Delete(f.ctx, f.mc))
-		f.mustReconcile()
-		f.mustReconcile()
-		f.wantRequests()
-		d := get[appsv1.Deployment](f)
-		if d.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
-			t.Errorf("lets the object go before the Deployment: %q, %v", f.mc.Finalizers, d.DeletionTimestamp)
-		}
+		f.wantRequests("get Namespace", "patch Memcached")
 	})
 	t.Run("leaves orphans", func(t *testing.T) {
 		f := newFixture(t)
@@ -712,20 +661,7 @@ func TestDelete(t *testing.T) {
 			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 		f.mustReconcile()
 		if metav1.IsControlledBy(get[appsv1.Deployment](f), f.mc) {
-			t.Errorf("adopted what an orphaning deletion let go: %q", f.requests)
-		}
-	})
-	t.Run("tries again without telling each time", func(t *testing.T) {
-		f := newFixture(t)
-		f.ready()
-		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
-		f.must(f.api.Delete(f.ctx, f.mc))
-		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "patch status"},
-			{"delete Deployment"}} {
-			if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
-				t.Errorf("returns %v", err)
-			}
-			f.wantRequests(want...)
+			t.Errorf("adopted what an orphaning deletion left: %q", f.requests)
 		}
 	})
 	t.Run("removes a finalizer that others own too", func(t *testing.T) {
@@ -748,4 +684,15 @@ func TestDelete(t *testing.T) {
 			t.Errorf("finalizers are %q", f.mc.Finalizers)
 		}
 	})
+}
+
+// collectGarbage plays the garbage collector after a deletion of the Deployment in the foreground.
+func (f *fixture) collectGarbage() {
+	f.Helper()
+	d := get[appsv1.Deployment](f)
+	if d.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(d, metav1.FinalizerDeleteDependents) {
+		f.Errorf("the Deployment was not deleted in the foreground: %+v", d.ObjectMeta)
+	}
+	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+	f.must(f.api.Patch(f.ctx, d, mergePatch(`{"metadata":{"finalizers":null}}`)))
 }

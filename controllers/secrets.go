@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,72 +53,62 @@ func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret clien
 	return requests
 }
 
-// secrets returns what the servers mount, or why they cannot. A Secret of which the version is known is not read again.
-func (p *pass) secrets(ctx context.Context, own *desired.Workload) (now desired.Secrets, err error) {
-	known := desired.KnownSecrets(own)
-	if t := p.mc.Spec.TLS; t != nil {
-		now.TLS, err = p.secret(ctx, t.SecretName, []*desired.Secret{known.TLS, p.mem.secrets.TLS},
-			func(s *corev1.Secret) (*desired.Secret, error) { return desired.ReadTLS(p.mc, s, p.now) })
+// secrets returns what is to be recorded of the Secrets that servers mount, and why one cannot be used. Of such a Secret
+// the record stays: the other one is rotated meanwhile.
+func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcached, recorded desired.Secrets,
+	now time.Time) (desired.Secrets, error) {
+	var current desired.Secrets
+	var tlsErr, authErr error
+	if t := mc.Spec.TLS; t != nil {
+		current.TLS, tlsErr = r.secret(ctx, mc, t.SecretName, recorded.TLS, func(s *corev1.Secret) (*desired.Secret, error) {
+			return desired.ReadTLS(mc, s, now)
+		})
 	}
-	if a := p.mc.Spec.Auth; a != nil && err == nil {
-		now.Auth, err = p.secret(ctx, a.SecretName, []*desired.Secret{known.Auth, p.mem.secrets.Auth}, desired.ReadAuth)
+	if a := mc.Spec.Auth; a != nil {
+		current.Auth, authErr = r.secret(ctx, mc, a.SecretName, recorded.Auth, desired.ReadAuth)
 	}
-	if err == nil {
-		p.mem.secrets = now
+	if untilExpiry(current, now) < 0 {
+		tlsErr = errors.Join(tlsErr, invalid(mc.Spec.TLS.SecretName, fmt.Errorf("the certificate that the servers show "+
+			"ended at %s; renew it", current.TLS.NotAfter.UTC().Format(time.RFC3339))))
 	}
-	return now, err
+	return current, errors.Join(tlsErr, authErr)
 }
 
-// secretsUnchanged reports whether the Secrets are those that were last read.
-func (p *pass) secretsUnchanged(ctx context.Context) bool {
-	if t := p.mc.Spec.TLS; t != nil {
-		if k, _ := p.knownSecret(ctx, t.SecretName, p.mem.secrets.TLS); k == nil {
-			return false
-		}
+// untilExpiry is the time until the certificate ends that servers show; 0 for none.
+func untilExpiry(s desired.Secrets, now time.Time) time.Duration {
+	if s.TLS == nil {
+		return 0
 	}
-	if a := p.mc.Spec.Auth; a != nil {
-		if k, _ := p.knownSecret(ctx, a.SecretName, p.mem.secrets.Auth); k == nil {
-			return false
-		}
-	}
-	return true
+	return s.TLS.NotAfter.Sub(now)
 }
 
-// knownSecret is the one among what is known that is of the present version; nil for none.
-func (p *pass) knownSecret(ctx context.Context, name string, known ...*desired.Secret) (*desired.Secret, error) {
+func invalid(secret string, err error) error {
+	return &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", secret, err)}
+}
+
+// secret reads a Secret where the recorded one is not its present version.
+func (r *MemcachedReconciler) secret(ctx context.Context, mc *v1alpha1.Memcached, name string, recorded *desired.Secret,
+	read func(*corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
+	key := client.ObjectKey{Namespace: mc.Namespace, Name: name}
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	if err := p.Client.Get(ctx, client.ObjectKey{Namespace: p.mc.Namespace, Name: name}, meta); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("look up Secret %s: %w", name, err)
+	switch err := r.Client.Get(ctx, key, meta); {
+	case err == nil && recorded.IsCurrent(mc, meta):
+		return recorded, nil
+	case client.IgnoreNotFound(err) != nil:
+		return recorded, fmt.Errorf("look up Secret %s: %w", name, err)
 	}
-	for _, k := range known {
-		if k.IsCurrent(p.mc, meta) {
-			return k, nil
-		}
-	}
-	return nil, nil
-}
-
-func (p *pass) secret(ctx context.Context, name string, known []*desired.Secret,
-	read func(s *corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
-	if k, err := p.knownSecret(ctx, name, known...); k != nil || err != nil {
-		return k, err
-	}
-	key := client.ObjectKey{Namespace: p.mc.Namespace, Name: name}
 	s := &corev1.Secret{}
-	if err := p.APIReader.Get(ctx, key, s); apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("SecretNotFound: there is no Secret %s", name)
+	if err := r.APIReader.Get(ctx, key, s); apierrors.IsNotFound(err) {
+		return recorded, fmt.Errorf("SecretNotFound: there is no Secret %s", name)
 	} else if err != nil {
-		return nil, fmt.Errorf("read Secret %s: %w", name, err)
+		return recorded, fmt.Errorf("read Secret %s: %w", name, err)
 	}
-	content, err := read(s)
+	current, err := read(s)
 	if missing := (*credentials.MissingKeyError)(nil); errors.As(err, &missing) {
-		return nil, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
+		return recorded, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
 	} else if err != nil {
-		return nil, &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", name, err)}
+		return recorded, invalid(name, err)
 	}
-	return content, nil
+	return current, nil
 }

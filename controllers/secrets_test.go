@@ -80,8 +80,8 @@ func TestSecrets(t *testing.T) {
 	f.wantTemplate(template)
 	f.fail["get Secret"] = nil
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch status", "patch Pod", "patch Pod",
-		"patch Pod")
+	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch Pod", "patch Pod", "patch Pod",
+		"patch status")
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -198,7 +198,7 @@ func TestAgentIsClient(t *testing.T) {
 func (f *fixture) versions() string {
 	f.Helper()
 	var source struct{ Secrets desired.Secrets }
-	f.must(json.Unmarshal([]byte(get[appsv1.Deployment](f).Annotations[v1alpha1.TemplateSourceAnnotation]), &source))
+	f.must(json.Unmarshal([]byte(get[appsv1.Deployment](f).Annotations[v1alpha1.TemplateRecordAnnotation]), &source))
 	return source.Secrets.Annotation()
 }
 
@@ -275,7 +275,7 @@ func TestSecretHoldsReplacements(t *testing.T) {
 	f.servers("old", "old", "old")
 	f.must(f.api.Delete(f.ctx, f.passwords()))
 	f.wantError("SecretNotFound")
-	f.wantRequests("get Secret", "get Namespace", "patch status")
+	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "patch status") // of pods that were just created
 	f.secret("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {

@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,19 +18,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Changes of children and pods are gathered for a while: they come in crowds while servers start. Those of a Memcached
-// that is ready are not, for its status must not call lost servers healthy.
+// Changes of children and pods come in bursts while servers start or are deleted, and are reconciled together. Those of
+// a Memcached that is ready are not, for its status must not call lost servers healthy, nor is the deletion of a workload,
+// which the finalizer waits for.
 const (
-	// progressingPace is for servers that start.
-	progressingPace = time.Second
-	// countedPace is for a workload whose controller has counted all servers, so that Ready may follow. The proxies'
+	debounce = time.Second
+	// availableDebounce is for a workload whose controller has counted all servers, so that Ready may follow. The proxies'
 	// Deployment, or a pod in another watch, may be a moment behind.
-	countedPace = 100 * time.Millisecond
+	availableDebounce = 100 * time.Millisecond
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -38,36 +37,31 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // toOwner enqueues the Memcached of a child or pod. The label finds the Memcached also of a child that lost its owner
 // reference.
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
-	enqueue := func(ctx context.Context, obj client.Object, q queue) {
+	enqueue := func(ctx context.Context, obj client.Object, deleted bool, q queue) {
 		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
-		pace, ok := r.memories.pace(req.NamespacedName, func() bool { return r.serversRun(ctx, req) })
-		if pace == progressingPace && isWorkload(obj) && status.Read(obj).Counted() {
-			pace = countedPace
+		mc := &v1alpha1.Memcached{}
+		if r.Client.Get(ctx, req.NamespacedName, mc, client.UnsafeDisableDeepCopy) != nil {
+			return // deleted, or about to be seen for the first time
 		}
-		if ok {
-			q.AddAfter(req, pace)
+		switch workload := isWorkload(obj); {
+		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload && deleted:
+			q.Add(req)
+		case workload && status.Read(obj).AllAvailable():
+			q.AddAfter(req, availableDebounce)
+		default:
+			q.AddAfter(req, debounce)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, false, q) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			enqueue(ctx, e.ObjectNew, q)
+			enqueue(ctx, e.ObjectNew, false, q)
 			if before := e.ObjectOld; before.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {
-				enqueue(ctx, before, q)
+				enqueue(ctx, before, false, q)
 			}
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, true, q) },
 	}
-}
-
-// serversRun reports whether the cache shows a server of a Memcached that has not ended.
-func (r *MemcachedReconciler) serversRun(ctx context.Context, req reconcile.Request) bool {
-	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: req.Namespace, Name: req.Name}}
-	var pods corev1.PodList
-	err := childSet(r.Client, r.APIReader).List(ctx, children.Owner{Object: mc}, &pods)
-	return err == nil && slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
-		return componentOf(&pod) == names.Servers && runs(pod)
-	})
 }
 
 // request names a Memcached.
@@ -75,21 +69,12 @@ func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// needsReconcile reports whether an update of a Memcached is more than our own write of its status. Were that write a
-// reason to reconcile, an error whose text varies would be retried without a pause. A status that somebody else wrote
-// is a reason, and so is another object that took the place of the old one.
+// needsReconcile reports whether an update of a Memcached is more than our own write of its status.
 func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
 	return before.UID != after.UID || before.Generation != after.Generation ||
 		!maps.Equal(before.Annotations, after.Annotations) || !slices.Equal(before.Finalizers, after.Finalizers) ||
-		!equality.Semantic.DeepEqual(before.Status, after.Status) &&
-			!r.memories.ours(client.ObjectKeyFromObject(after), &after.Status)
-}
-
-// remembered reports whether a Memcached that is gone is remembered still. One that was let go is not.
-func (r *MemcachedReconciler) remembered(e event.DeleteEvent) bool {
-	_, ok := r.memories.m.Load(client.ObjectKeyFromObject(e.Object))
-	return ok
+		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.wroteStatus(after)
 }
 
 // podChanged reports whether an update of a pod changed what is read of pods. Kubelets write pods often; the cache

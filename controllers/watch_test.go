@@ -6,12 +6,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/example/memcached-operator/controllers/names"
 )
 
 // paces is a queue that notes for how long a look is put off.
@@ -20,29 +17,29 @@ type paces struct {
 	after []time.Duration
 }
 
+func (p *paces) Add(reconcile.Request) { p.after = append(p.after, 0) }
+
 func (p *paces) AddAfter(_ reconcile.Request, after time.Duration) { p.after = append(p.after, after) }
 
-// TestPace: what is looked at without delay is, while servers start, a workload that has counted them all; each change
-// of a Memcached that is ready; and the end of the last server of a deleted one, whatever else still runs.
-func TestPace(t *testing.T) {
-	f := newFixture(t)
-	watch := f.r.toOwner()
-	after := func(e client.Object, gone bool) time.Duration {
-		q := &paces{}
-		if gone {
-			watch.Delete(f.ctx, event.DeleteEvent{Object: e}, q)
-		} else {
-			watch.Update(f.ctx, event.UpdateEvent{ObjectOld: e, ObjectNew: e}, q)
-		}
-		if len(q.after) != 1 {
-			t.Fatalf("queued %d times", len(q.after))
-		}
-		return q.after[0]
+// watched has the watch of children see an object, which changed or was deleted.
+func (f *fixture) watched(obj client.Object, deleted bool) *paces {
+	watch, q := f.r.toOwner(), &paces{}
+	if deleted {
+		watch.Delete(f.ctx, event.DeleteEvent{Object: obj}, q)
+	} else {
+		watch.Update(f.ctx, event.UpdateEvent{ObjectOld: obj, ObjectNew: obj}, q)
 	}
-	want := func(what string, got, want time.Duration) {
+	return q
+}
+
+// TestDebounce: changes are reconciled together while servers start or are deleted, and at once where the status must
+// follow.
+func TestDebounce(t *testing.T) {
+	f := newFixture(t)
+	want := func(what string, obj client.Object, deleted bool, want time.Duration) {
 		t.Helper()
-		if got != want {
-			t.Errorf("%s is looked at after %s, want %s", what, got, want)
+		if q := f.watched(obj, deleted); len(q.after) != 1 || q.after[0] != want {
+			t.Errorf("%s is reconciled after %s, want %s", what, q.after, want)
 		}
 	}
 	pod := func(name string) *corev1.Pod {
@@ -50,28 +47,20 @@ func TestPace(t *testing.T) {
 		f.must(f.api.Get(f.ctx, f.key(name), p))
 		return p
 	}
-
 	f.mustReconcile()
 	f.roll(2)
-	want("a server that starts", after(pod("cache-0"), false), progressingPace)
-	want("a Deployment with two of three servers", after(get[appsv1.Deployment](f), false), progressingPace)
+	want("a server that starts", pod("cache-0"), false, debounce)
+	want("a Deployment with two of three servers", get[appsv1.Deployment](f), false, debounce)
 	f.roll(3)
-	want("a Deployment with all servers", after(get[appsv1.Deployment](f), false), countedPace)
+	want("a Deployment with all servers", get[appsv1.Deployment](f), false, availableDebounce)
 	f.mustReconcile()
-	want("a server of one that is ready", after(pod("cache-0"), false), 0)
-
+	want("a server of one that is ready", pod("cache-0"), false, 0)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
-	proxy := pod("cache-0").DeepCopy()
-	proxy.ObjectMeta = metav1.ObjectMeta{Name: "proxy", Namespace: proxy.Namespace, Labels: names.Proxies.Labels(f.mc),
-		OwnerReferences: proxy.OwnerReferences}
-	f.must(f.api.Create(f.ctx, proxy))
-	for _, name := range []string{"cache-0", "cache-1"} {
-		p := pod(name)
-		f.must(f.api.Delete(f.ctx, p, client.GracePeriodSeconds(0)))
-		want("the end of "+name, after(p, true), startPace)
+	want("the deletion of a server", pod("cache-0"), true, debounce)
+	want("the deletion of the Deployment", get[appsv1.Deployment](f), true, 0)
+	f.cached[kindMemcached] = nil
+	if q := f.watched(pod("cache-0"), true); len(q.after) != 0 {
+		t.Error("what is left of a deleted Memcached is reconciled")
 	}
-	last := pod("cache-2")
-	f.must(f.api.Delete(f.ctx, last, client.GracePeriodSeconds(0)))
-	want("the end of the last server", after(last, true), 0)
 }

@@ -16,10 +16,10 @@ const (
 	// and then runs into its own write when it scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
-	// TemplateSourceAnnotation on a workload says what its pod template was made from: digests of the inputs and of the
+	// TemplateRecordAnnotation on a workload says what its pod template was made from: digests of the inputs and of the
 	// template, and the inputs that are needed again. While the inputs are the same, the template stays, whatever a newer
 	// operator would make of them.
-	TemplateSourceAnnotation = "cache.example.com/template-source"
+	TemplateRecordAnnotation = "cache.example.com/template-record"
 
 	// SecretsAnnotation on the pods of servers holds digests of the Secrets that memcached should have in force. A
 	// kubelet looks at what a pod mounts at once when an annotation of the pod changes, and otherwise within a minute or

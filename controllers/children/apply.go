@@ -2,16 +2,17 @@ package children
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -24,12 +25,6 @@ type Result struct {
 	Waiting string
 	// Err joins the errors. Those that no retry helps against are StallErrors.
 	Err error
-	// Raced says that a child changed under our hands, which the cache will show in a moment.
-	Raced bool
-	// NamespaceTerminating says that nothing can be created any more.
-	NamespaceTerminating bool
-	// AsDesired says that all changes were made, and that no admission plugin changed what was applied.
-	AsDesired bool
 }
 
 // Written is a change that was made.
@@ -41,123 +36,137 @@ type Written struct {
 	Adopted bool
 }
 
-// atOnce is how many children of one owner are written at the same time. The sooner all are there, the less often the
-// controllers that follow them write.
-const atOnce = 8
+// errTerminating says that an object must be gone before the child can be written.
+var errTerminating = errors.New("is being deleted")
 
-// Apply makes the changes, at the same time and all of them even where one fails. alive says that the owner is known to
-// exist and not to be going away; where it is not, Apply asks before it creates or adopts, and returns ErrOwnerGone.
-// Without an answer, it creates and adopts nothing, and makes the other changes.
-func (s *Set) Apply(ctx context.Context, owner Owner, changes []Change, mem *Memory, alive bool, now time.Time) Result {
+// Apply makes the changes in their order, and goes on where one fails, but for the changes that a failed one guards.
+// ownerVerified says that the owner is known to exist and not to be deleted. Where that is not known, Apply asks before
+// it creates or adopts, and returns ErrOwnerDeleted. Without an answer, it creates and adopts nothing.
+func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, now time.Time) Result {
 	var r Result
-	needsOwner := func(c Change) bool { return c.Live == nil || owner.Relation(c.Live) == Orphaned }
 	var errs []error
-	if !alive && slices.ContainsFunc(changes, needsOwner) {
-		switch err := s.proveAlive(ctx, owner); {
-		case errors.Is(err, ErrOwnerGone):
-			return Result{Err: err}
-		case err != nil:
-			errs = append(errs, err)
-			changes = slices.DeleteFunc(slices.Clone(changes), needsOwner)
+	var ownerErr error
+	failed := map[Key]bool{}
+	for _, c := range changes {
+		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return failed[guard] }) {
+			failed[c.Key] = true // the failure of the guard says why
+			continue
 		}
-	}
-	answers, failures := make([]answer, len(changes)), make([]error, len(changes))
-	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for i := range changes {
-		delete(mem.compared, changes[i].Key)
-		group.Go(func() error {
-			answers[i], failures[i] = s.change(ctx, owner, &changes[i])
-			return nil
-		})
-	}
-	_ = group.Wait()
-	raced := false
-	r.AsDesired = len(errs) == 0
-	for i, err := range failures {
-		r.AsDesired = r.AsDesired && err == nil && answers[i].asApplied
-		switch {
-		case err == nil:
-			r.note(owner, changes[i], answers[i], mem, now)
-		case errors.Is(err, errEnding):
-			r.Waiting = fmt.Sprintf("waiting for the end of %s", changes[i].Key)
-		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			r.NamespaceTerminating = true
-		default:
-			raced = raced || IsRace(err)
-			if IsRace(err) && mem.races == 0 {
-				r.Raced = true // an admission plugin that answers so does it again
-			} else {
-				errs = append(errs, err)
+		if needsOwner := c.Existing == nil || s.Relation(c.Existing) == Orphaned; needsOwner && !ownerVerified {
+			if ownerErr == nil {
+				ownerErr = s.verifyOwner(ctx)
+				ownerVerified = ownerErr == nil
+				if errors.Is(ownerErr, ErrOwnerDeleted) {
+					return Result{Err: ownerErr}
+				}
+				errs = append(errs, ownerErr)
+			}
+			if ownerErr != nil {
+				failed[c.Key] = true
+				continue
 			}
 		}
-	}
-	mem.races++
-	if !raced {
-		mem.races = 0
+		delete(s.Memory.dryRuns, c.Key)
+		answer, err := s.change(ctx, &c)
+		switch {
+		case errors.Is(err, errTerminating):
+			failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for the end of %s", c.Key)
+		case err != nil:
+			failed[c.Key] = true
+			errs = append(errs, err)
+		case answer == nil:
+			r.Written = append(r.Written, Written{Change: c})
+		default:
+			s.Memory.Wrote(c.Key, answer.GetResourceVersion(), now)
+			if c.Existing == nil || c.Existing.GetResourceVersion() != answer.GetResourceVersion() {
+				adopted := c.Existing != nil && s.Relation(c.Existing) == Orphaned
+				r.Written = append(r.Written, Written{c, answer, adopted})
+			}
+		}
 	}
 	r.Err = errors.Join(errs...)
 	return r
 }
 
-// errEnding says that an object must be gone before the child can be written.
-var errEnding = errors.New("is about to end")
-
-// answer is what the API server made of a child; its object is nil where the child was deleted.
-type answer struct {
-	client.Object
-	asApplied bool // so that nothing else is owned than was desired
-}
-
-// change makes one change. A panic ends no more than that: controller-runtime recovers it in its own goroutine alone.
-func (s *Set) change(ctx context.Context, owner Owner, c *Change) (a answer, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			for _, handle := range utilruntime.PanicHandlers {
-				handle(ctx, r) // logs the stack
-			}
-			err = fmt.Errorf("write %s: panic: %v [recovered]", c.Key, r)
-		}
-	}()
+// change makes one change. It returns the child after that; nil where the child was deleted.
+func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 	if c.Desired == nil {
-		return answer{asApplied: true}, s.Delete(ctx, c.Live, metav1.DeletePropagationBackground)
+		return nil, s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground)
 	}
-	if c.Live != nil {
-		switch relation := owner.Relation(c.Live); {
+	if c.Existing != nil {
+		switch relation := s.Relation(c.Existing); {
 		case relation == Foreign:
-			return a, conflict(c.Key, owner)
-		case relation == OfPredecessor, c.Live.GetDeletionTimestamp() != nil:
-			return a, errEnding
+			return nil, s.conflictWith(c.Key)
+		case relation == OfPredecessor, c.Existing.GetDeletionTimestamp() != nil:
+			return nil, errTerminating
 		}
 	}
-	a.Object, a.asApplied, err = s.apply(ctx, c.kind, c.Desired, c.Live)
+	answer, err := s.apply(ctx, c)
 	switch {
 	case err == nil:
-		return a, nil
-	case IsRace(err):
-		return a, fmt.Errorf("apply %s: %w", c.Key, err)
+		return answer, nil
+	case IsConflict(err):
+		return nil, fmt.Errorf("apply %s: %w", c.Key, err)
 	}
-	return a, classify(err, "apply", c.Key)
+	return nil, classify(err, "apply", c.Key)
 }
 
-// note remembers a change that was made, and tells whether it changed something.
-func (r *Result) note(owner Owner, c Change, a answer, mem *Memory, now time.Time) {
-	if a.Object == nil {
-		r.Written = append(r.Written, Written{Change: c})
-		return
+// absentVersion is a resource version that no object has: an apply that names it creates the object, and is refused
+// where there is one.
+const absentVersion = "1"
+
+// apply applies the desired child over the existing one, and returns what the API server made of it.
+//
+// An apply leaves the items that other managers added to a list, or own too. Of a list that the child has, the child
+// has all: where there are such items, a merge patch sets the lists first. Otherwise a port that somebody else owns too,
+// for example, would stay beside the new one of the same name, which the API server refuses.
+func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
+	if err != nil {
+		return nil, err
 	}
-	mem.Wrote(c.Key, a.GetResourceVersion(), now)
-	if !a.asApplied {
-		mem.remember(c.Key, comparison{desired: Digest(c.Desired), settled: true, answer: a.Object})
+	u := &unstructured.Unstructured{Object: content}
+	if c.Existing == nil {
+		u.SetResourceVersion(absentVersion) // protects an object that somebody else made under that name since we looked
+		return s.patch(ctx, c, u, types.ApplyPatchType, options...)
 	}
-	if c.Live == nil || c.Live.GetResourceVersion() != a.GetResourceVersion() {
-		adopted := c.Live != nil && owner.Relation(c.Live) == Orphaned
-		r.Written = append(r.Written, Written{c, a.Object, adopted})
+	// The uid keeps an object that took the place of our child meanwhile from being overwritten. The resource version of a
+	// child with a pod template keeps an operator that is not the leader any more from bringing back an older one.
+	u.SetUID(c.Existing.GetUID())
+	if c.kind.HasPods || c.listsDiffer {
+		u.SetResourceVersion(c.Existing.GetResourceVersion())
 	}
+	if c.listsDiffer {
+		answer, err := s.patch(ctx, c, u, types.MergePatchType, options...)
+		if err != nil || len(options) > 0 { // of a dry run the merge patch is all
+			return answer, err
+		}
+		u.SetResourceVersion(answer.GetResourceVersion())
+	}
+	answer, err := s.patch(ctx, c, u, types.ApplyPatchType, append(options, client.ForceOwnership)...)
+	if apierrors.IsInvalid(err) && !IsConflict(err) && !c.listsDiffer {
+		c.listsDiffer = true
+		return s.apply(ctx, c, options...)
+	}
+	return answer, err
 }
 
-// Delete deletes a child that is still as it was observed. The resource version is a precondition too: if the garbage
-// collector has just orphaned the child, it is not ours to delete.
+// patch sends one patch. A typed object is answered in protobuf, which is cheaper to decode than JSON.
+func (s *Set) patch(ctx context.Context, c *Change, content *unstructured.Unstructured, patchType types.PatchType,
+	options ...client.PatchOption) (client.Object, error) {
+	body, err := json.Marshal(content.Object)
+	if err != nil {
+		return nil, err
+	}
+	answer := c.kind.Object.DeepCopyObject().(client.Object)
+	answer.SetNamespace(content.GetNamespace())
+	answer.SetName(content.GetName())
+	return answer, s.Client.Patch(ctx, answer, client.RawPatch(patchType, body),
+		append(options, client.FieldOwner(s.FieldManager))...)
+}
+
+// Delete deletes an object that is still as it was observed. The resource version is a precondition too: if the garbage
+// collector has just orphaned the object, it is not ours to delete.
 func (s *Set) Delete(ctx context.Context, obj client.Object, propagation metav1.DeletionPropagation) error {
 	err := s.Client.Delete(ctx, obj, client.PropagationPolicy(propagation),
 		client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})

@@ -4,35 +4,34 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// writes are the names of the objects that were written.
-type writes struct {
-	sync.Mutex
-	names []string
+// recorder is a set of ConfigMaps that records the names of those that are written. It reads nothing but what read says,
+// and refuses the objects in refused.
+type recorder struct {
+	*Set
+	names   []string
+	refused []string
 }
 
-// set writes ConfigMaps to w. It reads nothing but what read says. The function makes changes that create ConfigMaps.
-func (w *writes) set(read error) (*Set, func(names ...string) []Change) {
-	note := func(obj client.Object) error {
-		w.Lock()
-		defer w.Unlock()
-		if obj.GetName() == "poisoned" {
-			panic("a poisoned object")
+func newRecorder(read error, refused ...string) *recorder {
+	r := &recorder{refused: refused}
+	write := func(obj client.Object) error {
+		if slices.Contains(r.refused, obj.GetName()) {
+			return errors.New("refused")
 		}
-		w.names = append(w.names, obj.GetName())
+		r.names = append(r.names, obj.GetName())
 		return nil
 	}
 	c := interceptor.NewClient(nil, interceptor.Funcs{
@@ -40,69 +39,87 @@ func (w *writes) set(read error) (*Set, func(names ...string) []Change) {
 			return read
 		},
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
-			return note(obj)
+			return write(obj)
 		},
 		Delete: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.DeleteOption) error {
-			return note(obj)
+			return write(obj)
 		},
 	})
-	kind := NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap)
-	return &Set{Client: c, Live: c, Kinds: []Kind{kind}}, func(names ...string) (changes []Change) {
-		for _, name := range names {
-			config := corev1ac.ConfigMap(name, "default")
-			changes = append(changes, Change{Key: Key{kind.Kind, name}, Desired: config, kind: kind})
-		}
-		return changes
-	}
+	labels := map[string]string{"a": "b"}
+	r.Set = &Set{Client: c, APIReader: c, Kinds: []Kind{configMaps}, Memory: &Memory{},
+		Owner: Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}, Labels: labels}}
+	return r
 }
 
-// TestPanic: a panic over one object is an error about this object, and does not end the process.
-func TestPanic(t *testing.T) {
-	t.Parallel()
-	var w writes
-	set, create := w.set(nil)
-	owner := Owner{Object: &corev1.ConfigMap{}}
-	r := set.Apply(t.Context(), owner, create("a", "poisoned", "b"), NewMemory(), true, time.Now())
-	if r.Err == nil || !strings.Contains(r.Err.Error(), "ConfigMap poisoned: panic: a poisoned object") || r.AsDesired {
-		t.Errorf("the result is %+v", r)
+var configMaps = NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap)
+
+// create is a change that creates a ConfigMap.
+func create(name string, guards ...string) Change {
+	c := Change{Key: Key{"ConfigMap", name}, Desired: corev1ac.ConfigMap(name, "default"), kind: configMaps}
+	for _, guard := range guards {
+		c.Guards = append(c.Guards, Key{"ConfigMap", guard})
 	}
-	slices.Sort(w.names)
-	if !slices.Equal(w.names, []string{"a", "b"}) || len(r.Written) != 2 {
-		t.Errorf("wrote %q, and says %v", w.names, r.Written)
+	return c
+}
+
+// over makes a change one of an existing object, with the controller of that uid; "" for none.
+func (c Change) over(uid types.UID) Change {
+	existing := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{"a": "b"}}}
+	if uid != "" {
+		existing.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", UID: uid, Controller: ptr.To(true)}}
 	}
+	c.Existing = existing
+	return c
+}
+
+func (c Change) deleted() Change {
+	c.Desired = nil
+	return c
 }
 
 // TestOwnerUnknown: while nobody can say whether the owner is there, nothing is made for it, and the rest is.
 func TestOwnerUnknown(t *testing.T) {
 	t.Parallel()
-	labels := map[string]string{"a": "b"}
-	owner := Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}, Labels: labels}
-	ours := []metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}}
 	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")
 	for _, tt := range []struct {
-		alive bool
-		read  error
-		fails error
-		want  []string
+		verified bool
+		read     error
+		fails    error
+		want     []string
 	}{
-		{true, unavailable, nil, []string{"adopted", "created", "deleted", "updated"}},
-		{false, unavailable, unavailable, []string{"deleted", "updated"}},
-		{false, missing, ErrOwnerGone, nil},
+		{true, unavailable, nil, []string{"created", "adopted", "updated", "deleted"}},
+		{false, unavailable, unavailable, []string{"updated", "deleted"}},
+		{false, missing, ErrOwnerDeleted, nil},
 	} {
-		var w writes
-		set, create := w.set(tt.read)
-		changes := create("created", "adopted", "updated", "deleted")
-		changes[1].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "adopted", Labels: labels}}
-		changes[2].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "updated", OwnerReferences: ours}}
-		changes[3].Live = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "deleted", OwnerReferences: ours}}
-		changes[3].Desired = nil
-		r := set.Apply(t.Context(), owner, changes, NewMemory(), tt.alive, time.Now())
-		slices.Sort(w.names)
-		if !slices.Equal(w.names, tt.want) {
-			t.Errorf("%v, alive %t: wrote %q, want %q", tt.read, tt.alive, w.names, tt.want)
+		r := newRecorder(tt.read)
+		result := r.Apply(t.Context(), []Change{create("created"), create("adopted").over(""),
+			create("updated").over("owner"), create("deleted").over("owner").deleted()}, tt.verified, time.Now())
+		if !slices.Equal(r.names, tt.want) || !errors.Is(result.Err, tt.fails) {
+			t.Errorf("%v, verified %t: wrote %q, want %q; the result is %+v", tt.read, tt.verified, r.names, tt.want, result)
 		}
-		if !errors.Is(r.Err, tt.fails) || r.AsDesired != (tt.fails == nil) || changes[0].Name != "created" {
-			t.Errorf("%v, alive %t: the result is %+v", tt.read, tt.alive, r)
+	}
+}
+
+// TestGuards: a child is not written while one that guards it is refused, somebody else's, or about to go, and neither
+// is what that child guards. All others are written.
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	workloads := []Change{create("guarded", "guard"), create("further", "guarded"), create("running", "guard").over("owner"),
+		create("free")}
+	for name, tt := range map[string]struct {
+		guard   Change
+		refused []string
+		want    []string
+	}{
+		"written":                   {create("guard"), nil, []string{"guard", "guarded", "further", "running", "free"}},
+		"refused":                   {create("guard"), []string{"guard"}, []string{"free"}},
+		"conflict":                  {create("guard").over("other"), nil, []string{"free"}},
+		"refused, of an older form": {create("guard").over("owner"), []string{"guard"}, []string{"free"}},
+	} {
+		r := newRecorder(nil, tt.refused...)
+		result := r.Apply(t.Context(), append([]Change{tt.guard}, workloads...), true, time.Now())
+		if !slices.Equal(r.names, tt.want) || (result.Err != nil) != (len(tt.want) == 1) {
+			t.Errorf("%s: wrote %q, want %q; the result is %+v", name, r.names, tt.want, result)
 		}
 	}
 }

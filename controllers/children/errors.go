@@ -20,10 +20,9 @@ type StallError struct{ Reason, Message string }
 
 func (e *StallError) Error() string { return e.Message }
 
-func conflict(key Key, owner Owner) error {
-	return &StallError{ReasonConflict,
-		fmt.Sprintf("%s exists and is not controlled by this %s; remove or rename one of the two",
-			key, owner.GVK.Kind)}
+func (s *Set) conflictWith(key Key) error {
+	return &StallError{ReasonConflict, fmt.Sprintf("%s exists and is not controlled by this %s; remove or rename one of the two",
+		key, s.Owner.GVK.Kind)}
 }
 
 // classify makes a StallError of an answer of the API server that no retry changes.
@@ -35,11 +34,11 @@ func classify(err error, action string, key Key) error {
 	return err
 }
 
-// IsRace reports whether a write failed because the object was replaced or changed since it was read: the resource
+// IsConflict reports whether a write failed because the object was replaced or changed since it was read: the resource
 // version or the uid that the write named is not the current one, or the object is being deleted. For a uid that
 // differs from that of an existing object, the API server answers that the field is immutable, and for a finalizer on
 // an object that is being deleted, that none can be added.
-func IsRace(err error) bool {
+func IsConflict(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true
 	}

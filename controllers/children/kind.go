@@ -31,6 +31,8 @@ type Kind struct {
 	schema.GroupVersionKind
 	// Object is an empty object of the kind.
 	Object client.Object
+	// HasPods says that objects of the kind run pods, which another pod template replaces.
+	HasPods bool
 
 	list   client.ObjectList
 	config func() config // an empty one
@@ -42,7 +44,13 @@ func NewKind[C config](object client.Object, list client.ObjectList, configure f
 	if err != nil {
 		panic(err) // a kind that client-go does not know, which the first start of a build shows
 	}
-	return Kind{gvk, object, list, func() config { return configure("", "") }}
+	return Kind{GroupVersionKind: gvk, Object: object, list: list, config: func() config { return configure("", "") }}
+}
+
+// WithPods is the kind with HasPods.
+func (k Kind) WithPods() Kind {
+	k.HasPods = true
+	return k
 }
 
 // Key names a child of an owner: a kind and a name in the owner's namespace.
@@ -50,25 +58,29 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
 
-// Set is the table of child kinds, and the clients that reach them. It remembers what one reconcile looked up: each
-// makes its own.
+// Set is the table of child kinds, the clients that reach them, and the owner of the children. It remembers what one
+// reconcile looked up: each makes its own.
 type Set struct {
 	// Client reads from the cache, which must be indexed by SetupIndexes, and writes.
 	Client client.Client
-	// Live reads from the API server.
-	Live client.Reader
+	// APIReader reads from the API server.
+	APIReader client.Reader
 	// FieldManager is the name under which children are applied.
 	FieldManager string
 	// InstanceLabel is the label of a child that holds the name of its owner.
 	InstanceLabel string
 	// Kinds are the kinds of children, in no order.
 	Kinds []Kind
+	// Owner is the object that has the children.
+	Owner Owner
+	// Memory is what is remembered of the owner.
+	Memory *Memory
 	// New says that the owner is new and has no children yet. Where the cache does not show an object with the name of a
 	// child, there is none, or it is somebody else's. Nothing is looked up then: a creation is refused where the name is
 	// taken.
 	New bool
 
-	owned  map[client.Object]runtime.ApplyConfiguration
+	owned  map[client.Object]extracted
 	absent map[Key]bool // of what was looked up
 }
 
@@ -117,7 +129,7 @@ func (s *Set) applied(obj client.Object) bool {
 
 // LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
 // with our labels; an object that lost them, or somebody else's, has the name all the same.
-func (s *Set) LookUp(ctx context.Context, owner Owner, key Key, observed Observed) error {
+func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 	if s.New || observed[key] != nil || s.absent[key] {
 		return nil
 	}
@@ -126,7 +138,7 @@ func (s *Set) LookUp(ctx context.Context, owner Owner, key Key, observed Observe
 		return fmt.Errorf("%s is not in the table of child kinds", key.Kind)
 	}
 	live := s.Kinds[i].Object.DeepCopyObject().(client.Object)
-	switch err := s.Live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: key.Name}, live); {
+	switch err := s.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: key.Name}, live); {
 	case err == nil:
 		observed[key] = live
 	case apierrors.IsNotFound(err):
@@ -144,12 +156,12 @@ func (s *Set) LookUp(ctx context.Context, owner Owner, key Key, observed Observe
 // cache and must not be changed.
 type Observed map[Key]client.Object
 
-// Observe reads the children of an owner from the cache.
-func (s *Set) Observe(ctx context.Context, owner Owner) (Observed, error) {
+// Observe reads the children of the owner from the cache.
+func (s *Set) Observe(ctx context.Context) (Observed, error) {
 	observed := Observed{}
 	for _, kind := range s.Kinds {
 		list := kind.list.DeepCopyObject().(client.ObjectList)
-		if err := s.List(ctx, owner, list); err != nil {
+		if err := s.List(ctx, list); err != nil {
 			return nil, err
 		}
 		_ = meta.EachListItem(list, func(obj runtime.Object) error {
@@ -162,26 +174,26 @@ func (s *Set) Observe(ctx context.Context, owner Owner) (Observed, error) {
 }
 
 // List reads the objects with the owner's name in the instance label, from the cache and without copying them.
-func (s *Set) List(ctx context.Context, owner Owner, list client.ObjectList) error {
-	err := s.Client.List(ctx, list, client.InNamespace(owner.GetNamespace()),
-		client.MatchingFields{byInstance: owner.GetName()}, client.UnsafeDisableDeepCopy)
+func (s *Set) List(ctx context.Context, list client.ObjectList) error {
+	err := s.Client.List(ctx, list, client.InNamespace(s.Owner.GetNamespace()),
+		client.MatchingFields{byInstance: s.Owner.GetName()}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("list %T: %w", list, err)
 	}
 	return nil
 }
 
-// find returns the row of an apply configuration, and the name in it.
-func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, string, error) {
+// find returns the row of an apply configuration, and its key.
+func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, Key, error) {
 	c, ok := desired.(config)
 	if !ok {
-		return Kind{}, "", fmt.Errorf("%T is no apply configuration of an object", desired)
+		return Kind{}, Key{}, fmt.Errorf("%T is no apply configuration of an object", desired)
 	}
 	gvk := schema.FromAPIVersionAndKind(*c.GetAPIVersion(), *c.GetKind())
 	for _, kind := range s.Kinds {
 		if kind.GroupVersionKind == gvk {
-			return kind, *c.GetName(), nil
+			return kind, Key{kind.Kind, *c.GetName()}, nil
 		}
 	}
-	return Kind{}, "", fmt.Errorf("%s is not in the table of child kinds", gvk)
+	return Kind{}, Key{}, fmt.Errorf("%s is not in the table of child kinds", gvk)
 }

@@ -14,63 +14,53 @@ const StaleFor = 5 * time.Second
 // Memory is what is remembered of one owner between two reconciles. It saves requests and waiting, and is never needed
 // for a correct result: after a restart it is empty. It is used by one reconcile at a time.
 type Memory struct {
-	written  map[Key]write
-	compared map[Key]comparison
-	races    int // reconciles in a row in which a child changed under our hands
+	expectations map[Key]expectation
+	dryRuns      map[Key]dryRunResult
 }
 
-// write is our last write to an object that the cache has not shown yet.
-type write struct {
+// expectation is our last write to an object that the cache has not shown yet.
+type expectation struct {
 	resourceVersion string
 	expires         time.Time
 }
 
-// comparison is what the API server makes of a desired child, where that is not just the desired child: an admission
-// plugin has the last word.
-type comparison struct {
-	desired, own uint64 // digests
-	settled      bool   // an apply changes nothing
-	// answer is what the API server made of the desired child; nil once own is known. To extract what is owned of the
-	// answer is most of the work of an apply, and rarely needed.
-	answer client.Object
-}
-
-// NewMemory returns an empty one.
-func NewMemory() *Memory {
-	return &Memory{}
+// dryRunResult says whether an apply of a desired child over an existing one, both identified by digests, would change
+// anything of ours: an admission plugin may have the last word.
+type dryRunResult struct {
+	desired, existing uint64
+	noOp              bool
 }
 
 // Wrote remembers the resource version that the API server answered to a write.
 func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
-	if m.written == nil {
-		m.written = map[Key]write{}
+	if m.expectations == nil {
+		m.expectations = map[Key]expectation{}
 	}
-	m.written[key] = write{resourceVersion, now.Add(StaleFor)}
+	m.expectations[key] = expectation{resourceVersion, now.Add(StaleFor)}
 }
 
 // Stale reports whether what the cache shows of the children, and of further objects, is older than our last writes.
 // Then nothing follows from what the cache shows.
 func (m *Memory) Stale(observed Observed, now time.Time) bool {
 	stale := false
-	for key, w := range m.written {
-		if now.Before(w.expires) && older(observed[key], w.resourceVersion) {
+	for key, e := range m.expectations {
+		if now.Before(e.expires) && older(observed[key], e.resourceVersion) {
 			stale = true
 			continue
 		}
-		delete(m.written, key)
+		delete(m.expectations, key)
 	}
-	if len(m.written) == 0 {
-		m.written = nil // most objects are not written for long, and an empty map holds room for what it had
+	if len(m.expectations) == 0 {
+		m.expectations = nil // most objects are not written for long, and an empty map holds room for what it had
 	}
 	return stale
 }
 
-// remember keeps a comparison.
-func (m *Memory) remember(key Key, c comparison) {
-	if m.compared == nil {
-		m.compared = map[Key]comparison{}
+func (m *Memory) remember(key Key, r dryRunResult) {
+	if m.dryRuns == nil {
+		m.dryRuns = map[Key]dryRunResult{}
 	}
-	m.compared[key] = c
+	m.dryRuns[key] = r
 }
 
 func older(obj client.Object, resourceVersion string) bool {

@@ -29,50 +29,52 @@ const (
 	Foreign Relation = iota
 	// Ours are controlled by the owner.
 	Ours
-	// Orphaned objects have all labels of the owner's children and no controller: they are to be adopted.
+	// Orphaned objects have no controller, and were children: they are to be adopted.
 	Orphaned
 	// OfPredecessor are those controlled by a deleted owner of the same kind and name: the garbage collector is about to
 	// delete them.
 	OfPredecessor
 )
 
-// Relation tells how obj relates to the owner.
-func (o Owner) Relation(obj metav1.Object) Relation {
+// Relation tells how an object relates to the owner. One without a controller that was applied as a child, and lost
+// labels too, is an orphan nevertheless.
+func (s *Set) Relation(obj client.Object) Relation {
 	if controller := metav1.GetControllerOfNoCopy(obj); controller != nil {
 		group := schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind).GroupKind()
 		switch {
-		case controller.UID == o.GetUID():
+		case controller.UID == s.Owner.GetUID():
 			return Ours
-		case group == o.GVK.GroupKind() && controller.Name == o.GetName():
+		case group == s.Owner.GVK.GroupKind() && controller.Name == s.Owner.GetName():
 			return OfPredecessor
 		}
 		return Foreign
 	}
 	have := obj.GetLabels()
-	for k, v := range o.Labels {
-		if have[k] != v {
+	for k, v := range s.Owner.Labels {
+		if have[k] != v && !s.applied(obj) {
 			return Foreign
 		}
 	}
 	return Orphaned
 }
 
-// ErrOwnerGone says that the owner is deleted or being deleted, which the cache does not show yet.
-var ErrOwnerGone = errors.New("the owner is gone or being deleted")
+// ErrOwnerDeleted says that the owner is deleted or being deleted, which the cache does not show yet.
+var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
 
-// proveAlive asks the API server itself whether the owner still exists and is not being deleted. Nothing may be created
-// for an object that goes away: the garbage collector might already have looked for its children.
-func (s *Set) proveAlive(ctx context.Context, owner Owner) error {
+// verifyOwner asks the API server itself whether the owner still exists and is not being deleted. Nothing may be created
+// for a deleted object: the garbage collector might already have looked for its children.
+func (s *Set) verifyOwner(ctx context.Context) error {
+	owner := s.Owner
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(owner.GVK)
-	if err := s.Live.Get(ctx, client.ObjectKeyFromObject(owner), live); err != nil {
+	if err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(owner), live); err != nil {
 		if apierrors.IsNotFound(err) {
-			return ErrOwnerGone
+			return ErrOwnerDeleted
 		}
 		return fmt.Errorf("look up %s %s: %w", owner.GVK.Kind, owner.GetName(), err)
 	}
 	if live.UID != owner.GetUID() || !live.DeletionTimestamp.IsZero() {
-		return ErrOwnerGone
+		return ErrOwnerDeleted
 	}
 	return nil
 }

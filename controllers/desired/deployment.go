@@ -18,7 +18,7 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 	}
 	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
 		WithLabels(in.generationLabel(mc)).
-		WithAnnotations(in.workloadAnnotations(mc)).
+		WithAnnotations(in.annotations).
 		WithSpec(deploymentSpec(mc, names.Servers, maxSurge, maxUnavailable).
 			WithReplicas(names.Size(mc)).
 			WithTemplate(in.template))

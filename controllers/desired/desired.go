@@ -4,37 +4,55 @@ package desired
 import (
 	"k8s.io/apimachinery/pkg/runtime"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Children are all children that mc should have. They are written at the same time, so none may need another that comes
-// before it. A child of mc that is not among them is deleted.
-func Children(mc *v1alpha1.Memcached, in Inputs) []runtime.ApplyConfiguration {
-	children := []runtime.ApplyConfiguration{service(mc),
-		podDisruptionBudget(mc, mc.Name, names.Servers, ptr.Deref(mc.Spec.DisruptionBudget.MaxUnavailable, 1))}
-	if mc.Spec.NetworkPolicy != nil {
-		children = append(children, networkPolicies(mc)...)
-	}
+// Plan says what the children of a Memcached should be.
+type Plan struct {
+	// Children are all children that the Memcached should have, in the order in which they are written. A child that is
+	// not among them is deleted.
+	Children []runtime.ApplyConfiguration
+	// Guards are, for a workload, the children without which no pod of it may be created: the policy that restricts
+	// access, and the configuration that its pods read, which could be somebody else's.
+	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
+}
+
+// Children plans the children of mc.
+func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
+	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
+	p.add(service(mc), podDisruptionBudget(mc))
 	if names.ServerServices(mc) {
 		for i := range names.Size(mc) {
-			children = append(children, serverService(mc, i))
+			p.add(serverService(mc, i))
 		}
 	}
+	serverPolicies, proxyPolicies := networkPolicies(mc)
+	p.add(serverPolicies...)
 	switch {
 	case in.template == nil:
 	case mc.Spec.Workload == v1alpha1.WorkloadStatefulSet:
-		children = append(children, statefulSet(mc, in))
+		p.addGuarded(statefulSet(mc, in), serverPolicies)
 	default:
-		children = append(children, deployment(mc, in))
+		p.addGuarded(deployment(mc, in), serverPolicies)
 	}
 	if mc.Spec.Proxy != nil {
-		children = append(children, proxyService(mc), podDisruptionBudget(mc, names.Proxy(mc), names.Proxies, 1),
-			proxyConfig(mc, in.ProxyServers), proxyDeployment(mc, in))
+		guards := append(proxyPolicies, proxyConfig(mc, in.proxyServers))
+		p.add(proxyService(mc), proxyDisruptionBudget(mc))
+		p.add(guards...)
+		p.addGuarded(proxyDeployment(mc, in), guards)
 	}
-	return children
+	return p
+}
+
+func (p *Plan) add(children ...runtime.ApplyConfiguration) {
+	p.Children = append(p.Children, children...)
+}
+
+func (p *Plan) addGuarded(workload runtime.ApplyConfiguration, guards []runtime.ApplyConfiguration) {
+	p.add(workload)
+	p.Guards[workload] = guards
 }
 
 // objectMeta completes the metadata of a child with labels and the controller owner reference.

@@ -74,9 +74,8 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 		secrets.Auth = &Secret{Name: mc.Spec.Auth.SecretName, Version: "uid/2"}
 	}
 	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default"}
-	in := Resolve(mc, nil, secrets, options)
-	in.ProxyServers = []string{"10.0.0.1:11211", "[fd00::2]:11211"}
-	for _, config := range Children(mc, in) {
+	current := Current{Secrets: secrets, ProxyServers: []string{"10.0.0.1:11211", "[fd00::2]:11211"}}
+	for _, config := range Children(mc, Resolve(mc, current, options)).Children {
 		b, err := yaml.Marshal(config)
 		if err != nil {
 			t.Fatal(err)

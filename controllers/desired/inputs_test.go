@@ -29,7 +29,7 @@ func TestInputs(t *testing.T) {
 			spec += "}"
 		}
 		mc := manifest.Parse(t, manifest.Named("m", spec))
-		got := Resolve(mc, nil, Secrets{}, Options{DefaultImage: "docker.io/library/memcached:default"}).digest
+		got := Resolve(mc, Current{}, Options{DefaultImage: "docker.io/library/memcached:default"}).record.Inputs
 		if want != "" && got != want || want == "" && got == "e08c0a7c62bbc014" {
 			t.Errorf("%s has the digest %s, want %s", spec, got, want)
 		}
@@ -43,17 +43,17 @@ func TestDigestFollowsTemplate(t *testing.T) {
 	type made struct{ spec, template string }
 	byDigest := map[string]made{}
 	for _, spec := range append(specs.Generate(300), specs.Accepted...) {
-		in := Resolve(manifest.Parse(t, manifest.Named("m", spec)), nil, Secrets{}, Options{DefaultImage: "memcached:1"})
+		in := Resolve(manifest.Parse(t, manifest.Named("m", spec)), Current{}, Options{DefaultImage: "memcached:1"})
 		template, err := json.Marshal(in.template)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// An empty affinity, as charts render, says nothing.
 		now := made{spec, strings.Replace(string(template), `"affinity":{},`, "", 1)}
-		if other, ok := byDigest[in.digest]; ok && other.template != now.template {
+		if other, ok := byDigest[in.record.Inputs]; ok && other.template != now.template {
 			t.Errorf("one digest for two templates, of %s and of %s", other.spec, spec)
 		}
-		byDigest[in.digest] = now
+		byDigest[in.record.Inputs] = now
 	}
 	if len(byDigest) < 100 {
 		t.Errorf("only %d inputs were tried", len(byDigest))
@@ -64,7 +64,13 @@ func TestDigestFollowsTemplate(t *testing.T) {
 func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	o Options) *appsv1ac.DeploymentApplyConfiguration {
 	t.Helper()
-	b, err := json.Marshal(deployment(mc, Resolve(mc, read(own), Secrets{}, o)))
+	return deployedOver(t, mc, Current{Workload: read(own), Ran: true}, o)
+}
+
+func deployedOver(t *testing.T, mc *v1alpha1.Memcached, current Current,
+	o Options) *appsv1ac.DeploymentApplyConfiguration {
+	t.Helper()
+	b, err := json.Marshal(deployment(mc, Resolve(mc, current, o)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +188,70 @@ func TestTakeOver(t *testing.T) {
 		if !tt.stays && after.Spec.Template.Spec.Containers[0].TerminationMessagePolicy == nil {
 			t.Errorf("%s: the template is not that of today's builder", name)
 		}
-		if after.Annotations[v1alpha1.TemplateSourceAnnotation] == "" || !read(after).Kept() {
+		if after.Annotations[v1alpha1.TemplateRecordAnnotation] == "" || !read(after).MatchesRecord() {
 			t.Errorf("%s: what the template was made from is not remembered", name)
 		}
+	}
+}
+
+// TestLostRecord: whoever takes away the record after an upgrade of the operator replaces no server, and one that is
+// lost with a change of the template hides no such change.
+func TestLostRecord(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
+	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
+	before.Annotations = nil
+	o := Options{DefaultImage: "memcached:2", OpenShift: true} // another builder
+	after := deployed(t, mc, before, o)
+	if !sameTemplate(before, after) || !read(after).MatchesRecord() {
+		t.Error("a lost record replaces the servers")
+	}
+	mc.Spec.Memory, mc.Generation = "128Mi", 2
+	if sameTemplate(before, deployed(t, mc, before, o)) {
+		t.Error("a change of the spec is lost with the record")
+	}
+	mc.Spec.Memory, mc.Generation = "64Mi", 1
+	before.Spec.Template.Spec.Containers[0].Image = nil // somebody else set another one
+	if image := deployed(t, mc, before, o).Spec.Template.Spec.Containers[0].Image; image == nil {
+		t.Error("the image of somebody else stays")
+	}
+}
+
+// TestEmptyWorkload: a template of which no pod exists is made anew. It may be one that the cluster refuses, as where
+// OpenShift was not recognized at first.
+func TestEmptyWorkload(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
+	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
+	o := Options{DefaultImage: "memcached:1", OpenShift: true}
+	if after := deployedOver(t, mc, Current{Workload: read(before), Empty: true}, o); sameTemplate(before, after) {
+		t.Error("the template stays though it has no pod")
+	}
+}
+
+// TestImageThatNeverRan: an image with which no server was ready is not what a spec without an image goes back to.
+func TestImageThatNeverRan(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
+	o := Options{DefaultImage: "memcached:1"}
+	image := func(d *appsv1ac.DeploymentApplyConfiguration) string {
+		return *d.Spec.Template.Spec.Containers[0].Image
+	}
+	first := deployed(t, mc, nil, o)
+	o.DefaultImage = "memcached:2"
+	mc.Spec.Image = "bad:1"
+	bad := deployed(t, mc, first, o)
+	mc.Spec.Image = "bad:2"
+	bad = deployedOver(t, mc, Current{Workload: read(bad)}, o)
+	mc.Spec.Image = ""
+	back := deployedOver(t, mc, Current{Workload: read(bad)}, o)
+	if image(bad) != "bad:2" || image(back) != "memcached:1" {
+		t.Errorf("the image is %s, then %s", image(bad), image(back))
+	}
+	if again := deployedOver(t, mc, Current{Workload: read(back)}, o); !sameTemplate(back, again) {
+		t.Errorf("then the image is %s", image(again))
+	}
+	if ran := deployed(t, mc, bad, o); image(ran) != "bad:2" {
+		t.Errorf("an image with which a server was ready is given up for %s", image(ran))
 	}
 }

@@ -14,17 +14,19 @@ import (
 
 // networkPolicies let the peers of the spec reach memcached, and nobody else. With a proxy, these peers reach the
 // proxy, and the proxy alone reaches the servers.
-func networkPolicies(mc *v1alpha1.Memcached) []runtime.ApplyConfiguration {
+func networkPolicies(mc *v1alpha1.Memcached) (servers, proxies []runtime.ApplyConfiguration) {
+	if mc.Spec.NetworkPolicy == nil {
+		return nil, nil
+	}
 	from := peers(mc.Spec.NetworkPolicy.From)
 	if mc.Spec.Proxy == nil {
-		return []runtime.ApplyConfiguration{serverPolicy(mc, from)}
+		return []runtime.ApplyConfiguration{serverPolicy(mc, from)}, nil
 	}
-	proxies := networkingv1ac.NetworkPolicyPeer().
+	proxyPods := networkingv1ac.NetworkPolicyPeer().
 		WithPodSelector(metav1ac.LabelSelector().WithMatchLabels(names.Proxies.Selector(mc)))
 	return []runtime.ApplyConfiguration{
-		serverPolicy(mc, []*networkingv1ac.NetworkPolicyPeerApplyConfiguration{proxies}),
-		networkPolicy(mc, names.Proxy(mc), names.Proxies, from),
-	}
+			serverPolicy(mc, []*networkingv1ac.NetworkPolicyPeerApplyConfiguration{proxyPods})},
+		[]runtime.ApplyConfiguration{networkPolicy(mc, names.Proxy(mc), names.Proxies, from)}
 }
 
 func peers(list []v1alpha1.NetworkPolicyPeer) (out []*networkingv1ac.NetworkPolicyPeerApplyConfiguration) {

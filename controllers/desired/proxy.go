@@ -66,7 +66,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	resources := corev1ac.ResourceRequirements().
 		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: memory}).
 		WithLimits(corev1.ResourceList{corev1.ResourceMemory: memory})
-	template := memcachedPod(mc, names.Proxies, container(in.Image, mc.Spec.ContainerPort, args, resources), in.options)
+	template := memcachedPod(mc, names.Proxies, container(in.image, mc.Spec.ContainerPort, args, resources), in.options)
 	mount(template.Spec, corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
 		&template.Spec.Containers[0])

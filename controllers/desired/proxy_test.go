@@ -16,7 +16,7 @@ func TestProxyFiles(t *testing.T) {
 	const clients, threads = 1024, 4
 	limit := func(size int) int {
 		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{size: %d, workload: StatefulSet, proxy: {}}", size)))
-		args := proxyDeployment(mc, Inputs{Image: "memcached:1"}).Spec.Template.Spec.Containers[0].Args
+		args := proxyDeployment(mc, Inputs{image: "memcached:1"}).Spec.Template.Spec.Containers[0].Args
 		n, err := strconv.Atoi(args[slices.Index(args, "-c")+1])
 		if err != nil {
 			t.Fatal(err)

@@ -90,14 +90,6 @@ func (s *Secret) withRevocation(known *Secret, now time.Time) *Secret {
 	return &next
 }
 
-// KnownSecrets are those that a workload records.
-func KnownSecrets(own *Workload) Secrets {
-	if own == nil {
-		return Secrets{}
-	}
-	return sourceOf(own).Secrets
-}
-
 // tlsChecks says what the Secret for TLS must contain. With Require, metrics and passwords need an agent that memcached
 // accepts as a client.
 func tlsChecks(mc *v1alpha1.Memcached) credentials.Checks {

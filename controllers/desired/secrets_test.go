@@ -73,12 +73,12 @@ func TestSecretsInTemplate(t *testing.T) {
 	options := Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
 	with := func(own *Workload, version string, authorities ...credentials.Authority) *Workload {
 		secret := &Secret{Name: "certificate", Version: version, Authorities: authorities}
-		in := Resolve(mc, own, Secrets{TLS: secret}, options)
+		in := Resolve(mc, Current{Workload: own, Secrets: Secrets{TLS: secret}, Now: time.Now()}, options)
 		return ReadWorkload(deployment(mc, in))
 	}
 	first := with(nil, "1", ca("a", 1))
 	added := with(first, "2", ca("b", 1), ca("a", 1))
-	if known := KnownSecrets(added).TLS; !added.SameTemplate(first) || known == nil || known.Version != "2" {
+	if known := RecordedSecrets(added).TLS; !added.SameTemplate(first) || known == nil || known.Version != "2" {
 		t.Errorf("another version changes the template, or is not recorded: %+v", known)
 	}
 	removed := with(added, "3", ca("a", 1))
@@ -93,11 +93,11 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 
 	mc.Spec.Memory = "128Mi"
-	held := Resolve(mc, first, Secrets{}, options).Hold(first)
-	if now := ReadWorkload(deployment(mc, held)); !now.SameTemplate(first) || KnownSecrets(now).TLS.Version != "1" {
+	held := Resolve(mc, Current{Workload: first, Secrets: RecordedSecrets(first), Freeze: true}, options)
+	if now := ReadWorkload(deployment(mc, held)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
 		t.Error("without its Secret the template changes, or what is recorded")
 	}
-	for _, child := range Children(mc, Resolve(mc, nil, Secrets{}, options).Hold(nil)) {
+	for _, child := range Children(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
 		if ReadWorkload(child) != nil {
 			t.Error("without its Secret a workload is created")
 		}
@@ -167,7 +167,7 @@ func TestAgentImage(t *testing.T) {
 	mc := manifest.Parse(t, manifest.Named("m", "{metrics: {}}"))
 	image := func(w *Workload) string { return *w.Template.Spec.InitContainers[0].Image }
 	with := func(own *Workload, agent string) *Workload {
-		return ReadWorkload(deployment(mc, Resolve(mc, own, Secrets{}, Options{DefaultImage: "m:1", AgentImage: agent})))
+		return ReadWorkload(deployment(mc, Resolve(mc, Current{Workload: own}, Options{DefaultImage: "m:1", AgentImage: agent})))
 	}
 	first := with(nil, "operator:1")
 	if upgraded := with(first, "operator:2"); !upgraded.SameTemplate(first) {

@@ -14,7 +14,7 @@ import (
 func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyConfiguration {
 	s := appsv1ac.StatefulSet(mc.Name, mc.Namespace).
 		WithLabels(in.generationLabel(mc)).
-		WithAnnotations(in.workloadAnnotations(mc)).
+		WithAnnotations(in.annotations).
 		WithSpec(appsv1ac.StatefulSetSpec().
 			WithReplicas(names.Size(mc)).
 			WithServiceName(mc.Name).
@@ -22,6 +22,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 			WithPodManagementPolicy(appsv1.ParallelPodManagement).
 			WithUpdateStrategy(appsv1ac.StatefulSetUpdateStrategy().WithType(appsv1.OnDeleteStatefulSetStrategyType)).
 			WithRevisionHistoryLimit(1).
+			WithOrdinals(appsv1ac.StatefulSetOrdinals().WithStart(0)). // Services and addresses count from 0
 			WithTemplate(in.template))
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {

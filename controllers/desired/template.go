@@ -26,10 +26,10 @@ const (
 // user changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
 	p := names.Pod(mc)
-	server := container(in.Image, mc.Spec.ContainerPort, arguments(mc), resources(mc))
+	server := container(in.image, mc.Spec.ContainerPort, arguments(mc), resources(mc))
 	template := memcachedPod(mc, names.Servers, server, in.options)
 	if needsAgent(mc) {
-		addAgent(mc, in.Agent, template.Spec)
+		addAgent(mc, in.agent, template.Spec)
 	}
 	if p.Affinity != nil {
 		template.Spec.WithAffinity(convert(p.Affinity, corev1ac.Affinity()))
@@ -38,11 +38,11 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApp
 		template.Spec.WithTopologySpreadConstraints(
 			convert(&p.TopologySpreadConstraints[i], corev1ac.TopologySpreadConstraint()))
 	}
-	if in.RestartedAt != "" {
-		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.RestartedAt})
+	if in.restartedAt != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.restartedAt})
 	}
-	if revocations := in.Secrets.revocations(); len(revocations) > 0 {
-		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(revocations, " ")})
+	if restarts := in.secrets.revocations(); len(restarts) > 0 {
+		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(restarts, " ")})
 	}
 	return template
 }
@@ -73,14 +73,6 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, c *corev1ac
 	if len(p.Annotations) > 0 {
 		template.WithAnnotations(p.Annotations)
 	}
-	return template
-}
-
-// podTemplateV002 is the template that the releases up to v0.0.2 made.
-func podTemplateV002(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
-	in.options = Options{}
-	template := podTemplate(mc, in)
-	template.Spec.Containers[0].TerminationMessagePolicy = nil
 	return template
 }
 

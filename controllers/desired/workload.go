@@ -5,6 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/example/memcached-operator/controllers/names"
 )
 
 // Workload is what decisions about servers need of the object that runs them, whatever the kind of that object.
@@ -48,7 +51,14 @@ func (w *Workload) SameSize(other *Workload) bool {
 	return equality.Semantic.DeepEqual(w.Replicas, other.Replicas)
 }
 
-// Kept reports whether the template of a workload is the one that its record speaks of, which Resolve keeps.
-func (w *Workload) Kept() bool {
-	return w.Template == nil || sourceOf(w).Template == Digest(w.Template)
+// container is the container in which memcached runs; nil where there is none.
+func (w *Workload) container() *corev1ac.ContainerApplyConfiguration {
+	if w.Template != nil && w.Template.Spec != nil {
+		for i := range w.Template.Spec.Containers {
+			if c := &w.Template.Spec.Containers[i]; ptr.Deref(c.Name, "") == names.Container {
+				return c
+			}
+		}
+	}
+	return nil
 }

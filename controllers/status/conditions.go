@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,8 +15,8 @@ import (
 // maxMessage bounds the messages of conditions, in bytes. The API server refuses a status with one of more than 32768.
 const maxMessage = 2048
 
-// claim is a condition without its bookkeeping.
-type claim struct {
+// conditionState is a condition without its bookkeeping.
+type conditionState struct {
 	status  bool
 	reason  string
 	message string
@@ -27,10 +28,8 @@ func Normalize(s *v1alpha1.MemcachedStatus) {
 	slices.Sort(s.Nodes)
 }
 
-// setCondition adds a condition, keeping the transition time of the previous status where nothing changed. Reconciling
-// starts anew with each generation, each server that becomes ready and each change of the servers (progressing),
-// because its transition time starts the clock of the progress deadline.
-func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is claim, progressing bool,
+// setCondition adds a condition. The transition time of the previous status stays where the condition does.
+func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is conditionState,
 	now time.Time) {
 	c := metav1.Condition{
 		Type:               conditionType,
@@ -44,11 +43,21 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 		c.Status = metav1.ConditionTrue
 	}
 	old := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
-	progressed := conditionType == v1alpha1.ConditionReconciling && old != nil &&
-		(progressing || old.ObservedGeneration != c.ObservedGeneration || s.ReadyReplicas > mc.Status.ReadyReplicas)
-	// A time to come, which another manager wrote, would stop the clock.
-	if old != nil && old.Status == c.Status && !progressed && !old.LastTransitionTime.After(now) {
+	if old != nil && old.Status == c.Status && !old.LastTransitionTime.After(now) {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
 	s.Conditions = append(s.Conditions, c)
+}
+
+// OnlyProgress reports whether a status differs from another one in counts, names of servers and messages alone.
+func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
+	rest := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
+		s = s.DeepCopy()
+		s.Nodes, s.Replicas, s.ReadyReplicas = nil, 0, 0
+		for i := range s.Conditions {
+			s.Conditions[i].Message = ""
+		}
+		return s
+	}
+	return equality.Semantic.DeepEqual(rest(before), rest(after))
 }

@@ -11,16 +11,12 @@ import (
 
 // The status of a Memcached is also what the operator remembers of it, across restarts and leaders:
 //
-//   - Reconciling's transition time is when the clock of the progress deadline started; each generation, each change of
-//     the servers, and each server that becomes ready starts it anew.
-//   - Stalled with ProgressDeadlineExceeded stays until a server becomes ready, or the workload progressed
-//     after Stalled's transition time.
 //   - Ready says that all servers were ready: fewer are a loss, and a change that no generation announces is announced.
-//   - Degraded's reason ServersLost says that servers were lost, until all are ready again; and, where Degraded is
-//     False, whether they ever were (Installing, else AsExpected). ProgressingWithRetry says that they were, too.
+//   - Degraded's reason ServersLost says that servers were lost, until all are ready again. Its reason Installing says
+//     that not all servers were ready yet, in whatever generation.
 //   - Reconciling's reason Resizing says that the number of servers is all that changes.
-//   - readyReplicas is what more ready servers are measured by, which is progress, and fewer, which a paused Memcached
-//     has lost.
+//   - Stalled with ProgressDeadlineExceeded stays until there is progress.
+//   - readyReplicas is what a paused Memcached has lost servers by.
 //   - observedGeneration says whether the generation announces a change.
 //   - image is what ran, should somebody delete the workload.
 //
@@ -58,35 +54,33 @@ func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 // installed reports whether all servers were ready at some time, in whatever generation.
 func installed(mc *v1alpha1.Memcached) bool {
 	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)
-	return meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
-		degraded != nil && degraded.Status == metav1.ConditionFalse && degraded.Reason == v1alpha1.ReasonAsExpected ||
-		(history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) == v1alpha1.ReasonProgressingWithRetry ||
-		hadLoss(mc)
+	return degraded != nil && degraded.Reason != v1alpha1.ReasonInstalling
 }
 
-// deadlineExceeded reports whether nothing progressed for spec.rollout.progressDeadlineSeconds. A server that became
-// ready is progress; the Deployment controller writes of progress during rollouts alone.
-func (h history) deadlineExceeded(mc *v1alpha1.Memcached, w *Workload, ready int32, now time.Time) bool {
-	if ready > mc.Status.ReadyReplicas {
-		return false
-	}
-	stalled := meta.FindStatusCondition(h.conditions, v1alpha1.ConditionStalled)
-	if stalled != nil && stalled.Reason == v1alpha1.ReasonProgressDeadlineExceeded {
-		return w == nil || !w.Progressed.After(stalled.LastTransitionTime.Time)
-	}
-	end := Deadline(mc, h.conditions, w)
-	return !end.IsZero() && !now.Before(end)
+// Clock measures the time without progress. It is kept in memory: no verdict is given about a time when no operator was
+// there. Progress is a server more that was updated or became ready than ever since the clock started, so that a server
+// that comes and goes is none.
+type Clock struct {
+	generation int64
+	since      time.Time
+	progress   int32
 }
 
-// Deadline is when nothing will have progressed for too long, by the conditions of mc; zero where no clock runs.
-func Deadline(mc *v1alpha1.Memcached, conditions []metav1.Condition, w *Workload) time.Time {
-	reconciling := meta.FindStatusCondition(conditions, v1alpha1.ConditionReconciling)
-	if reconciling == nil {
-		return time.Time{}
+// Next is the clock after a look at mc, whose status is the previous one.
+func (c Clock) Next(mc *v1alpha1.Memcached, o Observed, now time.Time) Clock {
+	before, progress := previous(mc), o.progress()
+	stalled := before.reason(v1alpha1.ConditionStalled) == v1alpha1.ReasonProgressDeadlineExceeded
+	waiting := stalled || before.reason(v1alpha1.ConditionReconciling) != ""
+	switch {
+	case c.generation == 0 && stalled:
+		return Clock{mc.Generation, time.Time{}, progress} // what another process found stays
+	case c.generation != mc.Generation, !waiting, o.changing() && o.Problem == nil, progress > c.progress:
+		return Clock{mc.Generation, now, progress}
 	}
-	started := reconciling.LastTransitionTime.Time
-	if w != nil && w.Progressed.After(started) {
-		started = w.Progressed
-	}
-	return started.Add(time.Duration(mc.Spec.Rollout.ProgressDeadlineSeconds) * time.Second)
+	return c
+}
+
+// End is when nothing will have progressed for too long.
+func (c Clock) End(mc *v1alpha1.Memcached) time.Time {
+	return c.since.Add(time.Duration(mc.Spec.Rollout.MinReadySeconds+mc.Spec.Rollout.ProgressDeadlineSeconds) * time.Second)
 }

@@ -28,7 +28,7 @@ func running(pods []corev1.Pod) (list []string, ready int32) {
 			continue
 		}
 		list = append(list, p.Name)
-		if condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+		if IsTrue(p, corev1.PodReady) {
 			ready++
 		}
 	}
@@ -63,14 +63,14 @@ func causeOf(w *Workload, pods []corev1.Pod) string {
 }
 
 func podCause(p *corev1.Pod) string {
-	if condition(p, corev1.PodReady, corev1.ConditionTrue) != nil {
+	if IsTrue(p, corev1.PodReady) {
 		return ""
 	}
 	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
 	// It evicts the pod then. That of a StatefulSet stays nevertheless, and no other takes its place.
 	_, fixed := p.Labels[appsv1.StatefulSetRevisionLabel]
 	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
-		condition(p, corev1.ContainersReady, corev1.ConditionTrue) != nil && (fixed || !ending(p)) {
+		IsTrue(p, corev1.ContainersReady) && (fixed || !ending(p)) {
 		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
 	}
 	if ending(p) {
@@ -105,6 +105,11 @@ func terminated(container string, end *corev1.ContainerStateTerminated) string {
 	return text
 }
 
+// IsTrue reports whether a condition of a pod is True.
+func IsTrue(p *corev1.Pod, conditionType corev1.PodConditionType) bool {
+	return condition(p, conditionType, corev1.ConditionTrue) != nil
+}
+
 func condition(p *corev1.Pod, conditionType corev1.PodConditionType,
 	status corev1.ConditionStatus) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
@@ -123,14 +128,15 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	return time.Time{}, false
 }
 
-// StripPod leaves of a pod what the status reads, for the cache: kubelets write pods often, and most of that is of no
-// use here.
+// StripPod leaves of a pod what is read of it, for the cache: kubelets write pods often, and most of that is of no use
+// here. The last words of a container that can read a Secret are left out: they could repeat the Secret.
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
 	out.DeletionTimestamp, out.OwnerReferences = p.DeletionTimestamp, p.OwnerReferences
 	out.Labels = map[string]string{}
-	for _, key := range []string{names.LabelInstance, names.LabelComponent, appsv1.StatefulSetRevisionLabel} {
+	for _, key := range []string{names.LabelInstance, names.LabelComponent, appsv1.StatefulSetRevisionLabel,
+		appsv1.DefaultDeploymentUniqueLabelKey} {
 		if value, ok := p.Labels[key]; ok {
 			out.Labels[key] = value
 		}
@@ -142,13 +148,12 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	}
 	out.Spec.NodeName = p.Spec.NodeName
 	out.Status.Phase = p.Status.Phase
+	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		state, last := s.State, s.LastTerminationState
-		state.Running = nil
 		// One that is ready is not what keeps the pod from being ready, whatever it once ended of.
-		if !s.Ready && (state != (corev1.ContainerState{}) || last != (corev1.ContainerState{})) {
-			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: s.Name, State: stripState(state), LastTerminationState: stripState(last)})
+		if !s.Ready {
+			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name,
+				State: stripState(s.State, secret), LastTerminationState: stripState(s.LastTerminationState, secret)})
 		}
 	}
 	for _, c := range p.Status.Conditions {
@@ -171,9 +176,13 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 }
 
 // stripState leaves out the times and numbers that every restart of a container changes.
-func stripState(s corev1.ContainerState) corev1.ContainerState {
+func stripState(s corev1.ContainerState, secret bool) corev1.ContainerState {
+	s.Running = nil
 	if t := s.Terminated; t != nil {
 		s.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message}
+		if secret {
+			s.Terminated.Message = ""
+		}
 	}
 	return s
 }

@@ -37,10 +37,10 @@ type Observed struct {
 	Resizing bool
 	// ProxyChanging says that this reconcile replaces, adds or removes proxies.
 	ProxyChanging bool
-	// HeldBack says that children differ from the spec, and spec.paused forbids to write them.
-	HeldBack bool
-	// NamespaceTerminating says that the namespace is being deleted, with all that is in it.
-	NamespaceTerminating bool
+	// HeldBack says what spec.paused keeps the operator from doing; empty for nothing.
+	HeldBack string
+	// Clock measures the time without progress.
+	Clock Clock
 }
 
 // Problem is an error in the words of the status.
@@ -69,21 +69,30 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 	if o.Workload != nil {
 		s.Image = cmp.Or(o.Workload.Image, s.Image)
 	}
-	progressing := o.changing() && o.Problem == nil
-	set := func(conditionType string, c claim) { setCondition(&s, mc, conditionType, c, progressing, now) }
+	set := func(conditionType string, c conditionState) { setCondition(&s, mc, conditionType, c, now) }
 	set(v1alpha1.ConditionAvailable, available(mc, o, ready))
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
 		deleting(set, o)
-	case o.NamespaceTerminating:
-		set(v1alpha1.ConditionReady, claim{false, v1alpha1.ReasonDeleting, "The namespace is being deleted"})
-		set(v1alpha1.ConditionDegraded, notDegraded(mc))
 	default:
-		living(set, mc, o, int32(len(list)), ready, now)
+		setLiveConditions(set, mc, o, int32(len(list)), ready, now)
 	}
 	Normalize(&s)
 	s.Phase = phase(mc, s.Conditions)
 	return s
+}
+
+// AwaitsController reports whether only the observedGeneration of a workload is missing for mc to be ready, and the
+// status says ready. A change that touches no server does that for some milliseconds: keep the previous status, which
+// speaks of the generation before. A change that does touch servers has turned Ready False already.
+func AwaitsController(mc *v1alpha1.Memcached, o Observed, now time.Time) bool {
+	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) || o.Workload == nil ||
+		o.Workload.Observed && (o.Proxy == nil || o.Proxy.Observed) {
+		return false
+	}
+	o.Workload, o.Proxy = o.Workload.asObserved(), o.Proxy.asObserved()
+	s := Compute(mc, o, now)
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)
 }
 
 // changing reports whether this reconcile replaces, adds or removes servers or proxies.
@@ -94,8 +103,12 @@ func (o Observed) cause() string {
 	return cmp.Or(causeOf(o.Workload, o.Pods), causeOf(o.Proxy, o.ProxyPods))
 }
 
-// mixed reports whether servers or proxies of an older template still run.
-func (o Observed) mixed() bool { return o.Workload.mixed() || o.Proxy.mixed() }
+// hasOutdatedPods reports whether servers or proxies of an older template still run.
+func (o Observed) hasOutdatedPods() bool {
+	return o.Workload.hasOutdatedPods() || o.Proxy.hasOutdatedPods()
+}
+
+func (o Observed) progress() int32 { return o.Workload.progress() + o.Proxy.progress() }
 
 // proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.
 func (o Observed) proxiesComplete(mc *v1alpha1.Memcached) bool {
@@ -107,45 +120,37 @@ func (o Observed) proxiesComplete(mc *v1alpha1.Memcached) bool {
 	return !o.ProxyChanging && o.Proxy.complete(mc, size) && int32(len(list)) == size && ready == size
 }
 
-func available(mc *v1alpha1.Memcached, o Observed, ready int32) claim {
+func available(mc *v1alpha1.Memcached, o Observed, ready int32) conditionState {
 	_, proxies := running(o.ProxyPods)
 	switch {
 	case ready > 0 && mc.Spec.Proxy != nil && proxies == 0:
-		return claim{false, v1alpha1.ReasonUnavailable, "No proxy accepts connections"}
+		return conditionState{false, v1alpha1.ReasonUnavailable, "No proxy accepts connections"}
 	case ready > 0:
-		return claim{true, v1alpha1.ReasonAvailable, "At least one server accepts connections"}
+		return conditionState{true, v1alpha1.ReasonAvailable, "At least one server accepts connections"}
 	case names.Size(mc) == 0:
-		return claim{false, v1alpha1.ReasonScaledToZero, "spec.size is 0"}
+		return conditionState{false, v1alpha1.ReasonScaledToZero, "spec.size is 0"}
 	default:
-		return claim{false, v1alpha1.ReasonUnavailable, "No server accepts connections"}
+		return conditionState{false, v1alpha1.ReasonUnavailable, "No server accepts connections"}
 	}
 }
 
-func deleting(set func(string, claim), o Observed) {
+func deleting(set func(string, conditionState), o Observed) {
 	message := "Removing the servers"
 	if o.Problem != nil {
 		message += ": " + o.Problem.Message
 	}
-	set(v1alpha1.ConditionReady, claim{false, v1alpha1.ReasonDeleting, message})
-	set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonFinalizing, message})
+	set(v1alpha1.ConditionReady, conditionState{false, v1alpha1.ReasonDeleting, message})
+	set(v1alpha1.ConditionDegraded, conditionState{true, v1alpha1.ReasonFinalizing, message})
 }
 
-// notDegraded remembers whether all servers were ready at some time.
-func notDegraded(mc *v1alpha1.Memcached) claim {
-	if installed(mc) {
-		return claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"}
-	}
-	return claim{false, v1alpha1.ReasonInstalling, "Nothing is degraded"}
-}
-
-// living sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
-func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existing, ready int32, now time.Time) {
+// setLiveConditions sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
+func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, o Observed, existing, ready int32, now time.Time) {
 	size := names.Size(mc)
-	progress := count(mc, o, existing, ready)
-	if o.Problem == nil && o.Waiting == "" && !o.Changing && !o.HeldBack && o.Workload.complete(mc, size) &&
+	progress := progressMessage(mc, o, existing, ready)
+	if o.Problem == nil && o.Waiting == "" && !o.Changing && o.HeldBack == "" && o.Workload.complete(mc, size) &&
 		existing == size && ready == size && o.proxiesComplete(mc) {
-		set(v1alpha1.ConditionReady, claim{true, v1alpha1.ReasonReady, progress})
-		set(v1alpha1.ConditionDegraded, claim{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
+		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
+		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
 	}
 
@@ -157,7 +162,7 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 	}
 	stalled := o.Problem != nil && o.Problem.Stalled
 	progressing := o.changing() && o.Problem == nil
-	if !stalled && !progressing && !mc.Spec.Paused && before.deadlineExceeded(mc, o.Workload, ready, now) {
+	if !stalled && !progressing && !mc.Spec.Paused && !now.Before(o.Clock.End(mc)) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
@@ -166,21 +171,24 @@ func living(set func(string, claim), mc *v1alpha1.Memcached, o Observed, existin
 		}
 	}
 
-	set(v1alpha1.ConditionReady, claim{false, why.reason, why.message})
+	set(v1alpha1.ConditionReady, conditionState{false, why.reason, why.message})
 	switch {
 	case stalled:
 		set(v1alpha1.ConditionStalled, why)
 	case !mc.Spec.Paused:
 		set(v1alpha1.ConditionReconciling, why)
 	}
+	degraded := conditionState{stalled || lost, why.reason, why.message}
+	if !degraded.status {
+		degraded.reason, degraded.message = v1alpha1.ReasonAsExpected, "Nothing is degraded"
+	}
 	switch {
 	case lost && (o.Problem == nil || hadLoss(mc)):
-		set(v1alpha1.ConditionDegraded, claim{true, v1alpha1.ReasonServersLost, why.message})
-	case stalled || lost:
-		set(v1alpha1.ConditionDegraded, why)
-	default:
-		set(v1alpha1.ConditionDegraded, notDegraded(mc))
+		degraded.reason = v1alpha1.ReasonServersLost
+	case !installed(mc):
+		degraded.reason = v1alpha1.ReasonInstalling
 	}
+	set(v1alpha1.ConditionDegraded, degraded)
 }
 
 // lostServers reports whether something went wrong after all servers had been ready. That servers are replaced, by us
@@ -194,34 +202,37 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 			want = w.Wanted
 		}
 		// But the controller of a Deployment goes on with a rollout.
-		rollsOn := w.mixed() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
+		rollsOn := w.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
 		return ready < want && !rollsOn && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
 	if o.Changing && !o.Resizing && o.Problem == nil {
 		return false // whatever was lost before, servers are being replaced now
 	}
 	cause := o.cause()
-	if o.mixed() && o.Problem == nil && cause == "" {
+	if o.hasOutdatedPods() && o.Problem == nil && cause == "" {
 		return false // a rollout that goes on
 	}
 	if hadLoss(mc) {
 		return true
 	}
-	if before.wasReady() && (o.Problem != nil || !o.changing() && !w.rolling() && !o.Proxy.rolling()) {
+	// What was ready until it was Invalid, or met a Conflict, is no more on its way than what is ready.
+	reason := before.reason(v1alpha1.ConditionDegraded)
+	interrupted := reason == v1alpha1.ReasonInvalid || reason == v1alpha1.ReasonConflict
+	if (before.wasReady() || interrupted) && (o.Problem != nil || !o.changing() && !w.rolling() && !o.Proxy.rolling()) {
 		return true
 	}
 	// A rollout that cannot go on has taken servers away and does not bring them back.
-	return installed(mc) && (o.Problem != nil || o.mixed() && cause != "")
+	return installed(mc) && (o.Problem != nil || o.hasOutdatedPods() && cause != "")
 }
 
 // diagnose says in one reason and message why mc is not ready.
-func diagnose(o Observed, before history, progress string) claim {
-	why := claim{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
+func diagnose(o Observed, before history, progress string) conditionState {
+	why := conditionState{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
 	switch cause := o.cause(); {
 	case o.Problem != nil:
 		why.reason, why.message = o.Problem.Reason, o.Problem.Message
-	case o.HeldBack:
-		why.reason, why.message = v1alpha1.ReasonPaused, "spec.paused keeps the operator from applying the spec; "+progress
+	case o.HeldBack != "":
+		why.reason, why.message = v1alpha1.ReasonPaused, o.HeldBack+"; "+progress
 	case o.Waiting != "":
 		why.message = progress + "; " + o.Waiting
 	case o.Changing:
@@ -230,26 +241,26 @@ func diagnose(o Observed, before history, progress string) claim {
 		}
 	case cause != "":
 		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !o.Workload.mixed():
+	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !o.Workload.hasOutdatedPods():
 		why.reason = v1alpha1.ReasonResizing
 	}
 	return why
 }
 
-// count says how many servers are ready, and what else a rollout waits for.
-func count(mc *v1alpha1.Memcached, o Observed, existing, ready int32) string {
+// progressMessage says how many servers are ready, and what else a rollout waits for.
+func progressMessage(mc *v1alpha1.Memcached, o Observed, existing, ready int32) string {
 	size, w := names.Size(mc), o.Workload
 	text := fmt.Sprintf("%d of %d servers ready", min(ready, size), size)
 	switch {
 	case o.Changing && !o.Resizing && ready > 0:
 		text = fmt.Sprintf("0 of %d servers updated, %d ready", size, min(ready, size))
-	case w.mixed():
+	case w.hasOutdatedPods():
 		text = fmt.Sprintf("%d of %d servers updated, %d ready", min(w.Updated, size), size, min(ready, size))
 	}
 	if w != nil && ready >= size && w.Ready >= size && w.Available < size && mc.Spec.Rollout.MinReadySeconds > 0 {
 		text += fmt.Sprintf(", waiting until each has been ready for %d s", mc.Spec.Rollout.MinReadySeconds)
 	}
-	if existing > size && w != nil && !w.mixed() {
+	if existing > size && w != nil && !w.hasOutdatedPods() {
 		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
 	if mc.Spec.Proxy != nil && !o.proxiesComplete(mc) {

@@ -3,7 +3,6 @@ package status
 import (
 	"cmp"
 	"strconv"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +30,6 @@ type Workload struct {
 	Wanted, Replicas, Updated, Ready, Available int32
 	// Outdated is the number of servers of an older template.
 	Outdated int32
-	// Progressed is when its controller last saw progress, or the last server has been ready for long enough; zero where
-	// nobody knows.
-	Progressed time.Time
 	// Failure says why its controller cannot create servers; empty where it can.
 	Failure string
 }
@@ -61,11 +57,7 @@ func fromDeployment(d *appsv1.Deployment) *Workload {
 		Image:       image(&d.Spec.Template),
 	}
 	for _, c := range d.Status.Conditions {
-		switch {
-		case c.Status != corev1.ConditionTrue: // Progressing=False is written when nothing progressed for too long
-		case c.Type == appsv1.DeploymentProgressing:
-			w.Progressed = c.LastUpdateTime.Time
-		case c.Type == appsv1.DeploymentReplicaFailure:
+		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
 			w.Failure = c.Message
 		}
 	}
@@ -88,13 +80,6 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 	for i := range pods {
 		if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != s.Status.UpdateRevision {
 			w.Outdated++
-		}
-		// A StatefulSet says nothing of progress, and a rollout waits this long on purpose.
-		if since, ready := ReadySince(&pods[i]); ready {
-			available := since.Add(time.Duration(s.Spec.MinReadySeconds) * time.Second)
-			if available.After(w.Progressed) {
-				w.Progressed = available
-			}
 		}
 	}
 	return w
@@ -119,25 +104,25 @@ func image(template *corev1.PodTemplateSpec) string {
 // cache lags behind what another operator process wrote.
 func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
 	current := strconv.FormatInt(mc.Generation, 10)
-	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want && w.Counted()
+	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want && w.AllAvailable()
 }
 
-// Counted reports whether the workload's controller has counted all pods that are wanted as updated and available, and
+// AllAvailable reports whether the workload's controller has counted all pods that are wanted as updated and available, and
 // no others.
-func (w *Workload) Counted() bool {
+func (w *Workload) AllAvailable() bool {
 	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
 		w.Available == w.Wanted
 }
 
-// AtRest reports whether the workload has all its servers, of its newest template, and is about to create none.
-func (o Observed) AtRest() bool {
-	w := o.Workload
-	list, _ := running(o.Pods)
-	return w != nil && w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && int32(len(list)) == w.Wanted
-}
+// HasRun reports whether a server of the newest template has been ready, as far as the workload tells. Where it wants
+// no server, that is assumed.
+func (w *Workload) HasRun() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
 
-// AsObserved is the workload as it is once its controller has seen the newest spec, if that touches no pod.
-func (w *Workload) AsObserved() *Workload {
+// IsEmpty reports whether the workload has no pod.
+func (w *Workload) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
+
+// asObserved is the workload as it is once its controller has seen the newest spec, if that touches no pod.
+func (w *Workload) asObserved() *Workload {
 	if w == nil {
 		return nil
 	}
@@ -146,8 +131,16 @@ func (w *Workload) AsObserved() *Workload {
 	return &observed
 }
 
-// mixed reports whether servers of an older template still run.
-func (w *Workload) mixed() bool { return w != nil && w.Outdated > 0 }
+// progress is a number that grows as a rollout proceeds.
+func (w *Workload) progress() int32 {
+	if w == nil {
+		return 0
+	}
+	return w.Updated + w.Ready
+}
+
+// hasOutdatedPods reports whether servers of an older template still run.
+func (w *Workload) hasOutdatedPods() bool { return w != nil && w.Outdated > 0 }
 
 // rolling reports whether servers are being replaced, or the newest template has not been looked at.
-func (w *Workload) rolling() bool { return w != nil && (!w.Observed || w.mixed()) }
+func (w *Workload) rolling() bool { return w != nil && (!w.Observed || w.hasOutdatedPods()) }

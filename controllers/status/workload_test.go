@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -33,39 +32,28 @@ func TestLossIsNoRollout(t *testing.T) {
 		"a rollout":                     {[]corev1.Pod{pod("new", false), pod("old", false)}, true},
 		"the last server to be updated": {[]corev1.Pod{pod("new", false), pod("old", true)}, true},
 	} {
-		if got := Read(set, c.pods...).mixed(); got != c.want {
+		if got := Read(set, c.pods...).hasOutdatedPods(); got != c.want {
 			t.Errorf("%s: rolls out is %t, want %t", name, got, c.want)
 		}
 	}
 }
 
-// TestPaceIsProgress: a rollout that waits for minReadySeconds between two servers gets on.
+// TestPaceIsProgress: a rollout that waits for minReadySeconds between two servers proceeds.
 func TestPaceIsProgress(t *testing.T) {
 	w := newWorld(t)
-	w.mc.Spec.Workload = v1alpha1.WorkloadStatefulSet
 	w.mc.Spec.Rollout.MinReadySeconds, w.mc.Spec.Rollout.ProgressDeadlineSeconds = 590, 600
-	set := &appsv1.StatefulSet{}
-	set.Generation, set.Spec.Replicas, set.Spec.MinReadySeconds = 1, ptr.To[int32](3), 590
-	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: 1, UpdateRevision: "new"}
-	pods := []corev1.Pod{{}, {}, {}}
-	for i, revision := range []string{"old", "old", "new"} {
-		pods[i].Labels = map[string]string{appsv1.StatefulSetRevisionLabel: revision}
-		pods[i].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
-			LastTransitionTime: metav1.NewTime(start)}}
+	runs(3, 1, 3)(w)
+	then(w)          // the first new server became ready
+	runs(3, 1, 2)(w) // the next one is replaced after 590 s
+	for _, at := range []int{591, 620, 1188} {
+		w.now = start.Add(time.Duration(at) * time.Second)
+		w.mc.Status = w.status()
+		if c := meta.FindStatusCondition(w.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+			t.Errorf("after %d s: a rollout at its pace is stalled: %s", at, c.Message)
+		}
 	}
-	status := func(after time.Duration) v1alpha1.MemcachedStatus {
-		w.now = start.Add(after)
-		return Compute(w.mc, Observed{Workload: Read(set, pods...), Pods: pods}, w.now)
-	}
-	w.mc.Status = status(0)                                     // the last server became ready
-	pods[1].Status.Conditions[0].Status = corev1.ConditionFalse // the next one goes after 590 s
-	w.mc.Status = status(591 * time.Second)
-	w.mc.Status = status(620 * time.Second)
-	if c := meta.FindStatusCondition(w.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
-		t.Errorf("a rollout at its pace is stalled: %s", c.Message)
-	}
-	w.mc.Status = status(1191 * time.Second)
-	if !meta.IsStatusConditionTrue(w.mc.Status.Conditions, v1alpha1.ConditionStalled) {
+	w.now = start.Add(1191 * time.Second)
+	if !meta.IsStatusConditionTrue(w.status().Conditions, v1alpha1.ConditionStalled) {
 		t.Error("a server that does not come back stalls no rollout")
 	}
 }

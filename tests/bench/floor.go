@@ -81,10 +81,10 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	if err := f.apply(ctx, held); err != nil {
 		return err
 	}
-	inputs := desired.Resolve(mc, nil, desired.Secrets{},
+	inputs := desired.Resolve(mc, desired.Current{},
 		desired.Options{DefaultImage: "docker.io/library/memcached:1.6.45"})
 	var group errgroup.Group
-	for _, child := range desired.Children(mc, inputs) {
+	for _, child := range desired.Children(mc, inputs).Children {
 		group.Go(func() error {
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(child)
 			if err != nil {

@@ -1,0 +1,92 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/rollout"
+)
+
+// actions are what to do to pods.
+type actions struct {
+	set      *appsv1.StatefulSet // whose servers are replaced
+	replace  []*corev1.Pod
+	wait     time.Duration // until more can be replaced; 0 where a watch tells
+	annotate []annotation
+}
+
+type annotation struct {
+	key, value string
+	pods       []*corev1.Pod
+}
+
+// nextActions decides what to do to pods. Nothing is done to those of a paused Memcached. No server is replaced while a
+// Secret cannot be had: its successor could not start.
+func nextActions(o observation, secrets desired.Secrets, secretsErr error, now time.Time) (a actions) {
+	if o.mc.Spec.Paused {
+		return a
+	}
+	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
+		a.set = set
+		a.replace, a.wait = rollout.Replace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
+	}
+	add := func(pods []corev1.Pod, key, value string) {
+		a.annotate = append(a.annotate, annotation{key, value, rollout.Annotate(pods, key, value)})
+	}
+	add(o.servers, v1alpha1.SecretsAnnotation, secrets.Annotation())
+	if config, ok := o.ours(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
+		add(o.proxies, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data))
+	}
+	return a
+}
+
+// do does all that can be done, and joins the errors.
+func (r *MemcachedReconciler) do(ctx context.Context, o observation, a actions) error {
+	var errs []error
+	if len(a.replace) > 0 {
+		errs = append(errs, r.replace(ctx, o, a))
+	}
+	for _, annotation := range a.annotate {
+		for _, pod := range annotation.pods {
+			after := pod.DeepCopy()
+			metav1.SetMetaDataAnnotation(&after.ObjectMeta, annotation.key, annotation.value)
+			err := r.Client.Patch(ctx, after, client.MergeFrom(pod), client.FieldOwner(names.Operator))
+			if client.IgnoreNotFound(err) != nil {
+				errs = append(errs, fmt.Errorf("annotate pod %s: %w", pod.Name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// replace deletes servers of a StatefulSet, which creates them anew.
+func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a actions) error {
+	// What the cache shows may be older than what another operator process wrote, and a server of the newest template
+	// would then look outdated.
+	live := &appsv1.StatefulSet{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(a.set), live); err != nil {
+		return fmt.Errorf("look up StatefulSet %s: %w", a.set.Name, err)
+	}
+	if live.UID != a.set.UID || live.ResourceVersion != a.set.ResourceVersion {
+		return errOutdatedCache
+	}
+	var errs []error
+	for _, pod := range a.replace {
+		log.FromContext(ctx).Info("replacing a server", "pod", pod.Name, "generation", o.mc.Generation)
+		if err := o.set.Delete(ctx, pod, metav1.DeletePropagationBackground); err != nil {
+			errs = append(errs, fmt.Errorf("replace a server: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

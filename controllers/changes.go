@@ -1,0 +1,111 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// current is what the plan follows from, but for the Secrets. A workload that lost its labels, which the cache does not show, is the
+// workload all the same: its template must be known before another is made.
+func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
+	c.Now, c.ProxyServers = now, o.proxyServers()
+	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
+		return c, err
+	}
+	live := o.workload()
+	if live == nil {
+		return c, nil
+	}
+	own, err := o.set.Own(live)
+	if err != nil {
+		return c, err
+	}
+	w := status.Read(live, o.servers...)
+	c.Workload, c.Empty, c.Ran = desired.ReadWorkload(own), w.IsEmpty(), w.HasRun()
+	return c, nil
+}
+
+// compare returns the children that are not as desired.
+func compare(ctx context.Context, o observation, in desired.Inputs, current desired.Current,
+	dryRun bool) ([]children.Change, error) {
+	plan := desired.Children(o.mc, in)
+	changes, err := o.set.Compare(ctx, plan.Children, plan.Guards, o.children, dryRun)
+	if err != nil || current.Workload == nil || current.MatchesRecord() || o.mc.Spec.Paused || in.IsFrozen() ||
+		slices.ContainsFunc(changes, o.isWorkload) {
+		return changes, err
+	}
+	// An admission plugin changed the template, and has the last word. What runs is what stays, whatever a later builder
+	// would make of it. A plugin that changes its own result once more must not be given the occasion.
+	plan = desired.Children(o.mc, in.PreserveTemplate(current.Workload))
+	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
+	return slices.DeleteFunc(changes, func(c children.Change) bool {
+		return o.isWorkload(c) && c.DryRun != nil && !current.SameTemplate(desired.ReadWorkload(c.DryRun))
+	}), err
+}
+
+func (o observation) isWorkload(c children.Change) bool { return c.Key == workloadKey(o.mc) }
+
+// effect is what changes mean for servers and proxies.
+type effect struct {
+	changing, resizing bool // servers are replaced, added or removed; only added or removed
+	proxyChanging      bool
+	heldBack           string
+	dryRunErr          error // why it is not known what spec.paused holds back
+}
+
+func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
+	for _, c := range changes {
+		e.dryRunErr = errors.Join(e.dryRunErr, c.DryRunErr)
+		after := desired.ReadWorkload(c.After())
+		if after == nil {
+			continue
+		}
+		before := desired.ReadWorkload(c.Own)
+		template, size := before != nil && before.SameTemplate(after), before != nil && before.SameSize(after)
+		switch c.Key {
+		case workloadKey(mc):
+			e.changing, e.resizing = !template || !size, template && !size
+		case proxyKey(mc):
+			e.proxyChanging = before != nil && (!template || !size)
+		}
+	}
+	switch {
+	case !mc.Spec.Paused:
+		return effect{e.changing, e.resizing, e.proxyChanging, "", nil}
+	case e.dryRunErr != nil:
+		return effect{heldBack: "spec.paused may hold changes back, because " + e.dryRunErr.Error(), dryRunErr: e.dryRunErr}
+	case len(changes) > 0:
+		return effect{heldBack: "spec.paused keeps the operator from applying the spec"}
+	}
+	return effect{}
+}
+
+// after is the effect of what was applied: the API server may have made of a change what was there before.
+func (e effect) after(mc *v1alpha1.Memcached, r children.Result) effect {
+	wrote := func(key children.Key) bool {
+		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })
+	}
+	e.changing = e.changing && wrote(workloadKey(mc))
+	e.proxyChanging = e.proxyChanging && wrote(proxyKey(mc))
+	return e
+}
+
+// on adds the effect to what is observed.
+func (e effect) on(s status.Observed) status.Observed {
+	s.Changing, s.Resizing, s.ProxyChanging, s.HeldBack = e.changing, e.resizing, e.proxyChanging, e.heldBack
+	return s
+}
+
+// setOf makes the table of child kinds usable for one reconcile of mc.
+func (r *MemcachedReconciler) setOf(mc *v1alpha1.Memcached, st *state) *children.Set {
+	set := childSet(r.Client, r.APIReader)
+	set.Owner, set.Memory = owner(mc), &st.children
+	return set
+}

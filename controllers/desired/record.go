@@ -1,0 +1,75 @@
+package desired
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// record says what the pod template of a workload was made from. It is the value of an annotation of the workload, so
+// that it is written in one piece with the template: it tells what was done even if the operator ended a moment later.
+type record struct {
+	// Image is the image of the template, RequestedImage what spec.image said then, and PreviousImage the last other image
+	// with which a server was ready.
+	Image          string `json:"image,omitempty"`
+	RequestedImage string `json:"requestedImage,omitempty"`
+	PreviousImage  string `json:"previousImage,omitempty"`
+	RestartedAt    string `json:"restartedAt,omitempty"`
+	// Agent is the image of the agent, with which somebody else's change of the template is reverted.
+	Agent string `json:"agent,omitempty"`
+	// Inputs is the digest of all inputs, image and restart included. The image of the agent is none: a new one comes with
+	// servers that are replaced anyway.
+	Inputs string `json:"inputs,omitempty"`
+	// Template is the digest of the template as the API server took it. A template with another one was changed by
+	// somebody.
+	Template string `json:"template,omitempty"`
+	// Secrets are those that the servers mount.
+	Secrets Secrets `json:"secrets,omitzero"`
+}
+
+// readRecord reads what a workload remembers. Without a record, which ok says, image and restart are those of the template.
+func readRecord(own *Workload) (r record, ok bool) {
+	if own.Template == nil {
+		return r, false
+	}
+	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateRecordAnnotation]), &r) == nil && r.Inputs != "" {
+		return r, true
+	}
+	r = record{}
+	if own.Template.ObjectMetaApplyConfiguration != nil {
+		r.RestartedAt = own.Template.Annotations[v1alpha1.RestartedAtAnnotation]
+	}
+	if c := own.container(); c != nil {
+		r.Image = ptr.Deref(c.Image, "")
+	}
+	return r, false
+}
+
+func (r record) annotations() map[string]string {
+	b, _ := json.Marshal(r) // only strings and times
+	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
+}
+
+// RecordedSecrets are those that a workload remembers.
+func RecordedSecrets(own *Workload) Secrets {
+	if own == nil {
+		return Secrets{}
+	}
+	r, _ := readRecord(own)
+	return r.Secrets
+}
+
+// Digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may
+// change, and must not replace servers.
+func Digest(v any) string {
+	var sorted any
+	b, _ := json.Marshal(v) // of types that are made to be encoded
+	_ = json.Unmarshal(b, &sorted)
+	b, _ = json.Marshal(sorted)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}

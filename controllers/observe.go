@@ -1,0 +1,132 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// observation is what there is of one Memcached: by the cache, by look-ups of what the cache does not hold, and by the
+// answers to what was written since.
+type observation struct {
+	set      *children.Set
+	mc       *v1alpha1.Memcached
+	children children.Observed
+	servers  []corev1.Pod
+	proxies  []corev1.Pod
+}
+
+// observe reads the children and the pods of mc from the cache.
+func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o observation, err error) {
+	o.set, o.mc = set, mc
+	if o.children, err = set.Observe(ctx); err != nil {
+		return o, err
+	}
+	o.children[memcachedKey(mc)] = mc
+	var pods corev1.PodList
+	if err := set.List(ctx, &pods); err != nil {
+		return o, err
+	}
+	for _, pod := range pods.Items {
+		switch {
+		case isPodOf(&pod, mc.Name):
+			o.servers = append(o.servers, pod)
+		case isPodOf(&pod, names.Proxy(mc)):
+			o.proxies = append(o.proxies, pod)
+		}
+	}
+	return o, nil
+}
+
+// isPodOf reports whether a pod is controlled by the StatefulSet of a name, or by a ReplicaSet of the Deployment of this
+// name. Anybody may create pods and ReplicaSets with our labels, to debug something for example.
+func isPodOf(pod *corev1.Pod, workload string) bool {
+	switch by := metav1.GetControllerOfNoCopy(pod); {
+	case by == nil || by.APIVersion != appsv1.SchemeGroupVersion.String():
+		return false
+	case by.Kind == kindReplicaSet:
+		return by.Name == workload+"-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	default:
+		return by.Kind == string(v1alpha1.WorkloadStatefulSet) && by.Name == workload
+	}
+}
+
+func memcachedKey(mc *v1alpha1.Memcached) children.Key {
+	return children.Key{Kind: kindMemcached, Name: mc.Name}
+}
+
+func workloadKey(mc *v1alpha1.Memcached) children.Key {
+	return children.Key{Kind: string(cmp.Or(mc.Spec.Workload, v1alpha1.WorkloadDeployment)), Name: mc.Name}
+}
+
+func proxyKey(mc *v1alpha1.Memcached) children.Key {
+	return children.Key{Kind: string(v1alpha1.WorkloadDeployment), Name: names.Proxy(mc)}
+}
+
+func proxyConfigKey(mc *v1alpha1.Memcached) children.Key {
+	return children.Key{Kind: "ConfigMap", Name: names.Proxy(mc)}
+}
+
+// ours is the child of a key that is ours, or about to be adopted; nil for none.
+func (o observation) ours(key children.Key) client.Object {
+	child := o.children[key]
+	if child == nil {
+		return nil
+	}
+	if relation := o.set.Relation(child); relation != children.Ours && relation != children.Orphaned {
+		return nil
+	}
+	return child
+}
+
+// workload runs the servers; nil for none.
+func (o observation) workload() client.Object { return o.ours(workloadKey(o.mc)) }
+
+// service has the signature of status.Service.
+func (o observation) service(name string) (service *corev1.Service, free bool) {
+	key := children.Key{Kind: "Service", Name: name}
+	service, _ = o.ours(key).(*corev1.Service)
+	return service, service != nil || o.children[key] == nil
+}
+
+// proxyServers are the addresses that the proxies should send keys to.
+func (o observation) proxyServers() []string {
+	var listed []string
+	if config, ok := o.ours(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
+		listed = strings.Fields(config.Data["servers"])
+	}
+	return status.ProxyServers(o.mc, listed, o.servers, o.service)
+}
+
+// with replaces observed children with the API server's answers, which are newer than the cache.
+func (o observation) with(written []children.Written) observation {
+	for _, w := range written {
+		delete(o.children, w.Key)
+		if w.Now != nil {
+			o.children[w.Key] = w.Now
+		}
+	}
+	return o
+}
+
+// status is what a status can tell of the observation alone.
+func (o observation) status() status.Observed {
+	s := status.Observed{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service)}
+	if w := o.workload(); w != nil {
+		s.Workload = status.Read(w, o.servers...)
+	}
+	if p := o.ours(proxyKey(o.mc)); p != nil {
+		s.Proxy = status.Read(p)
+	}
+	return s
+}

@@ -1,0 +1,57 @@
+package controllers
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// states holds what is remembered of each Memcached between reconciles. It saves requests, and measures time. After a
+// restart it is empty: whatever is decided of children and their templates does not need it.
+type states struct{ m sync.Map }
+
+// state is used by one reconcile at a time, because those of one object never overlap; statusVersion is read by the
+// watch too.
+type state struct {
+	uid      types.UID // of the Memcached
+	children children.Memory
+	clock    status.Clock
+	// statusVersion is the resource version of the Memcached after the last write of its status.
+	statusVersion atomic.Pointer[string]
+	statusWritten time.Time
+	// applied is the generation of the Memcached that children were last applied for.
+	applied int64
+	// conflicts counts the reconciles in a row that met a change of somebody else.
+	conflicts int
+}
+
+// of returns the state of a Memcached; a successor of the same name has another one.
+func (s *states) of(mc *v1alpha1.Memcached) *state {
+	key := client.ObjectKeyFromObject(mc)
+	if v, ok := s.m.Load(key); ok && v.(*state).uid == mc.UID {
+		return v.(*state)
+	}
+	st := &state{uid: mc.UID}
+	s.m.Store(key, st)
+	return st
+}
+
+func (s *states) forget(key types.NamespacedName) { s.m.Delete(key) }
+
+// wroteStatus reports whether the status of mc is the last one that we wrote.
+func (s *states) wroteStatus(mc *v1alpha1.Memcached) bool {
+	v, ok := s.m.Load(client.ObjectKeyFromObject(mc))
+	return ok && v.(*state).wroteStatus(mc)
+}
+
+func (s *state) wroteStatus(mc *v1alpha1.Memcached) bool {
+	version := s.statusVersion.Load()
+	return version != nil && *version == mc.ResourceVersion
+}

@@ -1,0 +1,78 @@
+package status
+
+import (
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// Service returns the Service of a name, where it is ours, and whether the name is free for us to use.
+type Service func(name string) (service *corev1.Service, free bool)
+
+// Addresses are where clients find the servers, by the Services as they are: these may not follow the spec yet, or not
+// be allowed to. A server whose Service has no address yet, or is somebody else's, is left out.
+func Addresses(mc *v1alpha1.Memcached, service Service) []string {
+	list := []string{}
+	add := func(serviceName, host string) {
+		s, free := service(serviceName)
+		if !free {
+			return
+		}
+		port := mc.Spec.ContainerPort
+		if s != nil && len(s.Spec.Ports) > 0 {
+			port = s.Spec.Ports[0].Port
+		}
+		list = append(list, net.JoinHostPort(host, strconv.Itoa(int(port))))
+	}
+	switch {
+	case mc.Spec.Proxy != nil:
+		add(names.Proxy(mc), names.ServiceHost(mc, names.Proxy(mc)))
+	case mc.Spec.Workload != v1alpha1.WorkloadStatefulSet:
+		add(mc.Name, names.Host(mc))
+	case mc.Spec.ServerAddresses == v1alpha1.AddressesClusterIP:
+		for i := range names.Size(mc) {
+			if address := ServerAddress(mc, i, service); address != "" {
+				list = append(list, address)
+			}
+		}
+	default:
+		for i := range names.Size(mc) {
+			add(mc.Name, names.Server(mc, i)+"."+names.Host(mc))
+		}
+	}
+	return list
+}
+
+// ServerAddress is the address of the Service of one server; empty for none.
+func ServerAddress(mc *v1alpha1.Memcached, ordinal int32, service Service) string {
+	s, _ := service(names.Server(mc, ordinal))
+	if s == nil || s.Spec.ClusterIP == "" || len(s.Spec.Ports) == 0 {
+		return ""
+	}
+	return net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))
+}
+
+// ProxyServers are the addresses of the servers that proxies send keys to, by number. A server joins when it is first
+// ready, and not before those with a lower number: the keys of a server that has not started yet would be misses for as
+// long as its image is pulled. The listed servers stay, whatever happens to them, so that all keys stay where they are.
+func ProxyServers(mc *v1alpha1.Memcached, listed []string, pods []corev1.Pod, service Service) (list []string) {
+	ready := map[string]bool{}
+	for i := range pods {
+		ready[pods[i].Name] = IsTrue(&pods[i], corev1.PodReady)
+	}
+	for i := range names.Size(mc) {
+		address := ServerAddress(mc, i, service)
+		switch isListed := int(i) < len(listed); {
+		case isListed && address == "":
+			address = listed[i] // its Service is about to be created anew
+		case !isListed && (address == "" || !ready[names.Server(mc, i)]):
+			return list
+		}
+		list = append(list, address)
+	}
+	return list
+}

@@ -1,0 +1,206 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// The operator writes nothing of a Memcached but its finalizer and its status, and events about it.
+
+// progressInterval is the time between two writes of a status that differ in counts and messages alone, however many
+// servers a rollout has.
+const progressInterval = 5 * time.Second
+
+// errDeleted says that a Memcached was deleted, which the cache is about to show.
+var errDeleted = errors.New("the Memcached is gone")
+
+// errOutdatedCache says that the cache does not show what there is.
+var errOutdatedCache = errors.New("the cache is outdated")
+
+// isConflict reports whether somebody changed an object since it was read.
+func isConflict(err error) bool { return children.IsConflict(err) || errors.Is(err, errOutdatedCache) }
+
+// addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted
+// meanwhile from being created anew. It returns mc in its new version.
+func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
+	now time.Time) (*v1alpha1.Memcached, error) {
+	config, err := json.Marshal(&metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached},
+		ObjectMeta: metav1.ObjectMeta{Name: mc.Name, UID: mc.UID, Finalizers: []string{v1alpha1.Finalizer}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name}}
+	err = r.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, config), client.ForceOwnership,
+		client.FieldOwner(names.Operator))
+	if err != nil {
+		return nil, writeError("add the finalizer to", mc, err)
+	}
+	st.children.Wrote(memcachedKey(mc), answer.ResourceVersion, now)
+	mc = mc.DeepCopy()
+	mc.ResourceVersion, mc.Finalizers = answer.ResourceVersion, answer.Finalizers
+	return mc, nil
+}
+
+// removeFinalizer patches, because an apply would leave the item where another manager owns it too, as after the restore
+// of a backup.
+func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
+	now time.Time) error {
+	after := mc.DeepCopy()
+	controllerutil.RemoveFinalizer(after, v1alpha1.Finalizer)
+	patch := client.MergeFromWithOptions(mc, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator)); err != nil {
+		return writeError("remove the finalizer of", mc, err)
+	}
+	st.children.Wrote(memcachedKey(mc), after.ResourceVersion, now)
+	return nil
+}
+
+func writeError(action string, mc *v1alpha1.Memcached, err error) error {
+	if apierrors.IsNotFound(err) {
+		return errDeleted
+	}
+	return fmt.Errorf("%s Memcached %s: %w", action, mc.Name, err)
+}
+
+// writeStatus writes the status that follows from what is observed, where it differs from that of mc, and records the
+// transitions as events. It returns mc with its new status, and when a status that only reports progress is due.
+//
+// The status is patched and not applied. A condition that another manager co-owns, such as a tool that restores
+// backups, cannot be dropped by an apply. The resource version in the patch keeps the status of a predecessor from a
+// successor of the same name.
+func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, o status.Observed,
+	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
+	st.clock = st.clock.Next(mc, o, now)
+	o.Clock = st.clock
+	s := status.Compute(mc, o, now)
+	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil || status.AwaitsController(mc, o, now) {
+		return mc, 0, nil
+	}
+	due := st.statusWritten.Add(progressInterval)
+	if now.Before(due) && st.wroteStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
+		return mc, due.Sub(now), nil
+	}
+	before := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name,
+		ResourceVersion: mc.ResourceVersion}, Status: mc.Status}
+	answer := before.DeepCopy()
+	answer.Status = s
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Status().Patch(ctx, answer, patch, client.FieldOwner(names.Operator)); err != nil {
+		return mc, 0, writeError("write the status of", mc, err)
+	}
+	st.children.Wrote(memcachedKey(mc), answer.ResourceVersion, now)
+	st.statusVersion.Store(&answer.ResourceVersion)
+	st.statusWritten = now
+	r.recordTransitions(ctx, mc, &s)
+	after = mc.DeepCopy()
+	after.ResourceVersion, after.Status = answer.ResourceVersion, s
+	return after, 0, nil
+}
+
+// untilDeadline is the time until the progress deadline; 0 where no clock runs.
+func (st *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Duration {
+	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReconciling) {
+		return 0
+	}
+	return max(st.clock.End(mc).Sub(now), time.Second)
+}
+
+// problem puts an error into the words of the status.
+func problem(err error) *status.Problem {
+	if err == nil {
+		return nil
+	}
+	message := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors
+	var stall *children.StallError
+	if errors.As(err, &stall) {
+		return &status.Problem{Reason: stall.Reason, Message: message, Stalled: true}
+	}
+	return &status.Problem{Reason: v1alpha1.ReasonProgressingWithRetry, Message: message}
+}
+
+// reportWritten logs what was written, and records what was adopted.
+func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Memcached, list []children.Written) {
+	var keys []string
+	for _, w := range list {
+		keys = append(keys, w.String())
+		if w.Adopted {
+			r.record(mc, w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and is managed again", w.Key)
+		}
+	}
+	if len(keys) > 0 {
+		log.FromContext(ctx).Info("wrote children", "children", keys, "generation", mc.Generation)
+	}
+}
+
+// maxNote bounds the text of an event, in bytes. The API server refuses one of more than 1024.
+const maxNote = 1000
+
+// recordTransitions records an event for each condition that became true, or true for another reason, one event a
+// reason and message; and for the beginning and the end of a pause.
+func (r *MemcachedReconciler) recordTransitions(ctx context.Context, mc *v1alpha1.Memcached,
+	after *v1alpha1.MemcachedStatus) {
+	before := &mc.Status
+	if before.Phase != after.Phase && mc.DeletionTimestamp.IsZero() {
+		switch v1alpha1.PhasePaused {
+		case after.Phase:
+			r.record(mc, nil, corev1.EventTypeNormal, v1alpha1.ReasonPaused, "Reconcile",
+				"spec.paused: changes of the spec are held back")
+		case before.Phase:
+			r.record(mc, nil, corev1.EventTypeNormal, "Resumed", "Reconcile", "The pause is over")
+		}
+	}
+	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true,
+		v1alpha1.ReasonInstalling: true}
+	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) ||
+		before.ObservedGeneration != after.ObservedGeneration {
+		// Nobody need be told that what was not ready, or was just asked for, is on its way.
+		recorded[v1alpha1.ReasonRollingOut], recorded[v1alpha1.ReasonResizing] = true, true
+	}
+	for _, c := range after.Conditions {
+		old := meta.FindStatusCondition(before.Conditions, c.Type)
+		if c.Status != metav1.ConditionTrue || recorded[c.Reason] || recorded[c.Message] ||
+			old != nil && old.Status == c.Status && old.Reason == c.Reason {
+			continue
+		}
+		recorded[c.Reason], recorded[c.Message] = true, true
+		eventType := corev1.EventTypeNormal
+		switch {
+		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonProgressingWithRetry,
+			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing:
+			eventType = corev1.EventTypeWarning
+		}
+		log.FromContext(ctx).Info("condition changed", "condition", c.Type, "reason", c.Reason, "message", c.Message,
+			"generation", mc.Generation)
+		r.record(mc, nil, eventType, c.Reason, "Reconcile", "%s", c.Message)
+	}
+}
+
+// record records an event about a Memcached.
+func (r *MemcachedReconciler) record(mc *v1alpha1.Memcached, related runtime.Object, eventType, reason, action,
+	note string, args ...any) {
+	text := fmt.Sprintf(note, args...)
+	text = strings.ToValidUTF8(text[:min(len(text), maxNote)], "")
+	r.Recorder.Eventf(mc, related, eventType, reason, action, "%s", text)
+}
