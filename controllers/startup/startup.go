@@ -86,7 +86,7 @@ func removeFinalizers(ctx context.Context, c client.Client, namespace string) er
 		mc := &list.Items[i]
 		patch := client.MergeFromWithOptions(mc.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		if controllerutil.RemoveFinalizer(mc, v1alpha1.Finalizer) {
-			if err := c.Patch(ctx, mc, patch); client.IgnoreNotFound(err) != nil {
+			if err := client.IgnoreNotFound(c.Patch(ctx, mc, patch)); err != nil {
 				return err
 			}
 		}
