@@ -36,12 +36,7 @@ func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApp
 	if a := mc.Spec.Auth; a != nil {
 		options.AuthSecret = a.SecretName
 	}
-	// It takes 10 MiB, and at the moment of a scrape or of a handshake a little more.
-	resources := corev1ac.ResourceRequirements().
-		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"),
-			corev1.ResourceMemory: resource.MustParse("16Mi")}).
-		WithLimits(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")})
-	return restricted("agent", image, options.Args(), resources).
+	return restricted("agent", image, options.Args(), agentResources(mc)).
 		WithPorts(ports...).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
 }
