@@ -12,7 +12,7 @@ ARG GOPROXY
 ARG GOSUMDB
 ENV GOCACHE=/cache/build GOMODCACHE=/cache/mod GOTOOLCHAIN=local
 WORKDIR /src
-COPY go.mod go.sum main.go scrape.go ./
+COPY go.mod go.sum main.go ./
 COPY agent agent
 COPY api api
 COPY controllers controllers

@@ -1,64 +1,76 @@
 package main
 
 import (
-	"io"
+	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
-func TestFlags(t *testing.T) {
-	tests := map[string]struct {
+func TestWatchNamespaces(t *testing.T) {
+	for name, tt := range map[string]struct {
 		env  string // WATCH_NAMESPACE
 		args []string
-		want string // namespaces, or part of the error
+		want []string
 	}{
-		"none":              {"", nil, ""},
-		"namespaces of OLM": {"b,a", nil, "a b"},
-		"flag wins":         {"a", []string{"--watch-namespaces=c, c,d"}, "c d"},
-		"flag clears":       {"a", []string{"--watch-namespaces="}, ""},
-		"not a namespace":   {"", []string{"--watch-namespaces=a,B_"}, `"B_" is not a namespace`},
-		"bad environment":   {"*", nil, `WATCH_NAMESPACE): "*" is not a namespace`},
-		"no reconciles": {"", []string{"--max-concurrent-reconciles=0"},
-			"--max-concurrent-reconciles is 0, must be at least 1"},
-		"not a number":         {"", []string{"--max-concurrent-reconciles=x"}, "max-concurrent-reconciles"},
-		"unknown flag":         {"", []string{"--enable-webhooks"}, "enable-webhooks"},
-		"argument":             {"", []string{"start"}, `unexpected argument "start"`},
-		"standard log options": {"", []string{"--zap-devel", "--zap-log-level=debug"}, ""},
-	}
-	for name, tt := range tests {
+		"none":              {"", nil, nil},
+		"namespaces of OLM": {"b,a", nil, []string{"a", "b"}},
+		"flag wins":         {"a", []string{"--watch-namespaces=c, c,d"}, []string{"c", "d"}},
+		"flag clears":       {"a", []string{"--watch-namespaces="}, nil},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("WATCH_NAMESPACE", tt.env)
-			o, err := parse(append([]string{"manager"}, tt.args...), io.Discard)
-			got := ""
-			if err != nil {
-				got = err.Error()
-			} else {
-				got = strings.Join(o.watched(), " ")
-			}
-			if err == nil && got != tt.want || err != nil && (tt.want == "" || !strings.Contains(got, tt.want)) {
-				t.Errorf("got %q, want %q", got, tt.want)
+			o, flags := options{}, flag.NewFlagSet("manager", flag.ContinueOnError)
+			o.bindFlags(flags)
+			if err := flags.Parse(tt.args); err != nil || !slices.Equal(o.watchNamespaces(), tt.want) {
+				t.Errorf("got %q, %v, want %q", o.watchNamespaces(), err, tt.want)
 			}
 		})
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestNoDefaultImage(t *testing.T) {
 	t.Setenv("RELATED_IMAGE_MEMCACHED", "")
-	var out strings.Builder
-	if err := run(t.Context(), []string{"manager", "--version"}, &out); err != nil || out.String() != "dev\n" {
-		t.Errorf("got %q, %v", out.String(), err)
+	if err := run(t.Context(), &options{}); err == nil ||
+		!strings.Contains(err.Error(), "RELATED_IMAGE_MEMCACHED is not set") {
+		t.Errorf("got %v", err)
 	}
 }
 
-func TestNoDefaultImage(t *testing.T) {
-	t.Setenv("RELATED_IMAGE_MEMCACHED", "")
-	if err := run(t.Context(), []string{"manager"}, io.Discard); err == nil ||
-		!strings.Contains(err.Error(), "RELATED_IMAGE_MEMCACHED is not set") {
-		t.Errorf("got %v", err)
+// TestRuntimeLimits: the limit of Go's memory is nine tenths of the container's, and the benchmark runs the operator
+// with the same limits.
+func TestRuntimeLimits(t *testing.T) {
+	var manager appsv1.Deployment
+	var subject struct{ Env map[string]string }
+	for file, into := range map[string]any{"config/manager/manager.yaml": &manager,
+		"tests/bench/operator.yaml": &subject} {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	container := manager.Spec.Template.Spec.Containers[0]
+	want := map[string]string{"GOMAXPROCS": "1",
+		"GOMEMLIMIT": fmt.Sprintf("%dMiB", container.Resources.Limits.Memory().Value()*9/10>>20)}
+	for name, value := range want {
+		if !slices.Contains(container.Env, corev1.EnvVar{Name: name, Value: value}) {
+			t.Errorf("config/manager/manager.yaml: %s is not %s", name, value)
+		}
+		if subject.Env[name] != value {
+			t.Errorf("tests/bench/operator.yaml: %s is %q, not %s", name, subject.Env[name], value)
+		}
 	}
 }
 

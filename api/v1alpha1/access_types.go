@@ -5,9 +5,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // TLSSpec encrypts the connections of clients.
 type TLSSpec struct {
 	// secretName names a Secret of this namespace with the keys tls.crt, tls.key and, where clientAuth asks for
-	// certificates of clients, ca.crt, as cert-manager makes it. A changed certificate, or a CA that was added, is in
-	// force within seconds, and no server restarts. A CA that was taken out replaces the servers, at the pace of rollout.
-	// While the Secret is missing or wrong, a new Memcached gets no servers, and those that run keep what they have.
+	// certificates of clients, ca.crt, as cert-manager makes it. A changed certificate or an added CA is in force within
+	// seconds, and no server restarts. Removing a CA replaces the servers, at the pace of rollout. While the Secret is
+	// missing or invalid, a new Memcached gets no servers, and servers that run keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -15,9 +15,9 @@ type TLSSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
 	SecretName string `json:"secretName"`
 
-	// clientAuth says what servers ask of clients. None, the default: no certificate. Request: a client may send a
-	// certificate, and is refused where no CA in ca.crt has signed the certificate. Require: each client sends a
-	// certificate that a CA in ca.crt has signed.
+	// clientAuth is what servers require of clients. None, the default: no certificate. Request: a client may send a
+	// certificate, and is refused if no CA in ca.crt has signed it. Require: each client must send a certificate that a
+	// CA in ca.crt has signed.
 	//
 	// +kubebuilder:default=None
 	// +optional
@@ -32,12 +32,12 @@ type TLSSpec struct {
 	MinVersion TLSVersion `json:"minVersion,omitempty"`
 }
 
-// ClientAuth says what servers ask of the certificates of clients.
+// ClientAuth is what servers require of the certificates of clients.
 //
 // +kubebuilder:validation:Enum=None;Request;Require
 type ClientAuth string
 
-// What servers ask of the certificates of clients.
+// What servers require of the certificates of clients.
 const (
 	ClientAuthNone    ClientAuth = "None"
 	ClientAuthRequest ClientAuth = "Request"
@@ -55,12 +55,12 @@ const (
 	TLS13 TLSVersion = "1.3"
 )
 
-// AuthSpec asks clients for a user and a password, in memcached's ASCII protocol.
+// AuthSpec requires a user and a password of clients, in memcached's ASCII protocol.
 type AuthSpec struct {
 	// secretName names a Secret of this namespace with the key authfile: 1 to 8 lines of at most 254 bytes, each a user,
 	// a colon and a password, with a line break after each line, the last one too. A changed file is in force within
-	// seconds, and no server restarts. While the Secret is missing or wrong, a new Memcached gets no servers, and those
-	// that run keep what they have.
+	// seconds, and no server restarts. While the Secret is missing or invalid, a new Memcached gets no servers, and
+	// servers that run keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -82,10 +82,10 @@ type MetricsSpec struct {
 	Port int32 `json:"port,omitempty"`
 }
 
-// NetworkPolicySpec says who may reach the servers.
+// NetworkPolicySpec restricts who may reach the servers.
 type NetworkPolicySpec struct {
 	// from are the peers that may reach memcached, as in a NetworkPolicy of networking.k8s.io/v1, at most 32. An empty
-	// list lets nobody in.
+	// list admits nobody.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
@@ -93,8 +93,8 @@ type NetworkPolicySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="From"
 	From []NetworkPolicyPeer `json:"from,omitempty"`
 
-	// metricsFrom are the peers that may reach the metrics, at most 32. By default everybody may: metrics tell numbers,
-	// and nothing of what is in the cache.
+	// metricsFrom are the peers that may reach the metrics, at most 32. By default everybody may: metrics are numbers and
+	// reveal no cached data.
 	//
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
@@ -127,7 +127,7 @@ type NetworkPolicyPeer struct {
 	IPBlock *IPBlock `json:"ipBlock,omitempty"`
 }
 
-// IPBlock is a network without parts of it.
+// IPBlock is a network, without the parts in except.
 //
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !has(self.except) || self.except.all(e, isCIDR(e) && cidr(e).masked() == cidr(e) && cidr(self.cidr).containsCIDR(e) && cidr(e).prefixLength() > cidr(self.cidr).prefixLength())",fieldPath=".except",message="must be networks inside of cidr, such as 10.1.0.0/16"
 type IPBlock struct {
@@ -138,7 +138,7 @@ type IPBlock struct {
 	// +required
 	CIDR string `json:"cidr"`
 
-	// except are the parts of the network that are not meant, at most 16.
+	// except are the parts of the network that are left out, at most 16.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=43
@@ -148,6 +148,8 @@ type IPBlock struct {
 }
 
 // ProxySpec puts memcached's built-in proxy in front of the servers.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
 type ProxySpec struct {
 	// size is the number of proxies, from 1 to 100, 2 by default.
 	//
@@ -167,14 +169,21 @@ type ProxySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Threads"
 	Threads int32 `json:"threads,omitempty"`
 
-	// memory is the memory request and limit of each proxy, in Mi or Gi, from 32Mi to 64Gi, 128Mi by default. Proxies
-	// store no items.
+	// memory is the memory request and limit of each proxy, in Mi or Gi, from 64Mi + 4Mi·threads to 64Gi, 128Mi by
+	// default. Proxies store no items.
 	//
 	// +kubebuilder:default="128Mi"
 	// +kubebuilder:validation:MaxLength=12
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[1-9][0-9]*(Mi|Gi)$')",message="must be a whole number followed by Mi or Gi, such as 128Mi"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]*(Mi|Gi)$') || (quantity(self).compareTo(quantity('32Mi')) >= 0 && quantity(self).compareTo(quantity('64Gi')) <= 0)",message="must be from 32Mi to 64Gi"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[1-9][0-9]*(Mi|Gi)$') || quantity(self).compareTo(quantity('64Gi')) <= 0",message="must be at most 64Gi"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
 	Memory string `json:"memory,omitempty"`
+
+	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy.
+	//
+	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || !('memory' in self.limits)) && (!has(self.requests) || !('memory' in self.requests))",message="may hold cpu only: spec.proxy.memory is the request and limit of memory"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
+	Resources *ComputeResources `json:"resources,omitempty"`
 }

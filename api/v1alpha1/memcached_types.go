@@ -12,13 +12,13 @@ const (
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was made from. Unless
 	// spec.paused is set, Ready is never True by a workload of another generation. Releases before v0.0.3 have an
-	// annotation of that name. A label costs less: a Deployment's controller copies annotations to the ReplicaSet first,
-	// and then runs into its own write when it scales the ReplicaSet.
+	// annotation of that name. A label costs less: a Deployment's controller first copies annotations to the ReplicaSet,
+	// and then conflicts with its own write when it scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
-	// TemplateRecordAnnotation on a workload says what its pod template was made from: digests of the inputs and of the
-	// template, and the inputs that are needed again. While the inputs are the same, the template stays, whatever a newer
-	// operator would make of them.
+	// TemplateRecordAnnotation on a workload records what its pod template was built from: digests of the inputs and of
+	// the template, and the inputs that are needed later. While the inputs are the same, the template stays, even if a
+	// newer operator would build another one.
 	TemplateRecordAnnotation = "cache.example.com/template-record"
 
 	// SecretsAnnotation on the pods of servers holds digests of the Secrets that memcached should have in force. A
@@ -37,13 +37,13 @@ const (
 // MemcachedSpec is the desired state of a group of memcached servers.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.maxItemSize) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]*(Ki|Mi)$') || quantity(self.maxItemSize).add(quantity(self.maxItemSize)).compareTo(quantity(self.memory)) <= 0",fieldPath=".maxItemSize",message="must be at most half of spec.memory"
-// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || (self.maxConnections >= 16 + 4 * self.threads && self.maxConnections >= 9 + 5 * self.threads)",fieldPath=".maxConnections",message="must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5 for each: memcached limits its open files to this number, and its own come out of it"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || (self.maxConnections >= 16 + 4 * self.threads && self.maxConnections >= 9 + 5 * self.threads)",fieldPath=".maxConnections",message="must be at least max(16 + 4·threads, 9 + 5·threads): memcached limits its open files to this number and uses some itself"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || self.maxItemSize != '512Ki' || !has(self.extraArgs) || !self.extraArgs.exists(a, a.contains('no_chunked_items') || a.contains('no_modern'))",fieldPath=".maxItemSize",message="must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs: memcached then stores no item in parts of 512Ki, and refuses to start"
-// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || string(self.pod.resources.limits['memory']).size() > 20 || string(self.pod.resources.limits['memory']).matches('[eE-]') || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(self.memory)) > 0",fieldPath=".pod.resources.limits.memory",message="must be greater than spec.memory, or the kernel kills the server when its cache fills; leave it out to have it derived"
+// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.threads) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || [string(self.pod.resources.limits['memory'])].all(l, l.size() > 20 || l.matches('[eE-]') || quantity(l).compareTo(quantity(self.memory).add(50331648 + 4194304 * self.threads)) >= 0 || (oldSelf.?memory.orValue('none') == self.memory && oldSelf.?threads.orValue(0) == self.threads && self.pod.resources.limits['memory'] == oldSelf.?pod.?resources.?limits[?'memory'].orValue('none')))",optionalOldSelf=true,fieldPath=".pod.resources.limits.memory",message="must be at least spec.memory + 48Mi + 4Mi·threads, or the kernel kills the server when its cache fills; leave it out to have it derived"
 // +kubebuilder:validation:XValidation:rule="!has(self.serverAddresses) || self.serverAddresses != 'ClusterIP' || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".serverAddresses",message="ClusterIP needs spec.workload StatefulSet: the servers of a Deployment have no lasting identity"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".proxy",message="needs spec.workload StatefulSet: the proxy finds a key again only on servers with lasting names"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (!has(self.tls) && !has(self.auth))",fieldPath=".proxy",message="cannot be combined with spec.tls or spec.auth: memcached's proxy speaks neither TLS nor passwords to the servers"
-// +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",fieldPath=".proxy.memory",message="must be at least twice spec.maxItemSize for each of spec.proxy.threads: a thread that has no room for an item tells the client that the item was not stored"
+// +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",fieldPath=".proxy.memory",message="must be at least 2·threads·maxItemSize: a thread that has no room for an item tells the client that the item was not stored"
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
@@ -109,9 +109,9 @@ type MemcachedSpec struct {
 	Memory string `json:"memory,omitempty"`
 
 	// maxConnections is the number of simultaneous client connections of each server (memcached -c), up to 1000000,
-	// 1024 by default. A further client gets an error and is disconnected. memcached also takes maxConnections for the
-	// limit of its open files, and uses some itself, so at least 16 + 4 for each thread are needed, and from 8 threads
-	// on 9 + 5 for each. Above the limit of open files that the nodes give to a container, memcached refuses to start.
+	// 1024 by default. A further client gets an error and is disconnected. memcached also limits its open files to
+	// maxConnections and uses some itself, so the number must be at least max(16 + 4·threads, 9 + 5·threads). memcached
+	// refuses to start if the number exceeds the limit of open files of its container.
 	//
 	// +kubebuilder:default=1024
 	// +kubebuilder:validation:Minimum=1
@@ -151,7 +151,7 @@ type MemcachedSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^--(verbose|disable-evictions|disable-cas|disable-flush-all|disable-dumping|disable-watch|enable-largepages|(slab-min-size|max-reqs-per-event|listen-backlog)=[1-9][0-9]{0,8}|slab-growth-factor=(1[.]0*[1-9][0-9]*|([2-9]|[1-9][0-9]+)([.][0-9]+)?))$') || self.startsWith('--extended=')",message="must be one of --verbose, --disable-evictions, --disable-cas, --disable-flush-all, --disable-dumping, --disable-watch, --enable-largepages, --slab-growth-factor=N (above 1), --slab-min-size=N, --max-reqs-per-event=N, --listen-backlog=N and --extended=KEY[=VALUE],...; options that a field of the spec owns, or that open a socket, a file or another user, are not allowed"
 	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('--extended=') || self.matches('^--extended=((maxconns_fast|no_maxconns_fast|no_hashexpand|modern|no_modern|slab_reassign|no_slab_reassign|no_slab_automove|lru_crawler|no_lru_crawler|lru_maintainer|no_lru_maintainer|track_sizes|no_chunked_items|hash_algorithm=(jenkins|murmur3|xxh3)|tail_repair_time=[1-9][0-9]{1,8}|slab_automove=[0-2]|slab_automove_ratio=(1|0[.]0*[1-9][0-9]*)|slab_automove_window=([3-9]|[1-9][0-9]{1,2}|1[0-7][0-9]{2}|1800)|lru_crawler_sleep=([0-9]{1,6}|1000000)|(hot|warm)_lru_pct=([1-9]|[1-7][0-9])|(hot|warm)_max_factor=(0[.]0*[1-9][0-9]*|[1-9][0-9]*([.][0-9]+)?)|(lru_crawler_tocrawl|temporary_ttl|idle_timeout|resp_obj_mem_limit|read_buf_mem_limit)=[0-9]{1,9}|watcher_logbuf_size=[0-9]{1,5})(,|$))+$')",message="must hold, after --extended=, tuning keys of memcached -o with values in memcached's bounds, separated by commas: hash_algorithm=jenkins|murmur3|xxh3, hot_lru_pct, hot_max_factor, idle_timeout, [no_]lru_crawler, lru_crawler_sleep, lru_crawler_tocrawl, [no_]lru_maintainer, [no_]maxconns_fast, [no_]modern, no_chunked_items, no_hashexpand, read_buf_mem_limit, resp_obj_mem_limit, slab_automove=0|1|2, no_slab_automove, slab_automove_ratio, slab_automove_window, [no_]slab_reassign, tail_repair_time, temporary_ttl, track_sizes, warm_lru_pct, warm_max_factor, watcher_logbuf_size"
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--slab-growth-factor=[0-9]+[.][0-9]+$') || double(self.substring(21)) > 1.0",message="must not be so close to 1 that memcached takes it for 1"
-	// +kubebuilder:validation:XValidation:rule="[self.join(',').findAll('(no_)?maxconns_fast|no_modern')].all(found, found.size() == 0 || found[found.size() - 1] == 'maxconns_fast')",message="must not hold no_maxconns_fast, nor no_modern unless maxconns_fast follows: a server that has all its connections would answer no further one, not even that of its liveness probe, and would be killed with all that it holds"
+	// +kubebuilder:validation:XValidation:rule="[self.join(',').findAll('(no_)?maxconns_fast|no_modern')].all(found, found.size() == 0 || found[found.size() - 1] == 'maxconns_fast')",message="must not hold no_maxconns_fast, nor no_modern unless maxconns_fast follows: a server whose connections are all in use would not answer its liveness probe, and the kubelet would kill it"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(a, a.contains('temporary_ttl=')) || [self.join(',').findAll('(no_)?lru_maintainer|no_modern')].all(found, found.size() == 0 || found[found.size() - 1] == 'lru_maintainer')",message="must not hold temporary_ttl together with no_lru_maintainer or no_modern: memcached refuses to start"
 	// +kubebuilder:validation:XValidation:rule="[['20'] + self.join(',').findAll('hot_lru_pct=[0-9]{1,2}').map(h, h.substring(12))].all(hot, [['40'] + self.join(',').findAll('warm_lru_pct=[0-9]{1,2}').map(w, w.substring(13))].all(warm, int(hot[hot.size() - 1]) + int(warm[warm.size() - 1]) <= 80))",message="must not hold hot_lru_pct and warm_lru_pct with a sum above 80, with the defaults of 20 and 40 for the one that is not given: memcached refuses to start"
 	// +listType=atomic
@@ -165,7 +165,7 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="TLS"
 	TLS *TLSSpec `json:"tls,omitempty"`
 
-	// auth asks clients for a user and a password; by default nobody is asked.
+	// auth requires a user and a password of clients; none is required by default.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Authentication"
@@ -192,8 +192,14 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
 	Proxy *ProxySpec `json:"proxy,omitempty"`
 
-	// pod adjusts the pods that the servers run in. Of the pods of a proxy it sets labels, annotations, nodeSelector,
-	// tolerations, priorityClassName, imagePullSecrets and securityContext.
+	// agent adjusts the agent (sidecar) that runs beside each server with tls, auth or metrics.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Agent",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Agent *AgentSpec `json:"agent,omitempty"`
+
+	// pod adjusts the pods that the servers run in. In the pods of a proxy it sets only labels, annotations,
+	// nodeSelector, tolerations, priorityClassName, imagePullSecrets and securityContext.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Pod",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
@@ -246,13 +252,13 @@ const (
 	AddressesClusterIP ServerAddresses = "ClusterIP"
 )
 
-// RolloutSpec paces the replacement of servers, each of which takes its part of the cache with it.
+// RolloutSpec paces the replacement of servers. Replacing a server loses 1/size of the cache.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
 	// more servers than size run during a rollout, except for a Deployment with a size of 1: then the new server starts
-	// before the old one ends. Of a StatefulSet, servers that do not answer are replaced first, then the highest number.
+	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest number.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -271,8 +277,8 @@ type RolloutSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min ready seconds"
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
-	// progressDeadlineSeconds is how long nothing may progress before the object says Stalled, in seconds, more than
-	// minReadySeconds and at most 172800, 600 by default. The operator keeps trying after that.
+	// progressDeadlineSeconds is how long a rollout may make no progress before the object becomes Stalled, in seconds,
+	// more than minReadySeconds and at most 172800, 600 by default. The operator keeps trying after that.
 	//
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=1
@@ -284,8 +290,8 @@ type RolloutSpec struct {
 
 // DisruptionBudgetSpec limits voluntary disruptions.
 type DisruptionBudgetSpec struct {
-	// maxUnavailable is the number of servers that may be down at the same time because of voluntary disruptions, from
-	// 0 to 1000, 1 by default. Zero blocks every drain of a node that a server runs on.
+	// maxUnavailable is the number of servers that voluntary disruptions may make unavailable at the same time, from 0
+	// to 1000, 1 by default. Zero blocks every drain of a node that a server runs on.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -321,7 +327,7 @@ const (
 	ReasonRollingOut = "RollingOut"
 	// ReasonResizing says that servers are added or removed.
 	ReasonResizing = "Resizing"
-	// ReasonServersLost says that servers that were ready are not any more.
+	// ReasonServersLost says that servers that were ready no longer are.
 	ReasonServersLost = "ServersLost"
 	// ReasonProgressingWithRetry says that an error, named in the message, is retried.
 	ReasonProgressingWithRetry = "ProgressingWithRetry"
@@ -366,7 +372,7 @@ const (
 
 // MemcachedStatus is the observed state of a group of memcached servers.
 type MemcachedStatus struct {
-	// observedGeneration is the metadata.generation that this status speaks of; -1 before any operator has seen the
+	// observedGeneration is the metadata.generation that this status describes; -1 before any operator has seen the
 	// object.
 	//
 	// +kubebuilder:default=-1
@@ -392,8 +398,8 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
 	Phase Phase `json:"phase,omitempty"`
 
-	// nodes are the names of the servers, which are pods: those that are neither terminating nor finished, sorted. The
-	// name of the field is that of the tutorials; nodes of the cluster are not meant.
+	// nodes are the names of the servers' pods that are neither terminating nor finished, sorted. The field has the name
+	// that tutorials use; it does not hold nodes of the cluster.
 	//
 	// +listType=set
 	// +optional
@@ -424,10 +430,9 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Image"
 	Image string `json:"image,omitempty"`
 
-	// servers are the host:port addresses to configure clients with. Of a StatefulSet, one for each server, in the order
-	// of their numbers. Of a Deployment, the name of a headless Service, which resolves to the addresses of all servers
-	// that are ready. With a proxy, its address alone. They change only with size, containerPort, serverAddresses and
-	// proxy.
+	// servers are the host:port addresses to configure clients with: for a StatefulSet one for each server, in the order
+	// of their numbers; for a Deployment the name of a headless Service, which resolves to the addresses of all ready
+	// servers; with a proxy its address only. They change only with size, containerPort, serverAddresses and proxy.
 	//
 	// +listType=atomic
 	// +optional

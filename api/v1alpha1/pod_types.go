@@ -14,9 +14,9 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || [self.tolerations].all(list, list.all(t, !has(t.effect) || t.effect.size() == 0 || t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute']))",fieldPath=".tolerations",message="effect must be NoSchedule, PreferNoSchedule, NoExecute, or empty for all of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.tolerations) || [self.tolerations].all(list, list.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute')))",fieldPath=".tolerations",message="effect must be NoExecute where tolerationSeconds is set"
 type PodSpec struct {
-	// labels are added to the pods, at most 15. Those that the operator sets cannot be changed.
+	// labels are added to the pods, at most 15. Labels of the operator and of workload controllers are refused.
 	//
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/') && k != 'pod-template-hash')",message="must not use the prefix app.kubernetes.io/ or the key pod-template-hash: they belong to the operator and to Kubernetes"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !['app.kubernetes.io/', 'apps.kubernetes.io/', 'statefulset.kubernetes.io/'].exists(p, k.startsWith(p)) && !(k in ['pod-template-hash', 'controller-revision-hash', 'pod-template-generation']))",message="must not use the prefixes app.kubernetes.io/, apps.kubernetes.io/ and statefulset.kubernetes.io/ or the keys pod-template-hash, controller-revision-hash and pod-template-generation: they belong to the operator and to workload controllers"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels Labels `json:"labels,omitempty"`
@@ -52,7 +52,7 @@ type PodSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.seLinuxChangePolicy) || self.seLinuxChangePolicy in ['MountOption', 'Recursive']",fieldPath=".seLinuxChangePolicy",message="must be MountOption or Recursive"
 	// +kubebuilder:validation:XValidation:rule="!has(self.seccompProfile) || (self.seccompProfile.type == 'Localhost' ? has(self.seccompProfile.localhostProfile) : self.seccompProfile.type in ['RuntimeDefault', 'Unconfined'] && !has(self.seccompProfile.localhostProfile))",fieldPath=".seccompProfile",message="type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile is named"
 	// +kubebuilder:validation:XValidation:rule="!has(self.appArmorProfile) || (self.appArmorProfile.type == 'Localhost' ? has(self.appArmorProfile.localhostProfile) && self.appArmorProfile.localhostProfile != '' : self.appArmorProfile.type in ['RuntimeDefault', 'Unconfined'] && !has(self.appArmorProfile.localhostProfile))",fieldPath=".appArmorProfile",message="type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile is named"
-	// +kubebuilder:validation:XValidation:rule="!has(self.sysctls) || [self.sysctls].all(list, list.all(s, s.name.size() <= 253 && [s.name].all(n, n.matches('^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$') && list.exists_one(o, o.name == n))))",fieldPath=".sysctls",message="names must be like net.core.somaxconn, each once"
+	// +kubebuilder:validation:XValidation:rule="!has(self.sysctls) || [self.sysctls].all(list, list.all(s, s.name in ['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range', 'net.ipv4.ip_local_reserved_ports', 'net.ipv4.ip_unprivileged_port_start', 'net.ipv4.ping_group_range', 'net.ipv4.tcp_fin_timeout', 'net.ipv4.tcp_keepalive_intvl', 'net.ipv4.tcp_keepalive_probes', 'net.ipv4.tcp_keepalive_time', 'net.ipv4.tcp_notsent_lowat', 'net.ipv4.tcp_rmem', 'net.ipv4.tcp_slow_start_after_idle', 'net.ipv4.tcp_syncookies', 'net.ipv4.tcp_wmem'] && list.exists_one(o, o.name == s.name)))",fieldPath=".sysctls",message="names must be safe sysctls by the baseline Pod Security Standard, each once: kernel.shm_rmid_forced, net.ipv4.ip_local_port_range, net.ipv4.ip_local_reserved_ports, net.ipv4.ip_unprivileged_port_start, net.ipv4.ping_group_range, net.ipv4.tcp_fin_timeout, net.ipv4.tcp_keepalive_intvl, net.ipv4.tcp_keepalive_probes, net.ipv4.tcp_keepalive_time, net.ipv4.tcp_notsent_lowat, net.ipv4.tcp_rmem, net.ipv4.tcp_slow_start_after_idle, net.ipv4.tcp_syncookies, net.ipv4.tcp_wmem"
 	// +kubebuilder:validation:XValidation:rule="!has(self.windowsOptions) || !has(self.windowsOptions.hostProcess) || !self.windowsOptions.hostProcess",fieldPath=".windowsOptions",message="must not ask for hostProcess, which takes the network of the host"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Security context"
@@ -128,8 +128,7 @@ type PodSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 type Labels map[string]string
 
-// ResourceRequirements are the requests and limits of the memcached container. Unlike those of core/v1 they have no
-// claims.
+// ResourceRequirements are requests and limits of the memcached container. Unlike those of core/v1 they have no claims.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || string(self.limits[k]).size() > 20 || string(self.requests[k]).size() > 20 || string(self.limits[k]).matches('[eE-]') || string(self.requests[k]).matches('[eE-]') || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",fieldPath=".requests",message="cpu and memory must not exceed their limits"
 // +kubebuilder:validation:XValidation:rule="!has(self.requests) || self.requests.all(k, !(k.startsWith('hugepages-') || (k.contains('/') && !k.contains('kubernetes.io/'))) || (has(self.limits) && k in self.limits && [string(self.limits[k])].all(l, [string(self.requests[k])].all(r, l.size() > 20 || r.size() > 20 || l.matches('[eE]') || r.matches('[eE]') || quantity(l).compareTo(quantity(r)) == 0))))",fieldPath=".requests",message="hugepages and extended resources must have a limit, and a request must equal it"
@@ -155,3 +154,36 @@ type ResourceRequirements struct {
 // +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/'))",message="may hold cpu, memory, ephemeral-storage, hugepages-SIZE and extended resources such as example.com/device"
 // +kubebuilder:validation:XValidation:rule="self.all(k, !k.contains('/') || (k.size() <= 308 && !k.startsWith('requests.') && k.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')))",message="names of extended resources must be like example.com/device: a DNS name that does not begin with requests., a slash, and at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 type ResourceList map[corev1.ResourceName]resource.Quantity
+
+// AgentSpec adjusts the agent.
+type AgentSpec struct {
+	// resources of the agent's container. Each request or limit given here replaces the default: requests of 5m of cpu
+	// and 16Mi of memory, and a limit of 64Mi of memory.
+	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || [string(self.limits['memory'])].all(l, l.size() > 20 || l.matches('[eE-]') || quantity(l).compareTo(quantity('64Mi')) >= 0)",fieldPath=".limits.memory",message="must be at least 64Mi"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
+	Resources *ComputeResources `json:"resources,omitempty"`
+}
+
+// ComputeResources are requests and limits of cpu and memory.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || [string(self.limits[k])].all(l, [string(self.requests[k])].all(r, l.size() > 20 || r.size() > 20 || l.matches('[eE-]') || r.matches('[eE-]') || quantity(r).compareTo(quantity(l)) <= 0)))",fieldPath=".requests",message="must not exceed their limits"
+type ComputeResources struct {
+	// limits are the most that the container may use.
+	//
+	// +optional
+	Limits ComputeList `json:"limits,omitempty"`
+
+	// requests are what a node must have free for the container.
+	//
+	// +optional
+	Requests ComputeList `json:"requests,omitempty"`
+}
+
+// ComputeList holds quantities of cpu and memory, with the bounds of ResourceList.
+//
+// +kubebuilder:validation:MaxProperties=2
+// +kubebuilder:validation:XValidation:rule="self.all(k, [string(self[k])].all(q, q.size() <= 20 && !q.matches('[eE-]')))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"
+// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['cpu', 'memory'])",message="may hold cpu and memory"
+type ComputeList map[corev1.ResourceName]resource.Quantity

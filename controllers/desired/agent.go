@@ -29,12 +29,7 @@ func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApp
 		options.MetricsPort = int(m.Port)
 		ports = append(ports, containerPort(names.MetricsPort, m.Port))
 	}
-	// It takes 10 MiB, and during a scrape or a handshake a little more.
-	resources := corev1ac.ResourceRequirements().
-		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("5m"),
-			corev1.ResourceMemory: resource.MustParse("16Mi")}).
-		WithLimits(corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI)})
-	return restricted("agent", image, options.Args(), resources).
+	return restricted("agent", image, options.Args(), agentResources(mc)).
 		WithEnv(corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit)).
 		WithPorts(ports...).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)

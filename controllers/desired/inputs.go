@@ -188,13 +188,14 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		Threads             int32
 		ExtraArgs           []string `json:",omitempty"`
 		Pod                 v1alpha1.PodSpec
-		TLS                 *v1alpha1.TLSSpec     `json:",omitempty"`
-		Auth                *v1alpha1.AuthSpec    `json:",omitempty"`
-		Metrics             *v1alpha1.MetricsSpec `json:",omitempty"`
-		Restarts            []string              `json:",omitempty"`
+		TLS                 *v1alpha1.TLSSpec          `json:",omitempty"`
+		Auth                *v1alpha1.AuthSpec         `json:",omitempty"`
+		Metrics             *v1alpha1.MetricsSpec      `json:",omitempty"`
+		Restarts            []string                   `json:",omitempty"`
+		AgentResources      *v1alpha1.ComputeResources `json:",omitempty"`
 	}{in.image, in.restartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		in.secrets.revocations()})
+		in.secrets.revocations(), agentOverrides(mc)})
 }
 
 // nilIfEmpty is nil for a value that says nothing: charts render empty maps.

@@ -24,6 +24,10 @@ func TestInputs(t *testing.T) {
 		"{rollout: {minReadySeconds: 5}}":                                   "e08c0a7c62bbc014",
 		"{disruptionBudget: {maxUnavailable: 2}":                            "e08c0a7c62bbc014",
 		"{memory: 128Mi}":                                                   "",
+		"{agent: {resources: {limits: {cpu: 1}}}}":                          "e08c0a7c62bbc014", // there is no agent
+		"{metrics: {}}":                                                     "302ae1b01fab5136",
+		"{metrics: {}, agent: {resources: {limits: {}}}}":                   "302ae1b01fab5136",
+		"{metrics: {}, agent: {resources: {limits: {cpu: 1}}}}":             "",
 	} {
 		if strings.Count(spec, "{") > strings.Count(spec, "}") {
 			spec += "}"

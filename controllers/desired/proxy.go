@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -62,11 +61,8 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // memcached takes no less, though proxies store none
 	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
-	memory := resource.MustParse(p.Memory)
-	resources := corev1ac.ResourceRequirements().
-		WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: memory}).
-		WithLimits(corev1.ResourceList{corev1.ResourceMemory: memory})
-	template := memcachedPod(mc, names.Proxies, container(in.image, mc.Spec.ContainerPort, args, resources), in.options)
+	c := container(in.image, mc.Spec.ContainerPort, args, proxyResources(p))
+	template := memcachedPod(mc, names.Proxies, c, in.options)
 	mount(template.Spec, corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
 		&template.Spec.Containers[0])

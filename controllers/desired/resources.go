@@ -6,7 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -47,32 +49,58 @@ func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
 // resources of the memcached container: the derived ones, each replaced by the user's where given.
 func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfiguration {
 	memory := containerMemory(mc)
-	requests := corev1.ResourceList{
-		corev1.ResourceCPU:    resource.MustParse("50m"),
-		corev1.ResourceMemory: memory,
+	given := ptr.Deref(names.Pod(mc).Resources, v1alpha1.ResourceRequirements{})
+	return replaceResources(memory, "50m", memory, given.Requests, given.Limits)
+}
+
+// agentResources are those of the agent, which takes 10 MiB, and a little more for a scrape or a handshake.
+func agentResources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfiguration {
+	given := ptr.Deref(agentOverrides(mc), v1alpha1.ComputeResources{})
+	return replaceResources(resource.MustParse("16Mi"), "5m", *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI),
+		given.Requests, given.Limits)
+}
+
+// agentOverrides returns what the user sets of the agent's resources; nil for nothing.
+func agentOverrides(mc *v1alpha1.Memcached) *v1alpha1.ComputeResources {
+	if !needsAgent(mc) || mc.Spec.Agent == nil {
+		return nil
 	}
-	limits := corev1.ResourceList{corev1.ResourceMemory: memory}
-	if r := names.Pod(mc).Resources; r != nil {
-		maps.Copy(limits, r.Limits)
-		maps.Copy(requests, r.Requests)
-		// The API server rounds up so too, and what it stores must compare equal.
-		for _, list := range []corev1.ResourceList{limits, requests} {
-			for name, quantity := range list {
-				quantity.RoundUp(resource.Milli)
-				list[name] = quantity
-			}
+	return nilIfEmpty(mc.Spec.Agent.Resources)
+}
+
+func proxyResources(p *v1alpha1.ProxySpec) *corev1ac.ResourceRequirementsApplyConfiguration {
+	memory := resource.MustParse(p.Memory)
+	given := ptr.Deref(p.Resources, v1alpha1.ComputeResources{})
+	return replaceResources(memory, "50m", memory, given.Requests, given.Limits)
+}
+
+// replaceResources returns requests of memory and cpu and a limit of memory, each replaced where it is given.
+func replaceResources[L ~map[corev1.ResourceName]resource.Quantity](memoryRequest resource.Quantity, cpuRequest string,
+	memoryLimit resource.Quantity, givenRequests, givenLimits L) *corev1ac.ResourceRequirementsApplyConfiguration {
+	requests := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpuRequest),
+		corev1.ResourceMemory: memoryRequest,
+	}
+	limits := corev1.ResourceList{corev1.ResourceMemory: memoryLimit}
+	maps.Copy(limits, corev1.ResourceList(givenLimits))
+	maps.Copy(requests, corev1.ResourceList(givenRequests))
+	// The API server rounds up so too, and what it stores must compare equal.
+	for _, list := range []corev1.ResourceList{limits, requests} {
+		for name, quantity := range list {
+			quantity.RoundUp(resource.Milli)
+			list[name] = quantity
 		}
-		// A request above its limit would be refused. Of such a pair, the one that the user did not give follows the other.
-		for name, limit := range limits {
-			request, ok := requests[name]
-			if !ok || request.Cmp(limit) <= 0 {
-				continue
-			}
-			if _, given := r.Limits[name]; given {
-				requests[name] = limit
-			} else {
-				limits[name] = request
-			}
+	}
+	// A request above its limit would be refused. Of such a pair, the one that the user did not give follows the other.
+	for name, limit := range limits {
+		request, ok := requests[name]
+		if !ok || request.Cmp(limit) <= 0 {
+			continue
+		}
+		if _, given := givenLimits[name]; given {
+			requests[name] = limit
+		} else {
+			limits[name] = request
 		}
 	}
 	return corev1ac.ResourceRequirements().WithRequests(requests).WithLimits(limits)

@@ -3,6 +3,8 @@ package desired
 import (
 	"testing"
 
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -38,6 +40,33 @@ func TestResources(t *testing.T) {
 	} {
 		r := resources(manifest.Parse(t,
 			manifest.Named("m", "{pod: {resources: "+spec+"}}")))
+		requests, limits := *r.Requests, *r.Limits
+		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}
+		if got != want {
+			t.Errorf("%s gives %v, want %v", spec, got, want)
+		}
+	}
+}
+
+// TestSidecarResources: agents and proxies can have a CPU limit, and keep their defaults for all that is not given.
+func TestSidecarResources(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string][4]string{ // cpu request, cpu limit, memory request, memory limit
+		"agent: {}": {"5m", "0", "16Mi", "64Mi"},
+		"agent: {resources: {limits: {cpu: 100m}}}":               {"5m", "100m", "16Mi", "64Mi"},
+		"agent: {resources: {limits: {cpu: 2m, memory: 96Mi}}}":   {"2m", "2m", "16Mi", "96Mi"},
+		"agent: {resources: {requests: {cpu: 1, memory: 128Mi}}}": {"1", "0", "128Mi", "128Mi"},
+		"proxy: {}": {"50m", "0", "128Mi", "128Mi"},
+		"proxy: {resources: {limits: {cpu: 20m}}}":                 {"20m", "20m", "128Mi", "128Mi"},
+		"proxy: {memory: 1Gi, resources: {requests: {cpu: 100m}}}": {"100m", "0", "1Gi", "1Gi"},
+	} {
+		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, metrics: {}, "+spec+"}"))
+		var r *corev1ac.ResourceRequirementsApplyConfiguration
+		if mc.Spec.Proxy != nil {
+			r = proxyDeployment(mc, Inputs{}).Spec.Template.Spec.Containers[0].Resources
+		} else {
+			r = agentContainer(mc, "agent").Resources
+		}
 		requests, limits := *r.Requests, *r.Limits
 		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}
 		if got != want {

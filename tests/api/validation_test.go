@@ -23,7 +23,7 @@ const (
 	memoryBounds   = "must be from 16Mi to 4096Gi"
 	itemSizeRule   = "must be a multiple of 512Ki from 512Ki to 1024Mi"
 	halfRule       = "must be at most half of spec.memory"
-	connsRule      = "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5 for each"
+	connsRule      = "must be at least max(16 + 4·threads, 9 + 5·threads)"
 	chunkRule      = "must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs"
 	argsRule       = "must be one of --verbose, --disable-evictions,"
 	extendedRule   = "must hold, after --extended=, tuning keys of memcached -o"
@@ -42,7 +42,10 @@ const (
 	idRule         = "must be from 0 to 2147483647"
 	userRule       = "must be from 1 to 2147483647: memcached refuses to run as root"
 	profileRule    = "type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile"
-	sysctlRule     = "names must be like net.core.somaxconn, each once"
+	sysctlRule     = "names must be safe sysctls by the baseline Pod Security Standard, each once: kernel.shm_rmid_forced"
+	ownLabels      = "they belong to the operator and to workload controllers"
+	memoryLimit    = "must be at least spec.memory + 48Mi + 4Mi·threads"
+	proxyMemory    = "must be at least 64Mi + 4Mi·threads"
 	sizeRule       = "must have at most 255 KiB in all"
 	weightRule     = "weight must be from 1 to 100"
 	nodeTermRule   = "matchExpressions must have values with In and NotIn, one value with Gt and Lt"
@@ -106,11 +109,28 @@ var refused = []struct{ spec, field, message string }{
 	{`{workload: StatefulSet, proxy: {size: 0}}`, "spec.proxy.size", "should be greater than or equal to 1"},
 	{`{workload: StatefulSet, proxy: {threads: 65, memory: 1Gi}}`, "spec.proxy.threads",
 		"should be less than or equal to 64"},
-	{`{workload: StatefulSet, proxy: {memory: 16Mi}}`, "spec.proxy.memory", "must be from 32Mi to 64Gi"},
+	{`{workload: StatefulSet, proxy: {memory: 16Mi}}`, "spec.proxy.memory", proxyMemory},
+	{`{workload: StatefulSet, proxy: {memory: 79Mi}}`, "spec.proxy.memory", proxyMemory},
+	{`{workload: StatefulSet, proxy: {threads: 64}}`, "spec.proxy.memory", proxyMemory},
+	{`{workload: StatefulSet, proxy: {threads: 64, memory: 319Mi}}`, "spec.proxy.memory", proxyMemory},
+	{`{workload: StatefulSet, proxy: {memory: 65Gi}}`, "spec.proxy.memory", "must be at most 64Gi"},
 	{`{workload: StatefulSet, maxItemSize: 32Mi, proxy: {}}`, "spec.proxy.memory",
-		"must be at least twice spec.maxItemSize"},
-	{`{workload: StatefulSet, proxy: {threads: 64, memory: 127Mi}}`, "spec.proxy.memory",
-		"must be at least twice spec.maxItemSize"},
+		"must be at least 2·threads·maxItemSize"},
+	{`{workload: StatefulSet, proxy: {resources: {limits: {memory: 1Gi}}}}`, "spec.proxy.resources",
+		"may hold cpu only: spec.proxy.memory is"},
+	{`{workload: StatefulSet, proxy: {resources: {requests: {memory: 1Gi}}}}`, "spec.proxy.resources",
+		"may hold cpu only"},
+	{`{workload: StatefulSet, proxy: {resources: {requests: {cpu: 2}, limits: {cpu: 1500m}}}}`,
+		"spec.proxy.resources.requests", "must not exceed their limits"},
+	{`{agent: {resources: {limits: {memory: 63Mi}}}}`, "spec.agent.resources.limits[memory]", "must be at least 64Mi"},
+	{`{agent: {resources: {limits: {memory: 67108863}}}}`, "spec.agent.resources.limits[memory]", "must be at least 64Mi"},
+	{`{agent: {resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}}`, "spec.agent.resources.requests",
+		"must not exceed their limits"},
+	{`{agent: {resources: {limits: {ephemeral-storage: 1Gi}}}}`, "spec.agent.resources.limits",
+		"may hold cpu and memory"},
+	{`{agent: {resources: {limits: {cpu: 1e1.5}}}}`, "spec.agent.resources.limits", quantityRule},
+	{`{agent: {resources: {requests: {memory: 1e2000000000}}}}`, "spec.agent.resources.requests", quantityRule},
+	{`{agent: {image: a}}`, "", `unknown field "spec.agent.image"`},
 	{`{workload: StatefulSet, proxy: {memory: 1G}}`, "spec.proxy.memory", "must be a whole number followed by Mi or Gi"},
 	{`{containerPort: 80}`, "spec.containerPort", "should be greater than or equal to 1024"},
 	{`{containerPort: 70000}`, "spec.containerPort", "should be less than or equal to 65535"},
@@ -302,10 +322,13 @@ var refused = []struct{ spec, field, message string }{
 	{args("--extended=worker_logbuf_size=64"), "spec.extraArgs[0]", extendedRule},
 
 	// Pods.
-	{`{pod: {labels: {app.kubernetes.io/name: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/"},
-	{`{pod: {labels: {app.kubernetes.io/instance: x}}}`, "spec.pod.labels", "must not use the prefix app.kubernetes.io/"},
-	{`{pod: {labels: {pod-template-hash: x}}}`, "spec.pod.labels",
-		"must not use the prefix app.kubernetes.io/ or the key pod-template-hash"},
+	{`{pod: {labels: {app.kubernetes.io/name: x}}}`, "spec.pod.labels", ownLabels},
+	{`{pod: {labels: {app.kubernetes.io/instance: x}}}`, "spec.pod.labels", ownLabels},
+	{`{pod: {labels: {pod-template-hash: x}}}`, "spec.pod.labels", ownLabels},
+	{`{pod: {labels: {controller-revision-hash: x}}}`, "spec.pod.labels", ownLabels},
+	{`{pod: {labels: {pod-template-generation: "1"}}}`, "spec.pod.labels", ownLabels},
+	{`{pod: {labels: {statefulset.kubernetes.io/pod-name: x}}}`, "spec.pod.labels", ownLabels},
+	{`{pod: {labels: {apps.kubernetes.io/pod-index: "0"}}}`, "spec.pod.labels", ownLabels},
 	{`{pod: {labels: {team: 1}}}`, "spec.pod.labels.team", "must be of type string"},
 	{`{pod: {labels: {team: data platform}}}`, "spec.pod.labels", labelValueRule},
 	{`{pod: {labels: {team: a/b}}}`, "spec.pod.labels", labelValueRule},
@@ -415,8 +438,10 @@ var refused = []struct{ spec, field, message string }{
 		profileRule},
 	{security(`sysctls: [{name: net core, value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
 	{security(`sysctls: [{name: "", value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
-	{security(`sysctls: [{name: net.core.somaxconn, value: "1"}, {name: net.core.somaxconn, value: "2"}]`),
+	{security(`sysctls: [{name: net.ipv4.tcp_rmem, value: "1"}, {name: net.ipv4.tcp_rmem, value: "2"}]`),
 		"spec.pod.securityContext.sysctls", sysctlRule},
+	{security(`sysctls: [{name: net.core.somaxconn, value: "1024"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
+	{security(`sysctls: [{name: kernel.msgmax, value: "1"}]`), "spec.pod.securityContext.sysctls", sysctlRule},
 	{security(`windowsOptions: {hostProcess: true}`), "spec.pod.securityContext.windowsOptions",
 		"must not ask for hostProcess"},
 	{`{pod: {annotations: {a: ` + strings.Repeat("x", 261120) + `}}}`, "spec.pod.annotations", sizeRule},
@@ -440,10 +465,13 @@ var refused = []struct{ spec, field, message string }{
 	{`{pod: {resources: {requests: {a/b/c: 1}, limits: {a/b/c: 1}}}}`, "spec.pod.resources.", extendedName},
 	{`{pod: {resources: {requests: {kubernetes.io/: 1}}}}`, "spec.pod.resources.requests", extendedName},
 	{`{pod: {resources: {claims: [{name: gpu}]}}}`, "", `unknown field "spec.pod.resources.claims"`},
-	{limits(`memory: 64Mi`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
-	{limits(`memory: 67108864`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
-	{limits(`memory: "1"`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
-	{limits(`memory: 67M`), "spec.pod.resources.limits[memory]", "must be greater than spec.memory"},
+	{limits(`memory: 64Mi`), "spec.pod.resources.limits[memory]", memoryLimit},
+	{limits(`memory: "1"`), "spec.pod.resources.limits[memory]", memoryLimit},
+	{limits(`memory: 127Mi`), "spec.pod.resources.limits[memory]", memoryLimit},
+	{limits(`memory: 134217727`), "spec.pod.resources.limits[memory]", memoryLimit},
+	{limits(`memory: 134M`), "spec.pod.resources.limits[memory]", memoryLimit},
+	{`{threads: 64, memory: 1Gi, pod: {resources: {limits: {memory: 1327Mi}}}}`, "spec.pod.resources.limits[memory]",
+		memoryLimit},
 	{limits(`cpu: 1.5`), "spec.pod.resources.limits.cpu", "must be of type integer"},
 	{limits(`cpu: one`), "spec.pod.resources.limits", "should match"},
 	{limits(`cpu: -1`), "spec.pod.resources.limits", quantityRule},

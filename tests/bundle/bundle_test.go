@@ -108,7 +108,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	// Below these the fields are ours too; deeper ones are those of core/v1.
 	for _, field := range []string{"pod", "rollout", "disruptionBudget", "tls", "auth", "metrics", "networkPolicy",
-		"proxy"} {
+		"proxy", "agent"} {
 		for inner := range schema.Properties["spec"].Properties[field].Properties {
 			fields["spec."+field+"."+inner] = true
 		}

@@ -28,7 +28,7 @@ const (
 // rule against an object that exists as long as the field that has the rule stays as it is, with all that is in it.
 var exceptions = map[string][]exception{
 	"0.0.2": {
-		{"^.spec", "must be at least 16 + 4 for each of spec.threads, and from 8 threads on 9 + 5",
+		{"^.spec", "must be at least max(16 + 4·threads, 9 + 5·threads)",
 			"memcached 1.6.45 has no file left to accept a connection, so the server was never ready; " +
 				"1.6.18, which takes 4 for each thread, answered a few clients"},
 		{"^.spec", "must be at least 1Mi with no_chunked_items or no_modern", neverStarted},
@@ -36,7 +36,9 @@ var exceptions = map[string][]exception{
 		{"^.spec", "needs spec.workload StatefulSet", newField},
 		{"^.spec", "cannot be combined with spec.tls or spec.auth", newField},
 		{"^.spec", "must not be spec.containerPort, which memcached listens on", newField},
-		{"^.spec", "must be at least twice spec.maxItemSize for each of spec.proxy.threads", newField},
+		{"^.spec", "must be at least 2·threads·maxItemSize", newField},
+		{"^.spec", "must be at least spec.memory + 48Mi + 4Mi·threads",
+			"the kernel killed the server when its cache filled; the rule lets an object keep the limit that it has"},
 		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern",
 			"a full server was killed with all that it held, because it did not answer its probe"},
 		{"^.spec.extraArgs", "must not hold temporary_ttl together with no_lru_maintainer", neverStarted},
@@ -50,6 +52,8 @@ var exceptions = map[string][]exception{
 		{"^.spec.pod", "effect must be NoExecute where tolerationSeconds is set", neverMade},
 		{"^.spec.pod.annotations", "must have at most 255 KiB in all",
 			"above 256 KiB " + neverMade + ", and the operator's own share them"},
+		{"^.spec.pod.labels", "must not use the prefixes app.kubernetes.io/, apps.kubernetes.io/ and",
+			"workload controllers write these labels"},
 		{"^.spec.pod.resources", "hugepages and extended resources must have a limit", neverMade},
 		{"^.spec.pod.resources", "extended resources must be whole numbers", neverMade},
 		{"^.spec.pod.resources", "hugepages must be named by the size of a page", neverMade + ", or no node has such pages"},
@@ -61,7 +65,8 @@ var exceptions = map[string][]exception{
 		{"^.spec.pod.securityContext", "must be Merge or Strict", neverMade},
 		{"^.spec.pod.securityContext", "must be MountOption or Recursive", neverMade},
 		{"^.spec.pod.securityContext", "type must be RuntimeDefault, Unconfined or Localhost", neverMade},
-		{"^.spec.pod.securityContext", "names must be like net.core.somaxconn", neverMade},
+		{"^.spec.pod.securityContext", "names must be safe sysctls",
+			"a kubelet refuses other sysctls unless it is told to allow them"},
 		{"^.spec.pod.securityContext", "must not ask for hostProcess", neverMade},
 		{"^.spec.pod.affinity", "nodeSelectorTerms must not be empty", neverMade},
 		{"^.spec.pod.affinity", "matchExpressions must have values with In and NotIn", neverMade},

@@ -28,7 +28,7 @@ var optional = [][]string{
 	{"", "auth: {secretName: passwords}"},
 	{"", "metrics: {}"},
 	{"", "networkPolicy: {from: [{ipBlock: {cidr: 0.0.0.0/0}}]}"},
-	{"", "proxy: {size: 1, threads: 1, memory: 32Mi}"},
+	{"", "proxy: {size: 1, threads: 1, memory: 68Mi}"},
 }
 
 // others are fields of which each combination has one, by turns.

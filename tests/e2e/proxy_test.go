@@ -20,7 +20,7 @@ func TestProxy(t *testing.T) {
 	var before map[string]string
 	testEnv.Test(t, features.New("a proxy").
 		Setup(step(func(w world) {
-			w.make("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 32Mi}, `+frugal+`}`)
+			w.make("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, `+frugal+`}`)
 			w.awaitReady("cache")
 			w.storesAll("cache")
 			before = w.uidsOf("cache", "proxy")

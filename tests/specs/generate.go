@@ -37,7 +37,10 @@ func (g generator) spec() object {
 		"metrics":         g.some(object{"port": g.one(1024, 9150, 65535)}),
 		"networkPolicy": g.some(object{"from": g.one([]any{}, []any{g.peer()}, []any{g.peer(), g.peer()}),
 			"metricsFrom": []any{g.peer()}}),
-		"proxy":          g.some(object{"size": g.one(1, 100), "threads": g.one(1, 64), "memory": g.one("32Mi", "64Gi")}),
+		"proxy": g.some(object{"size": g.one(1, 100), "threads": g.one(1, 64), "memory": g.one("68Mi", "64Gi"),
+			"resources": g.some(object{"limits": g.resources(), "requests": g.some(object{"cpu": g.one("100m", 2)})})}),
+		"agent": object{"resources": g.some(object{"limits": g.some(object{"cpu": g.one("100m", 1)}),
+			"requests": g.some(object{"cpu": g.one("100m", 2), "memory": g.one("10Gi", "1Mi")})})},
 		"image":          g.one("memcached", "docker.io/library/memcached:1.6.45", "localhost:5000/a/memcached@"+Digest),
 		"containerPort":  g.one(1024, 11211, 65535),
 		"memory":         g.one("16Mi", "64Mi", "100Mi", "1Gi", "4096Gi"),
@@ -129,7 +132,7 @@ func (g generator) pod() object {
 func (g generator) resources() object {
 	return g.some(object{
 		"cpu":                       g.one("100m", 1, "1.5", "0"),
-		"memory":                    g.one("10Gi", "100Mi", 123456789),
+		"memory":                    g.one("10Gi", "128Mi", 123456789),
 		"ephemeral-storage":         g.one("1Gi", "1.5Gi"),
 		"hugepages-2Mi":             g.one("2Mi", "4Mi", "3Mi", "0"),
 		"example.com/gpu":           g.one(1, "1", "500m", "2"),
@@ -149,7 +152,7 @@ func (g generator) securityContext() object {
 		"seLinuxChangePolicy": "Recursive",
 		"seccompProfile":      profile(), "appArmorProfile": profile(), "windowsOptions": g.one(object{},
 			object{"hostProcess": true}),
-		"sysctls": g.one([]any{}, []any{object{"name": "net.core.somaxconn", "value": "1"}}, []any{object{"name": "Net",
+		"sysctls": g.one([]any{}, []any{object{"name": "net.ipv4.tcp_syncookies", "value": "1"}}, []any{object{"name": "Net",
 			"value": "1"}}),
 	})
 }

@@ -1,0 +1,117 @@
+// Package startup finds out what the operator has to know of the cluster before its manager starts.
+package startup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// container is the name of the operator's container in config/manager.
+const container = "manager"
+
+// backoff lasts 15 s in all.
+var backoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 6}
+
+// OpenShift reports whether the cluster assigns users to pods, as the security context constraints of OpenShift do.
+//
+// It requests the API version itself, because only "not found" at its path says that the cluster does not have it. The
+// list of API groups leaves out what is not installed yet while an API server starts, without an error.
+func OpenShift(ctx context.Context, config *rest.Config) (found bool, err error) {
+	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, fmt.Errorf("create a client for discovery: %w", err)
+	}
+	err = retry.OnError(backoff, func(error) bool { return ctx.Err() == nil }, func() error {
+		_, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "security.openshift.io/v1")
+		found = err == nil
+		return client.IgnoreNotFound(err)
+	})
+	if err != nil {
+		return false, fmt.Errorf("find out whether the cluster is OpenShift: %w", err)
+	}
+	return found, nil
+}
+
+// Namespaces returns those of the namespaces to watch that exist and are not being deleted. With permissions bound per
+// namespace, a deleted namespace would stop the operator for all others: its RoleBinding is gone, so that the informers
+// cannot list there. For the same reason nobody would remove the finalizers in a namespace that is being deleted, so
+// Namespaces does. A namespace that cannot be read is kept.
+func Namespaces(ctx context.Context, c client.Client, names []string) ([]string, error) {
+	logger := log.FromContext(ctx)
+	var watched []string
+	for _, name := range names {
+		ns := &corev1.Namespace{}
+		err := c.Get(ctx, client.ObjectKey{Name: name}, ns)
+		switch {
+		case apierrors.IsNotFound(err):
+			logger.Info("not watching a namespace that does not exist", "namespace", name)
+		case err == nil && ns.DeletionTimestamp != nil:
+			logger.Info("not watching a namespace that is being deleted", "namespace", name)
+			if err := retry.OnError(backoff, func(error) bool { return ctx.Err() == nil }, func() error {
+				return removeFinalizers(ctx, c, name)
+			}); err != nil {
+				logger.Error(err, "finalizers hold a namespace that is being deleted", "namespace", name)
+			}
+		default:
+			watched = append(watched, name)
+		}
+	}
+	if len(names) > 0 && len(watched) == 0 {
+		return nil, fmt.Errorf("no namespace of --watch-namespaces exists: %q", names)
+	}
+	return watched, nil
+}
+
+func removeFinalizers(ctx context.Context, c client.Client, namespace string) error {
+	var list v1alpha1.MemcachedList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		mc := &list.Items[i]
+		patch := client.MergeFromWithOptions(mc.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		if controllerutil.RemoveFinalizer(mc, v1alpha1.Finalizer) {
+			if err := client.IgnoreNotFound(c.Patch(ctx, mc, patch)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// AgentImage returns the image that the operator itself runs, so that whoever installs the operator from another
+// registry need not name it twice. AGENT_IMAGE is for an operator outside of a pod.
+func AgentImage(ctx context.Context, reader client.Reader) (string, error) {
+	if image := os.Getenv("AGENT_IMAGE"); image != "" {
+		return image, nil
+	}
+	key := client.ObjectKey{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
+	if key.Name == "" {
+		return "", errors.New("set POD_NAME or AGENT_IMAGE: agents run the operator's own image")
+	}
+	pod := &corev1.Pod{}
+	if err := reader.Get(ctx, key, pod); err != nil {
+		return "", fmt.Errorf("read the operator's own image: %w", err)
+	}
+	for _, c := range pod.Spec.Containers {
+		if c.Name == container {
+			return c.Image, nil
+		}
+	}
+	return "", fmt.Errorf("read the operator's own image: pod %s has no container %s", key.Name, container)
+}
