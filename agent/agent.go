@@ -1,6 +1,6 @@
-// Package agent runs beside memcached, in the same pod: it serves metrics, and has memcached reload changed certificates
-// and passwords without a restart. It has no rights on the cluster: it reads what the kubelet mounts, talks to memcached
-// on loopback, and sends memcached a signal.
+// Package agent runs beside memcached, in the same pod: it serves metrics, and makes memcached reload certificates and
+// passwords without a restart. It has no rights on the cluster: it reads what the kubelet mounts, talks to memcached on
+// loopback, and sends memcached a signal.
 package agent
 
 import (
@@ -72,7 +72,7 @@ func parse(args []string) (o Options, err error) {
 	fs.SetOutput(io.Discard)
 	fs.IntVar(&o.Port, "port", 11211, "port of memcached")
 	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
-	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for no TLS")
+	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for none")
 	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
 	return o, fs.Parse(args)
 }
@@ -97,8 +97,8 @@ func Run(ctx context.Context, args []string) error {
 	return group.Wait()
 }
 
-// serveMetrics serves metrics until ctx ends. A connection serves one small request and is closed, so that strangers can
-// neither use up the agent's memory nor keep Prometheus out for long.
+// serveMetrics serves metrics until ctx ends. A connection serves one small request and is closed, so that strangers
+// can neither use up the agent's memory nor keep Prometheus out for long.
 func serveMetrics(ctx context.Context, port int, registry *prometheus.Registry) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))

@@ -73,8 +73,8 @@ func (m *memcached) connect(ctx context.Context, logins ...string) (first connec
 	return first, err
 }
 
-// try makes a connection as connect does, and closes it. It returns what memcached shows, whether it accepts the agent or
-// not.
+// try makes a connection as connect does, and closes it. It returns what memcached shows also where memcached refuses
+// the agent.
 func (m *memcached) try(ctx context.Context, logins ...string) (*shown, error) {
 	c, err := m.connect(ctx, logins...)
 	if err == nil {

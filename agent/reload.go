@@ -48,8 +48,8 @@ func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus
 	return r
 }
 
-// setAccess updates what the agent may show to memcached. A memcached that only requests certificates of clients accepts
-// none rather than one that it does not trust.
+// setAccess updates what the agent may show to memcached. A memcached that only requests certificates of clients
+// accepts none rather than one that it does not trust.
 func (r *reloader) setAccess() {
 	r.memcached.access.Store(&access{append(r.tls.certificates(), &tls.Certificate{}), r.auth.logins()})
 }

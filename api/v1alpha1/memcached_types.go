@@ -21,13 +21,13 @@ const (
 	// newer operator would build another one.
 	TemplateRecordAnnotation = "cache.example.com/template-record"
 
-	// SecretsAnnotation on the pods of servers holds digests of the Secrets that memcached should have in force. A
-	// kubelet looks at what a pod mounts at once when an annotation of the pod changes, and otherwise within a minute or
-	// two.
+	// SecretsAnnotation on the pods of servers names the versions of the Secrets that they mount: tls=UID/VERSION
+	// auth=UID/VERSION. A kubelet refreshes the volumes of a pod at once when an annotation of the pod changes, and
+	// otherwise within a minute or two.
 	SecretsAnnotation = "cache.example.com/secrets"
 
-	// RevokedAnnotation on the pods of servers is the version of a Secret from which a CA was taken out. memcached
-	// forgets a CA only when it ends, so that other pods are made.
+	// RevokedAnnotation on the pods of servers is the version of the Secret in which a CA was last removed. memcached
+	// forgets a CA only when it ends, so that a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
 	// ProxyConfigAnnotation on the pods of proxies is the digest of what they read, for the same reason.

@@ -178,13 +178,14 @@ func TestPasswords(t *testing.T) {
 			w.same(before, w.uids("cache"))
 		})).
 		Assess("change, and the servers stay", step(func(w world) {
-			told := w.secretsToldTo("cache")
+			earlier := w.secretVersions("cache")
 			w.passwords("passwords", "app:"+second, "other:user")
-			w.eventually("tell the pods", func() error {
-				if now := w.secretsToldTo("cache"); len(now) != len(told) || slices.ContainsFunc(now, func(digest string) bool {
-					return digest == "" || slices.Contains(told, digest)
+			w.eventually("annotate the pods", func() error {
+				now := w.secretVersions("cache")
+				if len(now) != len(earlier) || slices.ContainsFunc(now, func(version string) bool {
+					return version == "" || slices.Contains(earlier, version)
 				}) {
-					return fmt.Errorf("before %v, now %v", told, now)
+					return fmt.Errorf("before %v, now %v", earlier, now)
 				}
 				return nil
 			})
@@ -268,15 +269,15 @@ func (w world) says(name, conditionType, reason, words string) {
 	})
 }
 
-// secretsToldTo are the digests that the servers of a Memcached are told of.
-func (w world) secretsToldTo(name string) (digests []string) {
+// secretVersions are those of the Secrets with which the servers of a Memcached are annotated.
+func (w world) secretVersions(name string) (versions []string) {
 	w.Helper()
 	pods, err := w.servers(name)
 	w.must(err)
 	for i := range pods {
-		digests = append(digests, pods[i].Annotations[v1alpha1.SecretsAnnotation])
+		versions = append(versions, pods[i].Annotations[v1alpha1.SecretsAnnotation])
 	}
-	return digests
+	return versions
 }
 
 // noWorkload fails if anything was made to run servers of a Memcached.
