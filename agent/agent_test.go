@@ -90,7 +90,7 @@ func TestInvalidContent(t *testing.T) {
 		t.Error("pending before anything was mounted")
 	}
 	put(first)
-	if !s.needsReload() || s.pendingSeconds() == 0 {
+	if !s.needsReload() || s.pendingSeconds() == 0 || testutil.ToFloat64(s.failures) != 0 {
 		t.Errorf("valid content: %v, pending for %v s", s.invalid, s.pendingSeconds())
 	}
 	s.activate()

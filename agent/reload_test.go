@@ -2,11 +2,14 @@ package agent
 
 import (
 	"bufio"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -322,5 +325,29 @@ func TestServedStaysKnown(t *testing.T) {
 	r.memcached.address = silent.Addr().String()
 	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.served.Load() == nil {
 		t.Errorf("%v, knows %v", err, r.memcached.served.Load())
+	}
+}
+
+// TestRelayEnds: the relay closes the exporter's connection, whatever ends it.
+func TestRelayEnds(t *testing.T) {
+	t.Parallel()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tt := range map[string]struct {
+		ctx     context.Context
+		request string
+	}{
+		"the end of a collection":     {cancelled, ""},
+		"a request that is too large": {t.Context(), strings.Repeat("x", 2*bufio.MaxScanTokenSize)},
+	} {
+		exporter, relay := net.Pipe()
+		if err := exporter.SetDeadline(time.Now().Add(timeout)); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = (&collector{}).relay(tt.ctx, relay) }()
+		_, _ = exporter.Write([]byte(tt.request))
+		if _, err := exporter.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s leaves the connection open: %v", name, err)
+		}
 	}
 }
