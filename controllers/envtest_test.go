@@ -76,7 +76,7 @@ type fixture struct {
 	mutex    sync.Mutex               // children are written at the same time
 	requests []string                 // of the reconciler since it last began, but for reads of the cache
 	cached   map[string]client.Object // what the cache shows instead of the truth, by kind; nil for nothing
-	fail     map[string]error         // what the API server answers to an apply of a kind, or to "get Kind"
+	fail     map[string]error         // what the API server answers to an apply of a kind, "get Kind", or "patch name"
 	now      time.Time
 }
 
@@ -163,7 +163,11 @@ func (f *fixture) cache() client.Client {
 			if slices.Contains(opts, client.PatchOption(client.DryRunAll)) {
 				verb = "ask "
 			}
-			if err := f.request(verb+kind, kind); err != nil && verb != "patch " {
+			failure := kind
+			if verb == "patch " {
+				failure = "patch " + obj.GetName()
+			}
+			if err := f.request(verb+kind, failure); err != nil {
 				return err
 			}
 			return c.Patch(ctx, obj, patch, opts...)

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -406,6 +407,101 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
+// TestAdoptionWithoutLabels: a child that lost its labels with its owner is ours still, by what the API server records.
+func TestAdoptionWithoutLabels(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(`{"metadata":{"ownerReferences":null,"labels":null}}`),
+		client.FieldOwner("somebody")))
+	f.now = f.now.Add(children.StaleFor)
+	f.mustReconcile()
+	f.wantEvent("Normal Adopted Deployment cache")
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+		t.Errorf("stalled: %s", c.Message)
+	}
+	if !metav1.IsControlledBy(get[appsv1.Deployment](f), f.mc) {
+		t.Error("the Deployment is not controlled by the Memcached")
+	}
+}
+
+// TestFormerLeader: an operator that was frozen, and is not the leader any more, does not bring back an older template.
+func TestFormerLeader(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	before, old := get[appsv1.Deployment](f), f.mc.DeepCopy()
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	template := get[appsv1.Deployment](f).Spec.Template
+	f.restart()
+	before.Spec.Replicas = ptr.To[int32](9) // which is to be reverted
+	f.cached["Deployment"], f.cached[kindMemcached] = before, old
+	_, _ = f.reconcile()
+	f.wantTemplate(template)
+}
+
+// TestDebugPods: pods with our labels that others created are no servers.
+func TestDebugPods(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	for name, owners := range map[string][]metav1.OwnerReference{
+		"bare":           nil,
+		"replica-set":    {{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache-debug", UID: "a", Controller: ptr.To(true)}},
+		"other-resource": controlledBy("b"),
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, OwnerReferences: owners,
+			Labels: podLabels(names.Servers.Labels(f.mc))}}
+		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+		f.must(f.api.Create(f.ctx, p))
+	}
+	f.mustReconcile()
+	f.wantRequests()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestGuards: no server is created while the policy that restricts access to it is refused, or its name is taken, and
+// servers that run are left alone.
+func TestGuards(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, networkPolicy: {}}")
+	f.fail["NetworkPolicy"] = apierrors.NewForbidden(corev1.Resource("networkpolicies"), "cache", errors.New("no"))
+	missing := func() bool { return apierrors.IsNotFound(f.api.Get(f.ctx, f.key("cache"), &appsv1.Deployment{})) }
+	f.wantError("apply NetworkPolicy cache")
+	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	if !missing() {
+		t.Error("servers are created without the policy")
+	}
+	f.fail = map[string]error{}
+	foreign := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "cache", Namespace: f.mc.Namespace}}
+	f.must(f.api.Create(f.ctx, foreign))
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+	if !missing() {
+		t.Error("servers are created beside somebody else's policy")
+	}
+	f.must(f.api.Delete(f.ctx, foreign))
+	f.ready()
+
+	d := get[appsv1.Deployment](f)
+	f.patch(`{"spec":{"size":5,"networkPolicy":{"from":[{"podSelector":{}}]}}}`)
+	f.fail["NetworkPolicy"] = apierrors.NewForbidden(corev1.Resource("networkpolicies"), "cache", errors.New("no"))
+	f.wantError("apply NetworkPolicy cache")
+	if got := get[appsv1.Deployment](f); got.ResourceVersion != d.ResourceVersion {
+		t.Error("servers are changed while the policy cannot be")
+	}
+}
+
+// TestForeignProxyConfig: a ConfigMap of somebody else is not mounted by proxies.
+func TestForeignProxyConfig(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
+	f.must(f.api.Create(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
+		Namespace: f.mc.Namespace}, Data: map[string]string{"proxy.lua": "evil()"}}))
+	f.mustReconcile()
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+	if err := f.api.Get(f.ctx, f.key("cache-proxy"), &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
+		t.Errorf("proxies are created: %v", err)
+	}
+}
+
 // TestStaleCache: a cache that still shows the Deployment of an older, equal spec is no evidence, for the process that
 // wrote the newer one and for another.
 func TestStaleCache(t *testing.T) {
@@ -564,6 +660,18 @@ func TestGone(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
 	f.mustReconcile()
 	f.wantRequests("get Deployment", "get Memcached")
+}
+
+// TestNamespaceDeleted: the deletion of a namespace takes children before their Memcached. That is no loss, and nothing is
+// created anew.
+func TestNamespaceDeleted(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
+	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
+	f.mustReconcile()
+	f.wantRequests("get Service", "get Memcached", "apply Service", "get Namespace")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 func TestDelete(t *testing.T) {

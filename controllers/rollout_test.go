@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -97,6 +99,31 @@ func TestStatefulSet(t *testing.T) {
 	f.mustReconcile()
 	if slices.Contains(f.requests, "delete Pod") {
 		t.Errorf("replaces servers by a template that is not the newest one: %q", f.requests)
+	}
+}
+
+// TestRefusedReplacement: why a server is not replaced is in the status, and one refused pod does not keep the others from
+// being annotated.
+func TestRefusedReplacement(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, auth: {secretName: passwords}}")
+	f.secret("app:first\n")
+	f.mustReconcile()
+	f.servers("old", "old", "old")
+	refused := apierrors.NewForbidden(corev1.Resource("pods"), "cache-0", errors.New("denied by a policy"))
+	f.fail["patch cache-0"] = refused
+	f.wantError("annotate pod cache-0")
+	for _, pod := range f.pods() {
+		if annotated := pod.Annotations[v1alpha1.SecretsAnnotation] != ""; annotated != (pod.Name != "cache-0") {
+			t.Errorf("pod %s is annotated: %t", pod.Name, annotated)
+		}
+	}
+	f.fail = map[string]error{"delete": refused}
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	f.servers("old", "old", "old")
+	f.wantError("replace a server")
+	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "denied by a policy") {
+		t.Errorf("Ready says %q", got)
 	}
 }
 

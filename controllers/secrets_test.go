@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -170,6 +171,69 @@ func TestRevokedAuthority(t *testing.T) {
 	f.wantTemplate(revoked)
 }
 
+// TestOneWrongSecret: while one Secret is wrong, the other one is rotated and recorded all the same, so that a CA which
+// was trusted meanwhile is not forgotten.
+func TestOneWrongSecret(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}, auth: {secretName: passwords}}")
+	ours, err := authority.New()
+	f.must(err)
+	content, err := ours.Secret("cache")
+	f.must(err)
+	theirs, err := authority.New()
+	f.must(err)
+	other, err := theirs.Secret("cache")
+	f.must(err)
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}
+	f.must(f.api.Create(f.ctx, s))
+	f.secret("app:first\n")
+	f.ready()
+	template := get[appsv1.Deployment](f).Spec.Template
+
+	f.patchSecret(`{"stringData":{"authfile":"nonsense"}}`)
+	alone := content["ca.crt"]
+	s.Data["ca.crt"] = slices.Concat(alone, other["ca.crt"])
+	f.must(f.api.Update(f.ctx, s))
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	for _, pod := range f.pods() {
+		if !strings.Contains(pod.Annotations[v1alpha1.SecretsAnnotation], s.ResourceVersion) {
+			t.Errorf("pod %s is not told of the certificate: %v", pod.Name, pod.Annotations)
+		}
+	}
+	f.wantTemplate(template)
+	s.Data["ca.crt"] = alone
+	f.must(f.api.Update(f.ctx, s))
+	f.mustReconcile()
+	f.wantTemplate(template) // while the passwords are wrong
+	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.mustReconcile()
+	if equality.Semantic.DeepEqual(get[appsv1.Deployment](f).Spec.Template, template) {
+		t.Error("the servers go on to trust a CA that was removed")
+	}
+}
+
+// TestExpiredCertificate: the status says when the certificate has ended that servers show.
+func TestExpiredCertificate(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate}}")
+	ours, err := authority.New()
+	f.must(err)
+	content, err := ours.Secret("cache")
+	f.must(err)
+	f.must(f.api.Create(f.ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}))
+	f.ready()
+	result := f.mustReconcile()
+	if result.RequeueAfter == 0 {
+		t.Error("nobody looks when the certificate ends")
+	}
+	f.now = f.now.Add(result.RequeueAfter + time.Second)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "the certificate that the servers show ended at") {
+		t.Errorf("Ready says %q", got)
+	}
+}
+
 // TestAgentIsClient: a certificate that served so far does not do for an agent that has to show it.
 func TestAgentIsClient(t *testing.T) {
 	f := newFixtureOf(t, "{tls: {secretName: certificate, clientAuth: Require}}")
@@ -275,7 +339,7 @@ func TestSecretHoldsReplacements(t *testing.T) {
 	f.servers("old", "old", "old")
 	f.must(f.api.Delete(f.ctx, f.passwords()))
 	f.wantError("SecretNotFound")
-	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "patch status") // of pods that were just created
+	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "get Namespace", "patch status")
 	f.secret("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {

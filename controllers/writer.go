@@ -98,6 +98,13 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil || status.AwaitsController(mc, o, now) {
 		return mc, 0, nil
 	}
+	degraded := func(s *v1alpha1.MemcachedStatus) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionDegraded)
+	}
+	if degraded(&s) && !degraded(&mc.Status) && mc.DeletionTimestamp.IsZero() &&
+		r.namespaceIsTerminating(ctx, mc.Namespace) {
+		return mc, 0, errDeleted // or about to be, after its children: no loss that anybody must hear of
+	}
 	due := st.statusWritten.Add(progressInterval)
 	if now.Before(due) && st.wroteStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
 		return mc, due.Sub(now), nil
