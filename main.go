@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -37,15 +36,11 @@ var version = "dev"
 
 // options are the values of the flags.
 type options struct {
-	metricsAddr   string
-	metricsSecure bool
-	probeAddr     string
-	leaderElect   bool
-	leaderElectNS string
-	concurrency   int
-	namespaces    string
-	showVersion   bool
-	zap           zap.Options
+	manager     ctrl.Options
+	concurrency int
+	namespaces  string
+	showVersion bool
+	zap         zap.Options
 }
 
 func main() {
@@ -66,12 +61,17 @@ func main() {
 }
 
 func (o *options) bindFlags(fs *flag.FlagSet) {
-	fs.StringVar(&o.metricsAddr, "metrics-bind-address", ":8443", "`address` of the metrics endpoint; 0 turns it off")
-	fs.BoolVar(&o.metricsSecure, "metrics-secure", true,
+	m := &o.manager
+	fs.StringVar(&m.Metrics.BindAddress, "metrics-bind-address", ":8443",
+		"`address` of the metrics endpoint; 0 turns it off")
+	fs.BoolVar(&m.Metrics.SecureServing, "metrics-secure", true,
 		"serve metrics over HTTPS, to clients that the API server authenticates and authorizes")
-	fs.StringVar(&o.probeAddr, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
-	fs.BoolVar(&o.leaderElect, "leader-elect", false, "hold a lease while working, so that one of several replicas works")
-	fs.StringVar(&o.leaderElectNS, "leader-elect-namespace", "", "`namespace` of the lease (default the operator's own)")
+	fs.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", ":8081",
+		"`address` of /healthz and /readyz; 0 turns it off")
+	fs.BoolVar(&m.LeaderElection, "leader-elect", false,
+		"hold a lease while working, so that one of several replicas works")
+	fs.StringVar(&m.LeaderElectionNamespace, "leader-elect-namespace", "",
+		"`namespace` of the lease (default the operator's own)")
 	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 16, "`number` of Memcacheds reconciled at the same time")
 	fs.StringVar(&o.namespaces, "watch-namespaces", os.Getenv("WATCH_NAMESPACE"),
 		"comma-separated `namespaces` to watch; empty for all (default from WATCH_NAMESPACE)")
@@ -118,7 +118,8 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, managerOptions(o, namespaces))
+	o.completeManager(namespaces)
+	mgr, err := ctrl.NewManager(config, o.manager)
 	if err != nil {
 		return fmt.Errorf("create the manager: %w", err)
 	}
@@ -149,26 +150,20 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-func managerOptions(o *options, namespaces []string) ctrl.Options {
-	metrics := metricsserver.Options{BindAddress: o.metricsAddr, SecureServing: o.metricsSecure}
-	if o.metricsSecure {
-		metrics.FilterProvider = metricsauth.Filter
-	}
-	caches := controllers.CacheOptions()
-	caches.DefaultNamespaces = map[string]cache.Config{}
+// completeManager adds what no flag sets.
+func (o *options) completeManager(namespaces []string) {
+	m := &o.manager
+	m.Scheme = newScheme()
+	m.Cache = controllers.CacheOptions()
+	m.Cache.DefaultNamespaces = map[string]cache.Config{}
 	for _, ns := range namespaces {
-		caches.DefaultNamespaces[ns] = cache.Config{}
+		m.Cache.DefaultNamespaces[ns] = cache.Config{}
 	}
-	return ctrl.Options{
-		Scheme:                 newScheme(),
-		Cache:                  caches,
-		Metrics:                metrics,
-		HealthProbeBindAddress: o.probeAddr,
-		LeaderElection:         o.leaderElect,
-		LeaderElectionID:       "memcached-operator.cache.example.com",
-		// The lease is released on exit, so that the next process need not wait until it expires. That is safe because the
-		// process ends as soon as the manager does.
-		LeaderElectionReleaseOnCancel: true,
-		LeaderElectionNamespace:       o.leaderElectNS,
+	if m.Metrics.SecureServing {
+		m.Metrics.FilterProvider = metricsauth.Filter
 	}
+	m.LeaderElectionID = "memcached-operator.cache.example.com"
+	// The lease is released on exit, so that the next process need not wait until it expires. That is safe because the
+	// process ends as soon as the manager does.
+	m.LeaderElectionReleaseOnCancel = true
 }

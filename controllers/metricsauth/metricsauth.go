@@ -5,6 +5,7 @@ package metricsauth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -30,13 +31,10 @@ type reviewer struct {
 
 // Filter is the FilterProvider of the metrics server.
 func Filter(config *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
-	authentication, err := authenticationclient.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for token reviews: %w", err)
-	}
-	authorization, err := authorizationclient.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for access reviews: %w", err)
+	authentication, err1 := authenticationclient.NewForConfigAndClient(config, httpClient)
+	authorization, err2 := authorizationclient.NewForConfigAndClient(config, httpClient)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("create the clients for token and access reviews: %w", err)
 	}
 	r := reviewer{authentication.TokenReviews(), authorization.SubjectAccessReviews()}
 	return func(log logr.Logger, handler http.Handler) (http.Handler, error) {
