@@ -35,11 +35,12 @@ const (
 	RunPath = "/run/memcached-agent"
 )
 
-// MemoryLimit is that of the agent's container, in bytes.
+// MemoryLimit is that of the agent's container by default, in bytes.
 const MemoryLimit = 64 << 20
 
-// GoMemoryLimit is the GOMEMLIMIT of the container. It leaves a part to what the Go runtime does not manage.
-var GoMemoryLimit = fmt.Sprintf("%dMiB", MemoryLimit*85/100>>20)
+// GoMemoryLimit is the GOMEMLIMIT for a container with a memory limit in bytes. It leaves a part to what the Go runtime
+// does not manage.
+func GoMemoryLimit(limit int64) string { return fmt.Sprintf("%dMiB", limit*85/100>>20) }
 
 // Limits of the metrics port, which strangers may reach.
 const (

@@ -41,7 +41,7 @@ func startAgent(t *testing.T) (*os.Process, string) {
 	}
 	_, port, _ := net.SplitHostPort(address)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+GoMemoryLimit,
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+GoMemoryLimit(MemoryLimit),
 		subprocess+"=--port=1 --metrics-port="+port)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -212,8 +212,9 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Rollout",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
-	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists; servers
-	// that are not healthy may always be evicted.
+	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists.
+	// Servers that are not healthy may always be evicted; with metrics, tls or auth only while enough others are healthy,
+	// because a server that is not healthy may serve while only its agent is down.
 	//
 	// +kubebuilder:default={}
 	// +optional

@@ -29,8 +29,11 @@ func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApp
 		options.MetricsPort = int(m.Port)
 		ports = append(ports, containerPort(names.MetricsPort, m.Port))
 	}
-	return restricted("agent", image, options.Args(), agentResources(mc)).
-		WithEnv(corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit)).
+	resources := agentResources(mc)
+	limit := (*resources.Limits)[corev1.ResourceMemory]
+	return restricted("agent", image, options.Args(), resources).
+		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),
+			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit(limit.Value()))).
 		WithPorts(ports...).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
 }
