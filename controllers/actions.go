@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -79,7 +80,7 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 		return fmt.Errorf("look up StatefulSet %s: %w", a.set.Name, err)
 	}
 	if live.UID != a.set.UID || live.ResourceVersion != a.set.ResourceVersion {
-		return errOutdatedCache
+		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("the cache is outdated"))
 	}
 	var errs []error
 	for _, pod := range a.replace {

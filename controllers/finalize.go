@@ -59,7 +59,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	mc, wait := r.tryStatus(ctx, mc, st, s, now) // before the servers are deleted
 	if deleted == nil {
 		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {
-			if !isConflict(err) {
+			if !children.IsConflict(err) {
 				s.Problem = problem(err)
 				r.tryStatus(ctx, mc, st, s, now)
 			}

@@ -30,8 +30,8 @@ import (
 // childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
 // new kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
-	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.Deployment).WithPods(),
-	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}, appsv1ac.StatefulSet).WithPods(),
+	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.Deployment),
+	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}, appsv1ac.StatefulSet),
 	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.Service),
 	children.NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap),
 	children.NewKind(&networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{},

@@ -121,7 +121,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	switch {
 	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
 		return reconcile.Result{}, nil // the cache is about to show that
-	case isConflict(err) && st.conflicts < maxConflicts:
+	case children.IsConflict(err) && st.conflicts < maxConflicts:
 		st.conflicts++
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
@@ -176,7 +176,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			}
 		}
 		applied = o.set.Apply(ctx, changes, isNew, now)
-		if isConflict(applied.Err) && st.conflicts < maxConflicts ||
+		if children.IsConflict(applied.Err) && st.conflicts < maxConflicts ||
 			errors.Is(applied.Err, children.ErrOwnerDeleted) {
 			return 0, applied.Err
 		}
@@ -194,7 +194,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		}
 	}
 	actionsErr := r.do(ctx, o, actions)
-	if isConflict(actionsErr) && st.conflicts < maxConflicts {
+	if children.IsConflict(actionsErr) && st.conflicts < maxConflicts {
 		return 0, actionsErr
 	}
 

@@ -659,7 +659,7 @@ func TestGone(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
 	f.mustReconcile()
-	f.wantRequests("get Deployment", "get Memcached")
+	f.wantRequests("get Deployment", "get Deployment", "get Memcached")
 }
 
 // TestNamespaceDeleted: the deletion of a namespace takes children before their Memcached. That is no loss, and nothing is

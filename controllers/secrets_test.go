@@ -65,7 +65,7 @@ func TestSecrets(t *testing.T) {
 
 	f.secret("app:first\n")
 	f.mustReconcile()
-	f.wantRequests("get Deployment", "get Secret", "get Memcached", "apply Deployment", "patch status")
+	f.wantRequests("get Deployment", "get Secret", "get Deployment", "get Memcached", "apply Deployment", "patch status")
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)

@@ -34,12 +34,6 @@ const progressInterval = 5 * time.Second
 // errDeleted says that a Memcached was deleted, which the cache is about to show.
 var errDeleted = errors.New("the Memcached is gone")
 
-// errOutdatedCache says that the cache does not show what there is.
-var errOutdatedCache = errors.New("the cache is outdated")
-
-// isConflict reports whether somebody changed an object since it was read.
-func isConflict(err error) bool { return children.IsConflict(err) || errors.Is(err, errOutdatedCache) }
-
 // addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted
 // meanwhile from being created anew. It returns mc in its new version.
 func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,

@@ -130,12 +130,10 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 		u.SetResourceVersion(absentVersion) // protects an object that somebody else made under that name since we looked
 		return s.patch(ctx, c, u, types.ApplyPatchType, options...)
 	}
-	// The uid keeps an object that took the place of our child meanwhile from being overwritten. The resource version of a
-	// child with a pod template keeps an operator that is not the leader any more from bringing back an older one.
+	// The uid keeps a child that was deleted meanwhile from being created anew. The resource version keeps an operator that
+	// is not the leader any more from bringing back an older child.
 	u.SetUID(c.Existing.GetUID())
-	if c.kind.HasPods || c.listsDiffer {
-		u.SetResourceVersion(c.Existing.GetResourceVersion())
-	}
+	u.SetResourceVersion(c.Existing.GetResourceVersion())
 	if c.listsDiffer {
 		answer, err := s.patch(ctx, c, u, types.MergePatchType, options...)
 		if err != nil || len(options) > 0 { // of a dry run the merge patch is all
@@ -174,4 +172,51 @@ func (s *Set) Delete(ctx context.Context, obj client.Object, propagation metav1.
 		return fmt.Errorf("delete %s: %w", obj.GetName(), err)
 	}
 	return nil
+}
+
+// Reasons of a StallError.
+const (
+	// ReasonConflict says that an object of a needed name exists and is somebody else's.
+	ReasonConflict = "Conflict"
+	// ReasonInvalid says that the API server refuses a child.
+	ReasonInvalid = "Invalid"
+)
+
+// StallError says that only a change from outside helps. errors.As finds it among joined errors.
+type StallError struct{ Reason, Message string }
+
+func (e *StallError) Error() string { return e.Message }
+
+func (s *Set) conflictWith(key Key) error {
+	return &StallError{ReasonConflict, fmt.Sprintf("%s exists and is not controlled by this %s; remove or rename one of the two",
+		key, s.Owner.GVK.Kind)}
+}
+
+// classify makes a StallError of an answer of the API server that no retry changes.
+func classify(err error, action string, key Key) error {
+	err = fmt.Errorf("%s %s: %w", action, key, err)
+	if apierrors.IsInvalid(err) {
+		return &StallError{ReasonInvalid, err.Error()}
+	}
+	return err
+}
+
+// IsConflict reports whether a write failed because the object was replaced or changed since it was read: the resource
+// version or the uid that the write named is not the current one, or the object is being deleted. For a uid that
+// differs from that of an existing object, the API server answers that the field is immutable, and for a finalizer on
+// an object that is being deleted, that none can be added.
+func IsConflict(err error) bool {
+	if apierrors.IsConflict(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == "metadata.uid" || cause.Field == "metadata.finalizers" {
+			return true
+		}
+	}
+	return false
 }

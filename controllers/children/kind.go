@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,8 +30,6 @@ type Kind struct {
 	schema.GroupVersionKind
 	// Object is an empty object of the kind.
 	Object client.Object
-	// HasPods says that objects of the kind run pods, which another pod template replaces.
-	HasPods bool
 
 	list   client.ObjectList
 	config func() config // an empty one
@@ -44,13 +41,7 @@ func NewKind[C config](object client.Object, list client.ObjectList, configure f
 	if err != nil {
 		panic(err) // a kind that client-go does not know, which the first start of a build shows
 	}
-	return Kind{GroupVersionKind: gvk, Object: object, list: list, config: func() config { return configure("", "") }}
-}
-
-// WithPods is the kind with HasPods.
-func (k Kind) WithPods() Kind {
-	k.HasPods = true
-	return k
+	return Kind{gvk, object, list, func() config { return configure("", "") }}
 }
 
 // Key names a child of an owner: a kind and a name in the owner's namespace.
@@ -80,8 +71,7 @@ type Set struct {
 	// taken.
 	New bool
 
-	owned  map[client.Object]extracted
-	absent map[Key]bool // of what was looked up
+	owned map[client.Object]extracted
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
@@ -130,7 +120,7 @@ func (s *Set) applied(obj client.Object) bool {
 // LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
 // with our labels; an object that lost them, or somebody else's, has the name all the same.
 func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
-	if s.New || observed[key] != nil || s.absent[key] {
+	if s.New || observed[key] != nil {
 		return nil
 	}
 	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return k.Kind == key.Kind })
@@ -138,15 +128,11 @@ func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 		return fmt.Errorf("%s is not in the table of child kinds", key.Kind)
 	}
 	live := s.Kinds[i].Object.DeepCopyObject().(client.Object)
-	switch err := s.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: key.Name}, live); {
-	case err == nil:
+	err := s.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: key.Name}, live)
+	if err == nil {
 		observed[key] = live
-	case apierrors.IsNotFound(err):
-		if s.absent == nil {
-			s.absent = map[Key]bool{}
-		}
-		s.absent[key] = true
-	default:
+	}
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("look up %s: %w", key, err)
 	}
 	return nil

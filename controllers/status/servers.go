@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -134,18 +135,9 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
 	out.DeletionTimestamp, out.OwnerReferences = p.DeletionTimestamp, p.OwnerReferences
-	out.Labels = map[string]string{}
-	for _, key := range []string{names.LabelInstance, names.LabelComponent, appsv1.StatefulSetRevisionLabel,
-		appsv1.DefaultDeploymentUniqueLabelKey} {
-		if value, ok := p.Labels[key]; ok {
-			out.Labels[key] = value
-		}
-	}
-	for _, key := range []string{v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation} {
-		if value, ok := p.Annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&out.ObjectMeta, key, value)
-		}
-	}
+	out.Labels = pick(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
+		appsv1.DefaultDeploymentUniqueLabelKey)
+	out.Annotations = pick(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	out.Status.Phase = p.Status.Phase
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
@@ -159,20 +151,18 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	for _, c := range p.Status.Conditions {
 		switch c.Type {
 		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
-			kept := corev1.PodCondition{Type: c.Type, Status: c.Status}
-			if c.Type == corev1.PodReady {
-				kept.LastTransitionTime = c.LastTransitionTime
-			}
-			if c.Status == corev1.ConditionFalse {
-				kept.Reason = c.Reason
-			}
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-				kept.Message = c.Message
-			}
-			out.Status.Conditions = append(out.Status.Conditions, kept)
+			c.ObservedGeneration, c.LastProbeTime = 0, metav1.Time{}
+			out.Status.Conditions = append(out.Status.Conditions, c)
 		}
 	}
 	return out
+}
+
+// pick is the part of a map with these keys.
+func pick(m map[string]string, keys ...string) map[string]string {
+	m = maps.Clone(m)
+	maps.DeleteFunc(m, func(key, _ string) bool { return !slices.Contains(keys, key) })
+	return m
 }
 
 // stripState leaves out the times and numbers that every restart of a container changes.
