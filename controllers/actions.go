@@ -79,7 +79,8 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(a.set), live); err != nil {
 		return fmt.Errorf("look up StatefulSet %s: %w", a.set.Name, err)
 	}
-	if live.UID != a.set.UID || live.ResourceVersion != a.set.ResourceVersion {
+	if live.UID != a.set.UID || live.Generation != a.set.Generation ||
+		live.Status.UpdateRevision != a.set.Status.UpdateRevision {
 		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("the cache is outdated"))
 	}
 	var errs []error

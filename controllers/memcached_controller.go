@@ -201,7 +201,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
 	s := effect.on(o.status())
 	s.Problem, s.Waiting = problem(failure), applied.Waiting
-	_, wait, err := r.writeStatus(ctx, mc, st, s, now)
+	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}

@@ -439,6 +439,20 @@ func TestFormerLeader(t *testing.T) {
 	f.wantTemplate(template)
 }
 
+// TestStatusInFlux: that the Deployment's controller counts servers keeps no change from being made.
+func TestStatusInFlux(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.cached["Deployment"] = get[appsv1.Deployment](f)
+	f.roll(2)
+	f.patch(`{"spec":{"size":2}}`)
+	f.mustReconcile()
+	f.wantRequests("apply Deployment", "get Deployment", "apply Deployment", "patch status")
+	if got := *get[appsv1.Deployment](f).Spec.Replicas; got != 2 {
+		t.Errorf("%d servers are wanted", got)
+	}
+}
+
 // TestDebugPods: pods with our labels that others created are no servers.
 func TestDebugPods(t *testing.T) {
 	f := newFixture(t)

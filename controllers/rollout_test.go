@@ -95,7 +95,7 @@ func TestStatefulSet(t *testing.T) {
 	// The cache shows servers of before, and the StatefulSet has another template already.
 	f.servers("old", "old", "old")
 	f.cached["StatefulSet"] = get[appsv1.StatefulSet](f)
-	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(`{"metadata":{"annotations":{"a":"b"}}}`)))
+	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(`{"spec":{"template":{"metadata":{"annotations":{"a":"b"}}}}}`)))
 	f.mustReconcile()
 	if slices.Contains(f.requests, "delete Pod") {
 		t.Errorf("replaces servers by a template that is not the newest one: %q", f.requests)

@@ -141,12 +141,29 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 		}
 		u.SetResourceVersion(answer.GetResourceVersion())
 	}
-	answer, err := s.patch(ctx, c, u, types.ApplyPatchType, append(options, client.ForceOwnership)...)
+	force := append(slices.Clip(options), client.ForceOwnership)
+	answer, err := s.patch(ctx, c, u, types.ApplyPatchType, force...)
+	for try := 0; try < 3 && apierrors.IsConflict(err) && s.onlyStatusChanged(ctx, c, u); try++ {
+		answer, err = s.patch(ctx, c, u, types.ApplyPatchType, force...)
+	}
 	if apierrors.IsInvalid(err) && !IsConflict(err) && !c.listsDiffer {
 		c.listsDiffer = true
 		return s.apply(ctx, c, options...)
 	}
 	return answer, err
+}
+
+// onlyStatusChanged reports whether what keeps an apply from being made is a change of the child's status, which
+// controllers write often while servers start, and puts the current resource version into the content to apply.
+func (s *Set) onlyStatusChanged(ctx context.Context, c *Change, content *unstructured.Unstructured) bool {
+	live := c.kind.Object.DeepCopyObject().(client.Object)
+	if s.APIReader.Get(ctx, client.ObjectKeyFromObject(c.Existing), live) != nil {
+		return false
+	}
+	content.SetResourceVersion(live.GetResourceVersion())
+	return live.GetUID() == c.Existing.GetUID() && live.GetGeneration() == c.Existing.GetGeneration() &&
+		live.GetGeneration() != 0 && slices.EqualFunc(live.GetOwnerReferences(), c.Existing.GetOwnerReferences(),
+		func(a, b metav1.OwnerReference) bool { return a.UID == b.UID })
 }
 
 // patch sends one patch. A typed object is answered in protobuf, which is cheaper to decode than JSON.
