@@ -595,7 +595,7 @@ func TestAnnounce(t *testing.T) {
 	f.r.Options.DefaultImage = "memcached:2"
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "patch status", "apply Deployment", "patch status") // the last for the image
+	f.wantRequests("ask Deployment", "get Namespace", "patch status", "apply Deployment", "patch status") // the last for the image
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	template := get[appsv1.Deployment](f).Spec.Template
 	if got := template.Annotations[v1alpha1.RestartedAtAnnotation]; got != "now" {
@@ -683,9 +683,20 @@ func TestNamespaceDeleted(t *testing.T) {
 	f.ready()
 	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
 	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
+	for len(f.events.Events) > 0 {
+		<-f.events.Events
+	}
 	f.mustReconcile()
-	f.wantRequests("get Service", "get Memcached", "apply Service", "get Namespace")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantRequests("get Service", "get Memcached", "apply Service", "get Namespace", "patch status")
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
+	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
+	f.now = f.now.Add(children.StaleFor)
+	f.mustReconcile()
+	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
+	if n := len(f.events.Events); n > 0 {
+		t.Errorf("%d events, which the namespace does not take, such as %s", n, <-f.events.Events)
+	}
 }
 
 func TestDelete(t *testing.T) {

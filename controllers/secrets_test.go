@@ -157,7 +157,7 @@ func TestRevokedAuthority(t *testing.T) {
 	}
 	put(next, next)
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "patch status", "apply Deployment", "patch Pod", "patch Pod",
+	f.wantRequests("get Secret", "ask Deployment", "get Namespace", "patch status", "apply Deployment", "patch Pod", "patch Pod",
 		"patch Pod")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	revoked := get[appsv1.Deployment](f).Spec.Template

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,15 +90,15 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	st.clock = st.clock.Next(mc, o, now)
 	o.Clock = st.clock
 	s := status.Compute(mc, o, now)
+	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
+		// The children are deleted before their Memcached, which is no loss. Nobody need hear more, and nothing can be
+		// created any more: the reconcile ends.
+		o.NamespaceTerminating = true
+		s = status.Compute(mc, o, now)
+		defer func() { err = cmp.Or(err, errDeleted) }()
+	}
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil || status.AwaitsController(mc, o, now) {
 		return mc, 0, nil
-	}
-	degraded := func(s *v1alpha1.MemcachedStatus) bool {
-		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionDegraded)
-	}
-	if degraded(&s) && !degraded(&mc.Status) && mc.DeletionTimestamp.IsZero() &&
-		r.namespaceIsTerminating(ctx, mc.Namespace) {
-		return mc, 0, errDeleted // or about to be, after its children: no loss that anybody must hear of
 	}
 	due := st.statusWritten.Add(progressInterval)
 	if now.Before(due) && st.wroteStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
@@ -114,7 +115,9 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	st.children.Wrote(memcachedKey(mc), answer.ResourceVersion, now)
 	st.statusVersion.Store(&answer.ResourceVersion)
 	st.statusWritten = now
-	r.recordTransitions(ctx, mc, &s)
+	if !o.NamespaceTerminating { // which takes no events
+		r.recordTransitions(ctx, mc, &s)
+	}
 	after = mc.DeepCopy()
 	after.ResourceVersion, after.Status = answer.ResourceVersion, s
 	return after, 0, nil

@@ -51,6 +51,16 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 // WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
+// IsWorse reports whether a status says that mc is not ready any more, though its spec did not change, or degraded. The
+// deletion of the namespace would explain that, and has done so where the previous status says it.
+func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
+	before, after := history{mc.Status.Conditions}, history{s.Conditions}
+	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
+	return mc.DeletionTimestamp.IsZero() && (WasReady(mc) && !after.wasReady() ||
+		after.reason(v1alpha1.ConditionDegraded) != "" && before.reason(v1alpha1.ConditionDegraded) == "" ||
+		ready != nil && ready.Reason == v1alpha1.ReasonDeleting)
+}
+
 // installed reports whether all servers were ready at some time, in whatever generation.
 func installed(mc *v1alpha1.Memcached) bool {
 	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)

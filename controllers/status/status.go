@@ -39,6 +39,8 @@ type Observed struct {
 	ProxyChanging bool
 	// HeldBack says what spec.paused keeps the operator from doing; empty for nothing.
 	HeldBack string
+	// NamespaceTerminating says that the namespace is being deleted, with all that is in it.
+	NamespaceTerminating bool
 	// Clock measures the time without progress.
 	Clock Clock
 }
@@ -74,6 +76,9 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
 		deleting(set, o)
+	case o.NamespaceTerminating:
+		set(v1alpha1.ConditionReady, conditionState{false, v1alpha1.ReasonDeleting, "The namespace is being deleted"})
+		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 	default:
 		setLiveConditions(set, mc, o, int32(len(list)), ready, now)
 	}
