@@ -222,8 +222,8 @@ func TestPolicyInAnothersWrite(t *testing.T) {
 	f.wantTemplate(template)
 }
 
-// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. Several times in a
-// row that is no chance.
+// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. Several times in
+// a row that is no chance.
 func TestPolicyAnswersConflict(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))

@@ -12,8 +12,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// current is what the plan follows from, but for the Secrets. A workload that lost its labels, which the cache does not show, is the
-// workload all the same: its template must be known before another is made.
+// current is what the plan follows from, but for the Secrets. A workload that lost its labels, which the cache does not
+// show, is the workload all the same: its template must be known before another is made.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
 	c.Now, c.ProxyServers = now, o.proxyServers()
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {

@@ -21,12 +21,12 @@ import (
 // pods are never gone, must not hold the Memcached for ever.
 const finalizeTimeout = 5 * time.Minute
 
-// finalize deletes the workload in the foreground and removes the finalizer when the workload is gone, and its pods with
-// it, so that whoever waits for the deletion of a Memcached waits for the servers. It applies nothing. The garbage
+// finalize deletes the workload in the foreground and removes the finalizer when the workload is gone, and its pods
+// with it, so that whoever waits for the deletion of a Memcached waits for the servers. It applies nothing. The garbage
 // collector deletes the other children after the Memcached.
 //
-// At once, the finalizer is removed where an orphaning deletion leaves all children, where the workload is not ours, and
-// in a namespace that is being deleted: there the operator's permissions may be gone before the servers.
+// At once, the finalizer is removed where an orphaning deletion leaves all children, where the workload is not ours,
+// and in a namespace that is being deleted: there the operator's permissions may be gone before the servers.
 func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *state,
 	now time.Time) (again time.Duration, err error) {
 	mc := o.mc

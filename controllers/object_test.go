@@ -103,8 +103,8 @@ func (f *fixture) gone() {
 	}
 }
 
-// TestNotForgotten: whoever answers that an object is not there, such as an aggregated API server at its start, does not
-// keep the Memcached from being reconciled. It is forgotten when it is gone.
+// TestNotForgotten: whoever answers that an object is not there, such as an aggregated API server at its start, does
+// not keep the Memcached from being reconciled. It is forgotten when it is gone.
 func TestNotForgotten(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()

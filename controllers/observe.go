@@ -48,8 +48,8 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	return o, nil
 }
 
-// isPodOf reports whether a pod is controlled by the StatefulSet of a name, or by a ReplicaSet of the Deployment of this
-// name. Anybody may create pods and ReplicaSets with our labels, to debug something for example.
+// isPodOf reports whether a pod is controlled by the StatefulSet of a name, or by a ReplicaSet of the Deployment of
+// this name. Anybody may create pods and ReplicaSets with our labels, to debug something for example.
 func isPodOf(pod *corev1.Pod, workload string) bool {
 	switch by := metav1.GetControllerOfNoCopy(pod); {
 	case by == nil || by.APIVersion != appsv1.SchemeGroupVersion.String():

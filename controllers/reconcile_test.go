@@ -458,8 +458,9 @@ func TestDebugPods(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	for name, owners := range map[string][]metav1.OwnerReference{
-		"bare":           nil,
-		"replica-set":    {{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache-debug", UID: "a", Controller: ptr.To(true)}},
+		"bare": nil,
+		"replica-set": {{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache-debug", UID: "a",
+			Controller: ptr.To(true)}},
 		"other-resource": controlledBy("b"),
 	} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, OwnerReferences: owners,
@@ -595,7 +596,8 @@ func TestAnnounce(t *testing.T) {
 	f.r.Options.DefaultImage = "memcached:2"
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "get Namespace", "patch status", "apply Deployment", "patch status") // the last for the image
+	f.wantRequests("ask Deployment", "get Namespace", "patch status", "apply Deployment",
+		"patch status") // the last for the image
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	template := get[appsv1.Deployment](f).Spec.Template
 	if got := template.Annotations[v1alpha1.RestartedAtAnnotation]; got != "now" {
@@ -676,8 +678,8 @@ func TestGone(t *testing.T) {
 	f.wantRequests("get Deployment", "get Deployment", "get Memcached")
 }
 
-// TestNamespaceDeleted: the deletion of a namespace takes children before their Memcached. That is no loss, and nothing is
-// created anew.
+// TestNamespaceDeleted: the deletion of a namespace takes children before their Memcached. That is no loss, and nothing
+// is created anew.
 func TestNamespaceDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.ready()

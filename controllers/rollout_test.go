@@ -102,8 +102,8 @@ func TestStatefulSet(t *testing.T) {
 	}
 }
 
-// TestRefusedReplacement: why a server is not replaced is in the status, and one refused pod does not keep the others from
-// being annotated.
+// TestRefusedReplacement: why a server is not replaced is in the status, and one refused pod does not keep the others
+// from being annotated.
 func TestRefusedReplacement(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, auth: {secretName: passwords}}")
 	f.secret("app:first\n")

@@ -53,8 +53,8 @@ func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret clien
 	return requests
 }
 
-// secrets returns what is to be recorded of the Secrets that servers mount, and why one cannot be used. Of such a Secret
-// the record stays: the other one is rotated meanwhile.
+// secrets returns what is to be recorded of the Secrets that servers mount, and why one cannot be used. Of such a
+// Secret the record stays: the other one is rotated meanwhile.
 func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcached, recorded desired.Secrets,
 	now time.Time) (desired.Secrets, error) {
 	var current desired.Secrets

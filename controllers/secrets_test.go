@@ -157,8 +157,8 @@ func TestRevokedAuthority(t *testing.T) {
 	}
 	put(next, next)
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "get Namespace", "patch status", "apply Deployment", "patch Pod", "patch Pod",
-		"patch Pod")
+	f.wantRequests("get Secret", "ask Deployment", "get Namespace", "patch status", "apply Deployment", "patch Pod",
+		"patch Pod", "patch Pod")
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	revoked := get[appsv1.Deployment](f).Spec.Template
 	if equality.Semantic.DeepEqual(revoked, template) {
@@ -229,7 +229,7 @@ func TestExpiredCertificate(t *testing.T) {
 	f.now = f.now.Add(result.RequeueAfter + time.Second)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
-	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "the certificate that the servers show ended at") {
+	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "that the servers show ended at") {
 		t.Errorf("Ready says %q", got)
 	}
 }

@@ -23,8 +23,8 @@ import (
 )
 
 // Changes of children and pods come in bursts while servers start or are deleted, and are reconciled together. Those of
-// a Memcached that is ready are not, for its status must not call lost servers healthy, nor is the deletion of a workload,
-// which the finalizer waits for.
+// a Memcached that is ready are not, for its status must not call lost servers healthy, nor is the deletion of a
+// workload, which the finalizer waits for.
 const (
 	debounce = time.Second
 	// availableDebounce is for a workload whose controller has counted all servers, so that Ready may follow. The proxies'

@@ -58,8 +58,8 @@ func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Mem
 	return mc, nil
 }
 
-// removeFinalizer patches, because an apply would leave the item where another manager owns it too, as after the restore
-// of a backup.
+// removeFinalizer patches, because an apply would leave the item where another manager owns it too, as after the
+// restore of a backup.
 func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
 	now time.Time) error {
 	after := mc.DeepCopy()

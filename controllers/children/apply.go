@@ -118,8 +118,8 @@ const absentVersion = "1"
 // apply applies the desired child over the existing one, and returns what the API server made of it.
 //
 // An apply leaves the items that other managers added to a list, or own too. Of a list that the child has, the child
-// has all: where there are such items, a merge patch sets the lists first. Otherwise a port that somebody else owns too,
-// for example, would stay beside the new one of the same name, which the API server refuses.
+// has all: where there are such items, a merge patch sets the lists first. Otherwise a port that somebody else owns
+// too, for example, would stay beside the new one of the same name, which the API server refuses.
 func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
 	if err != nil {
@@ -130,8 +130,8 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 		u.SetResourceVersion(absentVersion) // protects an object that somebody else made under that name since we looked
 		return s.patch(ctx, c, u, types.ApplyPatchType, options...)
 	}
-	// The uid keeps a child that was deleted meanwhile from being created anew. The resource version keeps an operator that
-	// is not the leader any more from bringing back an older child.
+	// The uid keeps a child that was deleted meanwhile from being created anew. The resource version keeps an operator
+	// that is not the leader any more from bringing back an older child.
 	u.SetUID(c.Existing.GetUID())
 	u.SetResourceVersion(c.Existing.GetResourceVersion())
 	if c.listsDiffer {

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// recorder is a set of ConfigMaps that records the names of those that are written. It reads nothing but what read says,
-// and refuses the objects in refused.
+// recorder is a set of ConfigMaps that records the names of those that are written. It reads nothing but what read
+// says, and refuses the objects in refused.
 type recorder struct {
 	*Set
 	names   []string

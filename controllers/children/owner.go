@@ -61,8 +61,8 @@ func (s *Set) Relation(obj client.Object) Relation {
 // ErrOwnerDeleted says that the owner is deleted or being deleted, which the cache does not show yet.
 var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
 
-// verifyOwner asks the API server itself whether the owner still exists and is not being deleted. Nothing may be created
-// for a deleted object: the garbage collector might already have looked for its children.
+// verifyOwner asks the API server itself whether the owner still exists and is not being deleted. Nothing may be
+// created for a deleted object: the garbage collector might already have looked for its children.
 func (s *Set) verifyOwner(ctx context.Context) error {
 	owner := s.Owner
 	live := &metav1.PartialObjectMetadata{}

@@ -2,6 +2,8 @@
 package desired
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
@@ -38,7 +40,7 @@ func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
 		p.addGuarded(deployment(mc, in), serverPolicies)
 	}
 	if mc.Spec.Proxy != nil {
-		guards := append(proxyPolicies, proxyConfig(mc, in.proxyServers))
+		guards := slices.Concat(proxyPolicies, []runtime.ApplyConfiguration{proxyConfig(mc, in.proxyServers)})
 		p.add(proxyService(mc), proxyDisruptionBudget(mc))
 		p.add(guards...)
 		p.addGuarded(proxyDeployment(mc, in), guards)

@@ -64,7 +64,8 @@ type Inputs struct {
 //   - The restart annotation goes: the restart stays done.
 //   - A new operator builds another template: the template that runs stays as long as its inputs do, for an operator
 //     with a better builder must not empty a cache.
-//   - The inputs differ, somebody changed the template, or the workload has no pod: the builder makes the template anew.
+//   - The inputs differ, somebody changed the template, or the workload has no pod: the builder makes the template
+//     anew.
 //   - The record of the inputs was lost, or a release before v0.0.3 wrote none: the record is made from the template
 //     that runs, if that is of the current spec.
 //   - A Secret that the servers need cannot be had (Freeze): the template stays, and where none runs none is made. The
@@ -149,8 +150,8 @@ func (w *Workload) MatchesRecord() bool {
 // IsFrozen reports whether a Secret that cannot be had, or a pause, keeps the workload as it is.
 func (in Inputs) IsFrozen() bool { return in.frozenFrom != nil }
 
-// PreserveTemplate returns inputs with the template that runs: the API server changed what was applied, and has the last
-// word.
+// PreserveTemplate returns inputs with the template that runs: the API server changed what was applied, and has the
+// last word.
 func (in Inputs) PreserveTemplate(own *Workload) Inputs {
 	in.template, in.record.Template = own.Template, Digest(own.Template)
 	in.annotations = in.record.annotations()

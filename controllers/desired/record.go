@@ -31,7 +31,8 @@ type record struct {
 	Secrets Secrets `json:"secrets,omitzero"`
 }
 
-// readRecord reads what a workload remembers. Without a record, which ok says, image and restart are those of the template.
+// readRecord reads what a workload remembers. Without a record, which ok says, image and restart are those of the
+// template.
 func readRecord(own *Workload) (r record, ok bool) {
 	if own.Template == nil {
 		return r, false

@@ -21,8 +21,8 @@ import (
 // Replace returns the servers of a StatefulSet to delete now, so that the StatefulSet creates each anew from the newest
 // template, and how long until a new server counts as available; 0 where a watch tells.
 //
-//   - An outdated server whose memcached the kubelet calls not ready, or that no node runs, is deleted at once: it holds
-//     nothing.
+//   - An outdated server whose memcached the kubelet calls not ready, or that no node runs, is deleted at once: it
+//     holds nothing.
 //   - Any other outdated server costs budget, of which there is maxUnavailable. A pod that is not ready may serve
 //     nevertheless: the control plane calls it so when its node does not answer, and the kubelet when only the agent is
 //     down.

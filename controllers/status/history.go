@@ -92,5 +92,6 @@ func (c Clock) Next(mc *v1alpha1.Memcached, o Observed, now time.Time) Clock {
 
 // End is when nothing will have progressed for too long.
 func (c Clock) End(mc *v1alpha1.Memcached) time.Time {
-	return c.since.Add(time.Duration(mc.Spec.Rollout.MinReadySeconds+mc.Spec.Rollout.ProgressDeadlineSeconds) * time.Second)
+	r := mc.Spec.Rollout
+	return c.since.Add(time.Duration(r.MinReadySeconds+r.ProgressDeadlineSeconds) * time.Second)
 }

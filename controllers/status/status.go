@@ -149,7 +149,8 @@ func deleting(set func(string, conditionState), o Observed) {
 }
 
 // setLiveConditions sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
-func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, o Observed, existing, ready int32, now time.Time) {
+func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, o Observed, existing, ready int32,
+	now time.Time) {
 	size := names.Size(mc)
 	progress := progressMessage(mc, o, existing, ready)
 	if o.Problem == nil && o.Waiting == "" && !o.Changing && o.HeldBack == "" && o.Workload.complete(mc, size) &&

@@ -104,11 +104,12 @@ func image(template *corev1.PodTemplateSpec) string {
 // cache lags behind what another operator process wrote.
 func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
 	current := strconv.FormatInt(mc.Generation, 10)
-	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want && w.AllAvailable()
+	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want &&
+		w.AllAvailable()
 }
 
-// AllAvailable reports whether the workload's controller has counted all pods that are wanted as updated and available, and
-// no others.
+// AllAvailable reports whether the workload's controller has counted all pods that are wanted as updated and available,
+// and no others.
 func (w *Workload) AllAvailable() bool {
 	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
 		w.Available == w.Wanted
