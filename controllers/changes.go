@@ -15,7 +15,7 @@ import (
 // current is what the plan follows from, but for the Secrets. A workload that lost its labels, which the cache does not
 // show, is the workload all the same: its template must be known before another is made.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
-	c.Now, c.ProxyServers = now, o.proxyServers()
+	c.Now, c.ProxyServers, c.Installed = now, o.proxyServers(), status.Installed(o.mc)
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
 		return c, err
 	}
@@ -29,6 +29,9 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	}
 	w := status.Read(live, o.servers...)
 	c.Workload, c.Empty, c.Ran = desired.ReadWorkload(own), w.IsEmpty(), w.HasRun()
+	if record := live.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
+		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // whoever else owns it
+	}
 	return c, nil
 }
 

@@ -33,20 +33,25 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
 		return 0, nil
 	}
+	if slices.Contains(mc.Finalizers, metav1.FinalizerOrphanDependents) ||
+		mc.Status.Phase != v1alpha1.PhaseDeleting && r.namespaceIsTerminating(ctx, mc.Namespace) {
+		return 0, r.removeFinalizer(ctx, mc, st, now)
+	}
+	defer func() { // the permissions may be gone since
+		if apierrors.IsForbidden(err) && r.namespaceIsTerminating(ctx, mc.Namespace) {
+			again, err = 0, r.removeFinalizer(ctx, mc, st, now)
+		}
+	}()
 	if len(o.servers) > 0 {
 		if err := o.set.LookUp(ctx, workloadKey(mc), o.children); err != nil {
 			return 0, err
 		}
 	}
 	workload := o.children[workloadKey(mc)]
-	if workload == nil || o.set.Relation(workload) != children.Ours ||
-		slices.Contains(mc.Finalizers, metav1.FinalizerOrphanDependents) {
+	if workload == nil || o.set.Relation(workload) != children.Ours {
 		return 0, r.removeFinalizer(ctx, mc, st, now)
 	}
 	deleted := workload.GetDeletionTimestamp()
-	if mc.Status.Phase != v1alpha1.PhaseDeleting && r.namespaceIsTerminating(ctx, mc.Namespace) {
-		return 0, r.removeFinalizer(ctx, mc, st, now)
-	}
 	again = finalizeTimeout
 	if deleted != nil {
 		if again = deleted.Add(finalizeTimeout).Sub(now); again <= 0 {

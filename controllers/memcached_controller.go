@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -89,7 +88,7 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		secretNames); err != nil {
 		return fmt.Errorf("index Memcacheds by Secret: %w", err)
 	}
-	b = b.WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.requestsOfSecret))
+	b = b.WatchesMetadata(&corev1.Secret{}, r.ofSecret())
 	for _, kind := range childKinds {
 		b = b.Watches(kind.Object, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
@@ -120,7 +119,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	again, err := r.reconcile(ctx, mc, st)
 	switch {
 	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
-		return reconcile.Result{}, nil // the cache is about to show that
+		return reconcile.Result{RequeueAfter: predecessorRetry}, nil // the cache is about to show that
 	case children.IsConflict(err) && st.conflicts < maxConflicts:
 		st.conflicts++
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -157,7 +156,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err != nil {
 		return 0, err
 	}
-	secrets, secretsErr := r.secrets(ctx, mc, desired.RecordedSecrets(current.Workload), now)
+	secrets, secretsErr := r.secrets(ctx, mc, st, desired.RecordedSecrets(current.Workload), now)
 	current.Secrets, current.Freeze = secrets, secretsErr != nil
 	// A new generation already makes the object InProgress, so a no-op apply needs no dry run first.
 	dryRun := mc.Spec.Paused || mc.Status.ObservedGeneration == mc.Generation || st.applied == mc.Generation

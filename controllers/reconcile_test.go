@@ -250,7 +250,7 @@ func TestForeignFields(t *testing.T) {
 	}
 }
 
-// TestOthersItems: an item that others add to a list of ours is taken out, whether the list has to change or not.
+// TestOthersItems: an item that others add to a list of ours is taken out, of a pod template with the next change of it.
 func TestOthersItems(t *testing.T) {
 	for name, tt := range map[string]struct {
 		obj     client.Object
@@ -260,21 +260,24 @@ func TestOthersItems(t *testing.T) {
 	}{
 		"port of a Service": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"},
 			{"port":1,"name":"other"}]}}`,
-			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, `{"spec":{"containerPort":12345}}`},
+			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, ""},
 		"co-owned port of a Service": {&corev1.Service{},
 			`{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"}]}}`,
 			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, `{"spec":{"containerPort":12345}}`},
 		"container": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`,
-			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) }, ""},
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) },
+			`{"spec":{"memory":"128Mi"}}`},
 		"co-owned container port": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached",
 			"ports":[{"containerPort":11211,"name":"memcached","protocol":"TCP"}]}]}}}}`,
 			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Ports) },
 			`{"spec":{"containerPort":12345}}`},
 		"volume": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"volumes":[{"name":"x","emptyDir":{}}]}}}}`,
-			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Volumes) }, ""},
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Volumes) },
+			`{"spec":{"memory":"128Mi"}}`},
 		"init container": {&appsv1.Deployment{},
 			`{"spec":{"template":{"spec":{"initContainers":[{"name":"x","image":"x"}]}}}}`,
-			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.InitContainers) }, ""},
+			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.InitContainers) },
+			`{"spec":{"memory":"128Mi"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, "{size: 3, metrics: {}}")
@@ -291,11 +294,19 @@ func TestOthersItems(t *testing.T) {
 			u.SetName(key.Name)
 			f.must(f.api.Apply(f.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("somebody"),
 				client.ForceOwnership))
+			if _, ok := tt.obj.(*appsv1.Deployment); ok && !strings.Contains(tt.further, "Port") {
+				f.mustReconcile()
+				f.must(f.api.Get(f.ctx, key, tt.obj))
+				if got := tt.count(tt.obj); got == want {
+					t.Error("servers are replaced because of what others added")
+				}
+			}
 			if tt.further != "" {
 				f.patch(tt.further)
 			}
-			for range 3 {
+			for range 4 {
 				f.mustReconcile()
+				f.now = f.now.Add(controllerTimeout)
 			}
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			if got := tt.count(tt.obj); got != want {
@@ -304,7 +315,33 @@ func TestOthersItems(t *testing.T) {
 			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
 				t.Errorf("stalled: %s", c.Message)
 			}
+			f.mustReconcile()
 			f.wantRequests()
+		})
+	}
+}
+
+// TestPortOfAnother: a port that somebody else took over and changed is put back.
+func TestPortOfAnother(t *testing.T) {
+	for spec, name := range map[string]string{"{size: 3}": "cache",
+		"{size: 1, workload: StatefulSet, serverAddresses: ClusterIP}": "cache-0"} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, spec)
+			f.mustReconcile()
+			s := &corev1.Service{}
+			f.must(f.api.Get(f.ctx, f.key(name), s))
+			s.Spec.Ports[0].Port = 12000
+			f.must(f.api.Update(f.ctx, s, client.FieldOwner("kubectl-edit")))
+			for range 3 {
+				f.mustReconcile()
+			}
+			f.must(f.api.Get(f.ctx, f.key(name), s))
+			if len(s.Spec.Ports) != 1 || s.Spec.Ports[0].Port != 11211 {
+				t.Errorf("the ports are %+v", s.Spec.Ports)
+			}
+			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+				t.Errorf("stalled: %s", c.Message)
+			}
 		})
 	}
 }
@@ -745,7 +782,8 @@ func TestDelete(t *testing.T) {
 		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.now = f.now.Add(finalizeTimeout + time.Minute)
-		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment"}, {"delete Deployment"}} {
+		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "get Namespace"},
+			{"delete Deployment", "get Namespace"}} {
 			f.wantError("denied by a policy")
 			f.wantRequests(want...)
 			f.now = f.now.Add(time.Second)

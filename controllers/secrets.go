@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -39,6 +41,24 @@ func secretNames(obj client.Object) []string {
 	return slices.Compact(list)
 }
 
+// secretDebounce bounds what a Secret that somebody changes all the time costs: each reconcile reads it, and annotates
+// every server.
+const secretDebounce = time.Second
+
+// ofSecret enqueues the Memcacheds that name a Secret.
+func (r *MemcachedReconciler) ofSecret() handler.EventHandler {
+	enqueue := func(ctx context.Context, secret client.Object, q queue) {
+		for _, req := range r.requestsOfSecret(ctx, secret) {
+			q.AddAfter(req, secretDebounce)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { enqueue(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
+	}
+}
+
 // requestsOfSecret are the Memcacheds that name a Secret.
 func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list v1alpha1.MemcachedList
@@ -55,7 +75,9 @@ func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret clien
 
 // secrets returns what is to be recorded of the Secrets that servers mount, and why one cannot be used. Of such a
 // Secret the record stays: the other one is rotated meanwhile.
-func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcached, recorded desired.Secrets,
+//
+// A CA that was read counts as trusted, also where the workload could not be written since.
+func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcached, st *state, recorded desired.Secrets,
 	now time.Time) (desired.Secrets, error) {
 	var current desired.Secrets
 	var tlsErr, authErr error
@@ -63,12 +85,16 @@ func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcache
 		current.TLS, tlsErr = r.secret(ctx, mc, t.SecretName, recorded.TLS, func(s *corev1.Secret) (*desired.Secret, error) {
 			return desired.ReadTLS(mc, s, now)
 		})
+		if tlsErr == nil {
+			current.TLS = current.TLS.WithRevocation(st.tls, now)
+			st.tls = current.TLS
+		}
 	}
 	if a := mc.Spec.Auth; a != nil {
 		current.Auth, authErr = r.secret(ctx, mc, a.SecretName, recorded.Auth, desired.ReadAuth)
 	}
 	if untilExpiry(current, now) < 0 {
-		tlsErr = errors.Join(tlsErr, invalid(mc.Spec.TLS.SecretName, fmt.Errorf("the certificate that the servers show "+
+		tlsErr = errors.Join(tlsErr, invalid(current.TLS.Name, fmt.Errorf("the certificate that the servers show "+
 			"ended at %s; renew it", current.TLS.NotAfter.UTC().Format(time.RFC3339))))
 	}
 	return current, errors.Join(tlsErr, authErr)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -26,6 +27,10 @@ type state struct {
 	// statusVersion is the resource version of the Memcached after the last write of its status.
 	statusVersion atomic.Pointer[string]
 	statusWritten time.Time
+	// awaitedUntil is how long the controller of the workload is waited for to see a change; zero for not at all.
+	awaitedUntil time.Time
+	// tls is what was last read of the Secret for TLS, recorded or not.
+	tls *desired.Secret
 	// applied is the generation of the Memcached that children were last applied for.
 	applied int64
 	// conflicts counts the reconciles in a row that met a change of somebody else.

@@ -32,6 +32,9 @@ import (
 // servers a rollout has.
 const progressInterval = 5 * time.Second
 
+// controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
+const controllerTimeout = 2 * time.Second
+
 // errDeleted says that a Memcached was deleted, which the cache is about to show.
 var errDeleted = errors.New("the Memcached is gone")
 
@@ -90,15 +93,25 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	st.clock = st.clock.Next(mc, o, now)
 	o.Clock = st.clock
 	s := status.Compute(mc, o, now)
+	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {
+		return mc, 0, nil
+	}
+	if !status.AwaitsController(mc, o, now) {
+		st.awaitedUntil = time.Time{}
+	} else if st.awaitedUntil.IsZero() {
+		st.awaitedUntil = now.Add(controllerTimeout)
+	}
+	if now.Before(st.awaitedUntil) {
+		return mc, st.awaitedUntil.Sub(now), nil
+	}
 	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
 		// The children are deleted before their Memcached, which is no loss. Nobody need hear more, and nothing can be
 		// created any more: the reconcile ends.
 		o.NamespaceTerminating = true
-		s = status.Compute(mc, o, now)
+		if s = status.Compute(mc, o, now); equality.Semantic.DeepEqual(mc.Status, s) {
+			return mc, 0, errDeleted
+		}
 		defer func() { err = cmp.Or(err, errDeleted) }()
-	}
-	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil || status.AwaitsController(mc, o, now) {
-		return mc, 0, nil
 	}
 	due := st.statusWritten.Add(progressInterval)
 	if now.Before(due) && st.wroteStatus(mc) && status.OnlyProgress(&mc.Status, &s) {

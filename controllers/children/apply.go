@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -67,6 +69,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 			}
 		}
 		delete(s.Memory.dryRuns, c.Key)
+		existing := c.Existing
 		answer, err := s.change(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
@@ -78,8 +81,8 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 			r.Written = append(r.Written, Written{Change: c})
 		default:
 			s.Memory.Wrote(c.Key, answer.GetResourceVersion(), now)
-			if c.Existing == nil || c.Existing.GetResourceVersion() != answer.GetResourceVersion() {
-				adopted := c.Existing != nil && s.Relation(c.Existing) == Orphaned
+			if existing == nil || existing.GetResourceVersion() != answer.GetResourceVersion() {
+				adopted := existing != nil && s.Relation(existing) == Orphaned
 				r.Written = append(r.Written, Written{c, answer, adopted})
 			}
 		}
@@ -101,7 +104,7 @@ func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 			return nil, errTerminating
 		}
 	}
-	answer, err := s.apply(ctx, c)
+	answer, err := s.write(ctx, c)
 	switch {
 	case err == nil:
 		return answer, nil
@@ -115,11 +118,46 @@ func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 // where there is one.
 const absentVersion = "1"
 
+// write takes out what others added to lists of the child, applies the desired child over the existing one, and returns
+// what the API server made of it.
+func (s *Set) write(ctx context.Context, c *Change) (client.Object, error) {
+	if len(c.foreignItems) > 0 {
+		answer, err := s.patchLists(ctx, c, c.foreignItems)
+		if err != nil {
+			return nil, err
+		}
+		c.Existing = answer
+	}
+	answer, err := s.apply(ctx, c)
+	if c.Existing == nil || !apierrors.IsInvalid(err) || IsConflict(err) {
+		return answer, err
+	}
+	// An item that we no longer want, and that somebody else owns too, is not removed by an apply. The API server refuses a
+	// port that stays beside the new one of the same name.
+	ops, listErr := s.listPatch(c, true)
+	if listErr != nil || len(ops) == 0 {
+		return nil, err
+	}
+	if c.Existing, listErr = s.patchLists(ctx, c, ops); listErr != nil {
+		return nil, err
+	}
+	return s.apply(ctx, c)
+}
+
+// patchLists makes changes of lists, of the child as it was read.
+func (s *Set) patchLists(ctx context.Context, c *Change, ops []operation, options ...client.PatchOption) (client.Object,
+	error) {
+	ops = append([]operation{{"replace", "/metadata/resourceVersion", c.Existing.GetResourceVersion()}}, ops...)
+	body, err := json.Marshal(ops)
+	if err != nil {
+		return nil, err
+	}
+	answer := c.Existing.DeepCopyObject().(client.Object)
+	return answer, s.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body),
+		append(options, client.FieldOwner(s.FieldManager))...)
+}
+
 // apply applies the desired child over the existing one, and returns what the API server made of it.
-//
-// An apply leaves the items that other managers added to a list, or own too. Of a list that the child has, the child
-// has all: where there are such items, a merge patch sets the lists first. Otherwise a port that somebody else owns
-// too, for example, would stay beside the new one of the same name, which the API server refuses.
 func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
 	if err != nil {
@@ -128,27 +166,16 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 	u := &unstructured.Unstructured{Object: content}
 	if c.Existing == nil {
 		u.SetResourceVersion(absentVersion) // protects an object that somebody else made under that name since we looked
-		return s.patch(ctx, c, u, types.ApplyPatchType, options...)
+		return s.patch(ctx, c, u, options...)
 	}
 	// The uid keeps a child that was deleted meanwhile from being created anew. The resource version keeps an operator
 	// that is not the leader any more from bringing back an older child.
 	u.SetUID(c.Existing.GetUID())
 	u.SetResourceVersion(c.Existing.GetResourceVersion())
-	if c.listsDiffer {
-		answer, err := s.patch(ctx, c, u, types.MergePatchType, options...)
-		if err != nil || len(options) > 0 { // of a dry run the merge patch is all
-			return answer, err
-		}
-		u.SetResourceVersion(answer.GetResourceVersion())
-	}
-	force := append(slices.Clip(options), client.ForceOwnership)
-	answer, err := s.patch(ctx, c, u, types.ApplyPatchType, force...)
+	options = append(slices.Clip(options), client.ForceOwnership)
+	answer, err := s.patch(ctx, c, u, options...)
 	for try := 0; try < 3 && apierrors.IsConflict(err) && s.onlyStatusChanged(ctx, c, u); try++ {
-		answer, err = s.patch(ctx, c, u, types.ApplyPatchType, force...)
-	}
-	if apierrors.IsInvalid(err) && !IsConflict(err) && !c.listsDiffer {
-		c.listsDiffer = true
-		return s.apply(ctx, c, options...)
+		answer, err = s.patch(ctx, c, u, options...)
 	}
 	return answer, err
 }
@@ -162,12 +189,13 @@ func (s *Set) onlyStatusChanged(ctx context.Context, c *Change, content *unstruc
 	}
 	content.SetResourceVersion(live.GetResourceVersion())
 	return live.GetUID() == c.Existing.GetUID() && live.GetGeneration() == c.Existing.GetGeneration() &&
-		live.GetGeneration() != 0 && slices.EqualFunc(live.GetOwnerReferences(), c.Existing.GetOwnerReferences(),
-		func(a, b metav1.OwnerReference) bool { return a.UID == b.UID })
+		live.GetGeneration() != 0 && maps.Equal(live.GetLabels(), c.Existing.GetLabels()) &&
+		maps.Equal(live.GetAnnotations(), c.Existing.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(live.GetOwnerReferences(), c.Existing.GetOwnerReferences())
 }
 
-// patch sends one patch. A typed object is answered in protobuf, which is cheaper to decode than JSON.
-func (s *Set) patch(ctx context.Context, c *Change, content *unstructured.Unstructured, patchType types.PatchType,
+// patch sends an apply. A typed object is answered in protobuf, which is cheaper to decode than JSON.
+func (s *Set) patch(ctx context.Context, c *Change, content *unstructured.Unstructured,
 	options ...client.PatchOption) (client.Object, error) {
 	body, err := json.Marshal(content.Object)
 	if err != nil {
@@ -176,7 +204,7 @@ func (s *Set) patch(ctx context.Context, c *Change, content *unstructured.Unstru
 	answer := c.kind.Object.DeepCopyObject().(client.Object)
 	answer.SetNamespace(content.GetNamespace())
 	answer.SetName(content.GetName())
-	return answer, s.Client.Patch(ctx, answer, client.RawPatch(patchType, body),
+	return answer, s.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, body),
 		append(options, client.FieldOwner(s.FieldManager))...)
 }
 

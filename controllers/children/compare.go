@@ -31,8 +31,8 @@ type Change struct {
 	// refuses the apply is an answer.
 	DryRunErr error
 
-	kind        Kind
-	listsDiffer bool // others added items to lists of the child
+	kind         Kind
+	foreignItems []operation // that take out what others added to lists of the child
 }
 
 // After is what the operator would own after the change, as far as is known: the result of a dry run, or else what is
@@ -78,12 +78,18 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 			if err != nil {
 				return nil, err
 			}
-			c.Own, c.listsDiffer = own.config, own.listsDiffer
-			if !c.listsDiffer && equality.Semantic.DeepEqual(c.Own, config) {
+			c.Own = own.config
+			same := equality.Semantic.DeepEqual(c.Own, config)
+			if own.others {
+				if c.foreignItems, err = s.listPatch(&c, false); err != nil {
+					return nil, err
+				}
+			}
+			if same && len(c.foreignItems) == 0 {
 				delete(s.Memory.dryRuns, key)
 				continue
 			}
-			if s.isNoOp(ctx, &c, dryRun) {
+			if (same || s.isNoOp(ctx, &c, dryRun)) && s.isOfPolicy(ctx, &c) {
 				continue
 			}
 		}
@@ -102,9 +108,9 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 
 // isNoOp reports whether an apply of a differing child would change nothing of ours.
 func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
-	now := dryRunResult{desired: digest(c.Desired), existing: digest([]any{c.Own, c.listsDiffer})}
-	if before := s.Memory.dryRuns[c.Key]; before.desired == now.desired && before.existing == now.existing {
-		return before.noOp
+	key := dryRunKey{digest(c.Desired), digest(c.Own)}
+	if noOp, ok := s.Memory.dryRuns[c.Key][key]; ok {
+		return noOp
 	}
 	if !dryRun || s.Relation(c.Existing) != Ours {
 		return false
@@ -120,12 +126,30 @@ func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
 	if err != nil {
 		return false
 	}
-	if !c.listsDiffer { // of a merge patch, another manager is recorded as the owner
-		c.DryRun = after.config
+	c.DryRun = after.config
+	noOp := digest(after.config) == key.existing
+	s.Memory.remember(c.Key, key, noOp)
+	return noOp
+}
+
+// isOfPolicy reports whether the items of others in lists of the child come back when they are taken out, because an
+// admission plugin adds them; it is true where there are none.
+func (s *Set) isOfPolicy(ctx context.Context, c *Change) bool {
+	if len(c.foreignItems) == 0 {
+		return true
 	}
-	now.noOp = digest([]any{after.config, after.listsDiffer}) == now.existing
-	s.Memory.remember(c.Key, now)
-	return now.noOp
+	key := dryRunKey{digest(c.foreignItems), digest(c.Existing)}
+	if same, ok := s.Memory.dryRuns[c.Key][key]; ok {
+		return same
+	}
+	answer, err := s.patchLists(ctx, c, c.foreignItems, client.DryRunAll)
+	if err != nil {
+		return false
+	}
+	own, err := s.own(answer)
+	same := err == nil && own.others
+	s.Memory.remember(c.Key, key, same)
+	return same
 }
 
 // digest identifies a value by its JSON form.
@@ -143,7 +167,7 @@ const StaleFor = 5 * time.Second
 // for a correct result: after a restart it is empty. It is used by one reconcile at a time.
 type Memory struct {
 	expectations map[Key]expectation
-	dryRuns      map[Key]dryRunResult
+	dryRuns      map[Key]map[dryRunKey]bool
 }
 
 // expectation is our last write to an object that the cache has not shown yet.
@@ -152,12 +176,9 @@ type expectation struct {
 	expires         time.Time
 }
 
-// dryRunResult says whether an apply of a desired child over an existing one, both identified by digests, would change
-// anything of ours: an admission plugin may have the last word.
-type dryRunResult struct {
-	desired, existing uint64
-	noOp              bool
-}
+// dryRunKey identifies by digests what a dry run was about. Its result says whether the write would change nothing of
+// ours, because an admission plugin has the last word. It is forgotten when the child is written.
+type dryRunKey struct{ desired, existing uint64 }
 
 // Wrote remembers the resource version that the API server answered to a write.
 func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
@@ -184,11 +205,14 @@ func (m *Memory) Stale(observed Observed, now time.Time) bool {
 	return stale
 }
 
-func (m *Memory) remember(key Key, r dryRunResult) {
+func (m *Memory) remember(key Key, about dryRunKey, result bool) {
 	if m.dryRuns == nil {
-		m.dryRuns = map[Key]dryRunResult{}
+		m.dryRuns = map[Key]map[dryRunKey]bool{}
 	}
-	m.dryRuns[key] = r
+	if m.dryRuns[key] == nil {
+		m.dryRuns[key] = map[dryRunKey]bool{}
+	}
+	m.dryRuns[key][about] = result
 }
 
 func older(obj client.Object, resourceVersion string) bool {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,8 +17,10 @@ import (
 
 // extracted is what the operator owns of a child.
 type extracted struct {
-	config      runtime.ApplyConfiguration
-	listsDiffer bool // others added items to lists of the child
+	config  runtime.ApplyConfiguration
+	fields  *fieldpath.Set // nil for nothing
+	content map[string]any // of the whole child
+	others  bool           // others added items to lists of the child
 }
 
 // Own returns what the operator owns of a child, in the form of an apply configuration: what the generated functions
@@ -49,18 +53,19 @@ func (s *Set) own(obj client.Object) (extracted, error) {
 func (s *Set) extract(kind Kind, obj client.Object) (own extracted, err error) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	if i := slices.IndexFunc(obj.GetManagedFields(), s.isOwn); i >= 0 {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-		if err != nil {
+		if own.content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj); err != nil {
 			return own, err
 		}
-		delete(content, "status") // which an apply of the object itself never owns
-		fields := &fieldpath.Set{}
-		if err := fields.FromJSON(strings.NewReader(obj.GetManagedFields()[i].FieldsV1.GetRawString())); err != nil {
+		delete(own.content, "status") // which an apply of the object itself never owns
+		own.fields = &fieldpath.Set{}
+		fields := strings.NewReader(obj.GetManagedFields()[i].FieldsV1.GetRawString())
+		if err := own.fields.FromJSON(fields); err != nil {
 			return own, err
 		}
-		picked, others := extract(content, fields)
+		var picked any
+		picked, own.others = extract(own.content, own.fields)
 		if picked, ok := picked.(map[string]any); ok {
-			u.Object, own.listsDiffer = picked, others
+			u.Object = picked
 		}
 	}
 	u.SetGroupVersionKind(kind.GroupVersionKind)
@@ -68,6 +73,80 @@ func (s *Set) extract(kind Kind, obj client.Object) (own extracted, err error) {
 	u.SetName(obj.GetName())
 	own.config = kind.config()
 	return own, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, own.config)
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// listPatch takes the items out of lists of a child that others added. A list of which we say items holds what we say
+// and nothing else. unwanted takes out the items too that we own and do not want any more.
+//
+// What is in a pod template is left alone until the template changes anyway: no server is replaced for it.
+func (s *Set) listPatch(c *Change, unwanted bool) ([]operation, error) {
+	own, err := s.own(c.Existing)
+	if err != nil || own.fields == nil {
+		return nil, err
+	}
+	desired, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
+	if err != nil {
+		return nil, err
+	}
+	ops := listOperations("", own.content, own.fields, desired, unwanted)
+	mine, err := runtime.DefaultUnstructuredConverter.ToUnstructured(own.config)
+	if err != nil {
+		return nil, err
+	}
+	before, _, _ := unstructured.NestedFieldNoCopy(mine, "spec", "template")
+	after, _, _ := unstructured.NestedFieldNoCopy(desired, "spec", "template")
+	if equality.Semantic.DeepEqual(before, after) {
+		ops = slices.DeleteFunc(ops, func(o operation) bool { return strings.HasPrefix(o.Path, "/spec/template/") })
+	}
+	return ops, nil
+}
+
+// listOperations finds the items at and below a value of which we own fields. Items are removed from the last to the
+// first. The ports of a Service are set as a whole, because there must be one.
+func listOperations(path string, v any, fields *fieldpath.Set, desired any, unwanted bool) (ops []operation) {
+	switch v := v.(type) {
+	case map[string]any:
+		desired, _ := desired.(map[string]any)
+		for name, field := range v {
+			below, ok := fields.Children.Get(fieldpath.PathElement{FieldName: &name})
+			if !ok && unwanted && name == "ports" { // somebody took over the only one
+				below, ok = &fieldpath.Set{}, desired[name] != nil
+			}
+			if ok && name != "ownerReferences" && name != "finalizers" { // of which others may add some
+				escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+				ops = append(ops, listOperations(path+"/"+escaped, field, below, desired[name], unwanted)...)
+			}
+		}
+	case []any:
+		list, _ := desired.([]any)
+		for i, item := range slices.Backward(v) {
+			at := path + "/" + strconv.Itoa(i)
+			e := slices.IndexFunc(elements(fields), func(e fieldpath.PathElement) bool { return matches(item, e) })
+			d := -1
+			if e >= 0 {
+				d = slices.IndexFunc(list, func(item any) bool { return matches(item, elements(fields)[e]) })
+			}
+			switch {
+			case e < 0 || d < 0 && unwanted:
+				if path == "/spec/ports" && len(list) > 0 {
+					return []operation{{"replace", path, list}}
+				}
+				ops = append(ops, operation{"remove", at, nil})
+			case d >= 0:
+				if below, ok := fields.Children.Get(elements(fields)[e]); ok {
+					ops = append(ops, listOperations(at, item, below, list[d], unwanted)...)
+				}
+			}
+		}
+	}
+	return ops
 }
 
 // extract returns what a set of fields holds of a JSON value, nil for nothing, and whether others added items to a list

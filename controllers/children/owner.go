@@ -51,7 +51,7 @@ func (s *Set) Relation(obj client.Object) Relation {
 	}
 	have := obj.GetLabels()
 	for k, v := range s.Owner.Labels {
-		if have[k] != v && !s.applied(obj) {
+		if have[k] != v && (!s.applied(obj) || k == s.InstanceLabel && have[k] != "") {
 			return Foreign
 		}
 	}

@@ -30,8 +30,8 @@ type Current struct {
 	*Workload
 	// Empty says that the workload has no pod, so that nothing is lost by another pod template.
 	Empty bool
-	// Ran says that a server of the newest pod template was ready.
-	Ran bool
+	// Ran says that a server of the newest pod template was ready, Installed that all servers were at some time.
+	Ran, Installed bool
 	// Secrets are those that the servers mount. Freeze says that one of them cannot be had: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
@@ -77,17 +77,18 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		own = &Workload{}
 	}
 	recorded, ok := readRecord(own)
-	secrets.TLS = secrets.TLS.withRevocation(recorded.Secrets.TLS, current.Now)
+	secrets.TLS = secrets.TLS.WithRevocation(recorded.Secrets.TLS, current.Now)
 	in := Inputs{image: cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage),
 		restartedAt: cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt),
 		secrets:     secrets, options: o, proxyServers: current.ProxyServers}
 	restart := own.Template != nil && in.restartedAt != recorded.RestartedAt
+	ran := current.Ran || recorded.Ran || recorded.PreviousImage == "" && current.Installed
 	switch {
 	case mc.Spec.Image != "":
 		in.image = mc.Spec.Image
 	case restart:
 		in.image = o.DefaultImage
-	case recorded.RequestedImage != "" && !current.Ran:
+	case recorded.RequestedImage != "" && !ran:
 		in.image = cmp.Or(recorded.PreviousImage, o.DefaultImage)
 	}
 	in.record = record{Image: in.image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
@@ -99,13 +100,15 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.Agent = in.agent
 	}
 	in.template = podTemplate(mc, in)
-	if current.Ran && in.image != recorded.Image {
+	if in.image != recorded.Image && ran {
 		in.record.PreviousImage = recorded.Image
+	} else if in.image == recorded.Image {
+		in.record.Ran = recorded.Ran || ran && recorded.Inputs != in.record.Inputs
 	}
 	switch {
 	case current.Freeze:
 		in.template, in.record = own.Template, recorded
-		in.record.Secrets = secrets
+		in.record.Secrets = recorded.Secrets.updatedBy(secrets)
 	case own.Template == nil:
 	case current.Empty:
 	case ok && recorded.Inputs == in.record.Inputs && recorded.Template == Digest(own.Template):
@@ -130,7 +133,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 // made from the current generation, or all that users can change is as today's builder makes it.
 func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplateSpecApplyConfiguration) bool {
 	c := own.container()
-	if c == nil || c.Image == nil || len(c.Args) == 0 {
+	if c == nil || c.Image == nil || len(c.Args) == 0 || own.Template.ObjectMetaApplyConfiguration == nil {
 		return false // somebody else changed it
 	}
 	fields := func(t *corev1ac.PodTemplateSpecApplyConfiguration) []any {

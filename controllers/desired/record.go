@@ -18,7 +18,9 @@ type record struct {
 	Image          string `json:"image,omitempty"`
 	RequestedImage string `json:"requestedImage,omitempty"`
 	PreviousImage  string `json:"previousImage,omitempty"`
-	RestartedAt    string `json:"restartedAt,omitempty"`
+	// Ran says that a server was ready with Image, as far as that was known when the record was last made.
+	Ran         bool   `json:"ran,omitempty"`
+	RestartedAt string `json:"restartedAt,omitempty"`
 	// Agent is the image of the agent, with which somebody else's change of the template is reverted.
 	Agent string `json:"agent,omitempty"`
 	// Inputs is the digest of all inputs, image and restart included. The image of the agent is none: a new one comes with
@@ -34,13 +36,13 @@ type record struct {
 // readRecord reads what a workload remembers. Without a record, which ok says, image and restart are those of the
 // template.
 func readRecord(own *Workload) (r record, ok bool) {
-	if own.Template == nil {
-		return r, false
-	}
 	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateRecordAnnotation]), &r) == nil && r.Inputs != "" {
 		return r, true
 	}
 	r = record{}
+	if own.Template == nil {
+		return r, false
+	}
 	if own.Template.ObjectMetaApplyConfiguration != nil {
 		r.RestartedAt = own.Template.Annotations[v1alpha1.RestartedAtAnnotation]
 	}

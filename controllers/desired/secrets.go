@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,16 @@ type Secret struct {
 	NotAfter time.Time `json:"notAfter,omitzero"`
 	// Restart is the version in which a CA was last removed. memcached forgets a CA only when it ends.
 	Restart string `json:"restart,omitempty"`
+}
+
+// updatedBy are the Secrets that servers mount while their template is frozen, in the newest version.
+func (s Secrets) updatedBy(now Secrets) Secrets {
+	for _, secret := range []struct{ recorded, now **Secret }{{&s.TLS, &now.TLS}, {&s.Auth, &now.Auth}} {
+		if was, is := *secret.recorded, *secret.now; was != nil && is != nil && was.Name == is.Name {
+			*secret.recorded = is
+		}
+	}
+	return s
 }
 
 // Annotation is the value of SecretsAnnotation on the pods of servers; empty where they mount no Secret. An agent of an
@@ -64,18 +75,18 @@ func secretVersion(meta metav1.Object) string {
 	return string(meta.GetUID()) + "/" + meta.GetResourceVersion()
 }
 
-// withRevocation returns s as the successor of the Secret that servers know:
+// WithRevocation returns s as the successor of the Secret that servers know:
 //   - a CA was removed that has not expired: the servers are replaced
 //   - a CA was removed that has expired: nothing, because nobody is accepted by it
 //   - a CA was renewed with the same subject and key: nothing
 //   - a CA was replaced by an earlier certificate of it: it is removed only when the later one has expired too
 //   - another Secret is named: nothing, because the new name replaces the servers
-func (s *Secret) withRevocation(known *Secret, now time.Time) *Secret {
+func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 	if s == nil || known == nil || s.Name != known.Name {
 		return s
 	}
 	next := *s
-	next.Restart = known.Restart
+	next.Restart = cmp.Or(s.Restart, known.Restart)
 	for _, before := range known.Authorities {
 		same := func(a credentials.Authority) bool { return a.ID == before.ID }
 		later := func(a credentials.Authority) bool { return same(a) && !a.NotAfter.Before(before.NotAfter) }

@@ -42,7 +42,7 @@ func TestRevocation(t *testing.T) {
 		"both removed, one of which expired": {cas{ca("a", 9), ca("a", -1)}, cas{ca("b", 1)}, "2", 1},
 	} {
 		known := &Secret{Name: "s", Version: "1", Authorities: tt.known}
-		next := (&Secret{Name: "s", Version: "2", Authorities: tt.now}).withRevocation(known, time.Now())
+		next := (&Secret{Name: "s", Version: "2", Authorities: tt.now}).WithRevocation(known, time.Now())
 		var last time.Time
 		for _, a := range next.Authorities {
 			if a.NotAfter.After(last) {
@@ -53,15 +53,15 @@ func TestRevocation(t *testing.T) {
 			tt.last > 0 && last.Before(time.Now().Add(time.Duration(tt.last)*time.Hour-time.Minute)) {
 			t.Errorf("%s: restart %q, %v is trusted last", name, next.Restart, last)
 		}
-		if again := next.withRevocation(next, time.Now()); again.Restart != next.Restart {
+		if again := next.WithRevocation(next, time.Now()); again.Restart != next.Restart {
 			t.Errorf("%s: restarts twice", name)
 		}
 	}
 	known := &Secret{Name: "s", Authorities: cas{ca("a", 1)}, Restart: "1"}
-	if (&Secret{Name: "s", Version: "2", Authorities: cas{ca("a", 1)}}).withRevocation(known, time.Now()).Restart != "1" {
+	if (&Secret{Name: "s", Version: "2", Authorities: cas{ca("a", 1)}}).WithRevocation(known, time.Now()).Restart != "1" {
 		t.Error("an earlier revocation is forgotten, which changes the template")
 	}
-	if (&Secret{Name: "other", Version: "2"}).withRevocation(known, time.Now()).Restart != "" {
+	if (&Secret{Name: "other", Version: "2"}).WithRevocation(known, time.Now()).Restart != "" {
 		t.Error("another Secret is taken for a successor")
 	}
 }

@@ -61,8 +61,8 @@ func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
 		ready != nil && ready.Reason == v1alpha1.ReasonDeleting)
 }
 
-// installed reports whether all servers were ready at some time, in whatever generation.
-func installed(mc *v1alpha1.Memcached) bool {
+// Installed reports whether all servers were ready at some time, in whatever generation.
+func Installed(mc *v1alpha1.Memcached) bool {
 	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)
 	return degraded != nil && degraded.Reason != v1alpha1.ReasonInstalling
 }
@@ -86,6 +86,8 @@ func (c Clock) Next(mc *v1alpha1.Memcached, o Observed, now time.Time) Clock {
 		return Clock{mc.Generation, time.Time{}, progress} // what another process found stays
 	case c.generation != mc.Generation, !waiting, o.changing() && o.Problem == nil, progress > c.progress:
 		return Clock{mc.Generation, now, progress}
+	case progress < c.progress-1: // more than one server that comes and goes: what comes back is progress
+		c.progress = progress
 	}
 	return c
 }

@@ -191,7 +191,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	switch {
 	case lost && (o.Problem == nil || hadLoss(mc)):
 		degraded.reason = v1alpha1.ReasonServersLost
-	case !installed(mc):
+	case !Installed(mc):
 		degraded.reason = v1alpha1.ReasonInstalling
 	}
 	set(v1alpha1.ConditionDegraded, degraded)
@@ -228,7 +228,7 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 		return true
 	}
 	// A rollout that cannot go on has taken servers away and does not bring them back.
-	return installed(mc) && (o.Problem != nil || o.hasOutdatedPods() && cause != "")
+	return Installed(mc) && (o.Problem != nil || o.hasOutdatedPods() && cause != "")
 }
 
 // diagnose says in one reason and message why mc is not ready.

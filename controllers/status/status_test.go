@@ -226,6 +226,14 @@ func TestStatus(t *testing.T) {
 		"an error that lasts past the deadline": {[]func(*world){runs(3, 1, 1), fails(refused), then, changing,
 			fails(refused), later(599 * time.Second)},
 			up + late},
+		"slow rollout": {[]func(*world){runs(3, 3, 3), then, nextGeneration, changing, unobserved, then,
+			later(400 * time.Second), runs(3, 1, 2), then, later(400 * time.Second), runs(3, 2, 2), then,
+			later(400 * time.Second), runs(3, 3, 2)},
+			up + fine + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
+		"slow recovery": {[]func(*world){runs(3, 3, 3), then, runs(3, 3, 2), then, runs(3, 3, 0), then,
+			later(400 * time.Second), runs(3, 3, 1), then, later(400 * time.Second), runs(3, 3, 2), then,
+			later(400 * time.Second)},
+			up + " Degraded=True/ServersLost Ready=False/ServersLost Reconciling=True/ServersLost; Degraded; InProgress"},
 		"slow progress": {[]func(*world){runs(3, 1, 1), then, later(500 * time.Second), runs(3, 2, 1), then,
 			later(500 * time.Second)},
 			up + fresh + " Ready=False/RollingOut Reconciling=True/RollingOut; Progressing; InProgress"},
@@ -372,6 +380,9 @@ func TestStatus(t *testing.T) {
 		})
 	}
 }
+
+// unobserved says that the controller has not seen the newest spec of the workload.
+func unobserved(w *world) { w.deployment.Generation++ }
 
 // restarted says that another operator process looks.
 func restarted(w *world) { w.clock = Clock{} }

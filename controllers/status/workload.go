@@ -132,9 +132,10 @@ func (w *Workload) asObserved() *Workload {
 	return &observed
 }
 
-// progress is a number that grows as a rollout proceeds.
+// progress is a number that grows as a rollout proceeds. Until its controller has seen the newest template, the workload
+// counts servers of the one before.
 func (w *Workload) progress() int32 {
-	if w == nil {
+	if w == nil || !w.Observed {
 		return 0
 	}
 	return w.Updated + w.Ready
