@@ -1,5 +1,5 @@
-// Command memcached-operator runs the controller of the Memcached API or, with the argument agent, the sidecar of a
-// memcached.
+// Command memcached-operator runs the controller of the Memcached API or, with the argument agent, the agent (sidecar)
+// beside memcached.
 package main
 
 import (
@@ -69,7 +69,7 @@ func (o *options) bindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", ":8081",
 		"`address` of /healthz and /readyz; 0 turns it off")
 	fs.BoolVar(&m.LeaderElection, "leader-elect", false,
-		"hold a lease while working, so that one of several replicas works")
+		"use leader election, so that only one of several replicas is active")
 	fs.StringVar(&m.LeaderElectionNamespace, "leader-elect-namespace", "",
 		"`namespace` of the lease (default the operator's own)")
 	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 16, "`number` of Memcacheds reconciled at the same time")
@@ -93,7 +93,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	image := os.Getenv("RELATED_IMAGE_MEMCACHED")
 	if image == "" {
-		return errors.New("RELATED_IMAGE_MEMCACHED is not set: it is the image of every Memcached that names none")
+		return errors.New("RELATED_IMAGE_MEMCACHED is not set: it is the default of spec.image")
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
 
@@ -101,7 +101,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("find a cluster (use --kubeconfig or KUBECONFIG outside of one): %w", err)
 	}
-	config.DisableCompression = true // which costs both ends more than the short way between them does
+	config.DisableCompression = true // compressing costs more than it saves on this short path
 	live, err := client.New(config, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return fmt.Errorf("create a client: %w", err)
@@ -150,7 +150,7 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// completeManager adds what no flag sets.
+// completeManager sets the options that have no flag.
 func (o *options) completeManager(namespaces []string) {
 	m := &o.manager
 	m.Scheme = newScheme()
@@ -163,7 +163,7 @@ func (o *options) completeManager(namespaces []string) {
 		m.Metrics.FilterProvider = metricsauth.Filter
 	}
 	m.LeaderElectionID = "memcached-operator.cache.example.com"
-	// The lease is released on exit, so that the next process need not wait until it expires. That is safe because the
-	// process ends as soon as the manager does.
+	// The lease is released on exit, so that the next leader need not wait until it expires. That is safe because the
+	// process exits as soon as the manager stops.
 	m.LeaderElectionReleaseOnCancel = true
 }

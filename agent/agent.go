@@ -1,6 +1,6 @@
-// Package agent runs beside memcached, in the same pod: it serves metrics, and makes memcached reload certificates and
-// passwords without a restart. It has no rights on the cluster: it reads what the kubelet mounts, talks to memcached on
-// loopback, and sends memcached a signal.
+// Package agent is the sidecar of memcached: it serves metrics, and makes memcached reload certificates and passwords
+// without a restart. It has no permissions in the cluster: it reads mounted Secrets, connects to memcached on loopback,
+// and sends memcached a signal.
 package agent
 
 import (
@@ -24,25 +24,25 @@ import (
 	"github.com/example/memcached-operator/controllers/credentials"
 )
 
-// Command is the first argument of memcached-operator that makes it the agent.
+// Command is the first argument with which memcached-operator runs as the agent.
 const Command = "agent"
 
-// Where the agent finds what the kubelet mounts.
+// Paths of the mounted volumes.
 const (
 	TLSPath  = "/etc/memcached/tls"
 	AuthPath = "/etc/memcached/auth"
-	// RunPath is a folder that only the agent has.
+	// RunPath is a volume of the agent alone.
 	RunPath = "/run/memcached-agent"
 )
 
-// MemoryLimit is that of the agent's container by default, in bytes.
+// MemoryLimit is the default memory limit of the agent's container, in bytes.
 const MemoryLimit = 64 << 20
 
-// GoMemoryLimit is the GOMEMLIMIT for a container with a memory limit in bytes. It leaves a part to what the Go runtime
-// does not manage.
+// GoMemoryLimit is the GOMEMLIMIT for a container with a memory limit in bytes. It reserves a part for memory that the
+// Go runtime does not manage.
 func GoMemoryLimit(limit int64) string { return fmt.Sprintf("%dMiB", limit*85/100>>20) }
 
-// Limits of the metrics port, which strangers may reach.
+// Limits of the metrics port, which untrusted clients may reach.
 const (
 	maxConnections = 256
 	maxHeaderBytes = 4 << 10
@@ -78,7 +78,7 @@ func parse(args []string) (o Options, err error) {
 	return o, fs.Parse(args)
 }
 
-// Run runs the agent with the arguments behind Command, until ctx ends.
+// Run runs the agent with the arguments after Command, until ctx is done.
 func Run(ctx context.Context, args []string) error {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	o, err := parse(args)
@@ -98,8 +98,8 @@ func Run(ctx context.Context, args []string) error {
 	return group.Wait()
 }
 
-// serveMetrics serves metrics until ctx ends. A connection serves one small request and is closed, so that strangers
-// can neither use up the agent's memory nor keep Prometheus out for long.
+// serveMetrics serves metrics until ctx is done. A connection serves one small request and is closed, so that untrusted
+// clients can neither exhaust the agent's memory nor block Prometheus for long.
 func serveMetrics(ctx context.Context, port int, registry *prometheus.Registry) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))

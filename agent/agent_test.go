@@ -13,7 +13,7 @@ import (
 	"github.com/example/memcached-operator/controllers/credentials"
 )
 
-// TestArgs: the agent understands what the operator tells it.
+// TestArgs: the agent parses the arguments that the operator sets.
 func TestArgs(t *testing.T) {
 	t.Parallel()
 	for _, want := range []Options{
@@ -32,7 +32,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// mounted makes a folder for a Secret, and returns what writes content there as the kubelet does.
+// mounted creates a folder for a Secret, and returns a function that writes content there as the kubelet does.
 func mounted(t *testing.T, s *secret) func(credentials.Data) {
 	t.Helper()
 	s.path = t.TempDir()
@@ -79,7 +79,7 @@ func with(content credentials.Data, key string, other credentials.Data) credenti
 	return content
 }
 
-// TestInvalidContent: invalid content counts once, and what was active before must be reloaded.
+// TestInvalidContent: invalid content counts as one failure, and content that was active before must be reloaded.
 func TestInvalidContent(t *testing.T) {
 	t.Parallel()
 	ours := newAuthority(t)
@@ -106,7 +106,7 @@ func TestInvalidContent(t *testing.T) {
 	put(second)
 	if list := s.certificates(); len(list) != 2 || !list[0].Leaf.Equal(s.tls.Leaf) ||
 		!list[1].Leaf.Equal(s.activeTLS.Leaf) {
-		t.Errorf("the agent would show %v", list)
+		t.Errorf("the agent would send %v", list)
 	}
 	s.activate()
 	if s.pendingSeconds() != 0 || len(s.certificates()) != 1 {
@@ -114,7 +114,7 @@ func TestInvalidContent(t *testing.T) {
 	}
 }
 
-// TestUsers: who was removed from the file is known, and so is a login that memcached may still want.
+// TestUsers: the secret knows which users were removed, and which logins memcached may still accept.
 func TestUsers(t *testing.T) {
 	t.Parallel()
 	s := newAuthSecret(prometheus.NewRegistry())

@@ -92,7 +92,7 @@ func peakMemory(t *testing.T, p *os.Process) int {
 	return 0
 }
 
-// TestAttack: whoever reaches the port of the metrics can neither end the agent nor keep Prometheus out for long.
+// TestAttack: no client of the metrics port can stop the agent, or block Prometheus for long.
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

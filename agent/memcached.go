@@ -17,32 +17,32 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// timeout bounds each conversation with memcached, which runs on the same machine.
+// timeout bounds each exchange with memcached, which runs in the same pod.
 const timeout = 3 * time.Second
 
-// memcached is the one in the same pod.
+// memcached is a client of the memcached in the same pod.
 type memcached struct {
 	address string
 	tls     bool // every connection speaks TLS
 	signal  func() error
 	access  atomic.Pointer[access]
-	served  atomic.Pointer[x509.Certificate] // that memcached showed last; nil for none yet
+	served  atomic.Pointer[x509.Certificate] // from the last handshake; nil before the first
 }
 
-// access is what memcached may accept of the agent, to be tried in this order. There is at least one of each.
+// access holds the credentials that memcached may accept, in the order in which to try them; at least one of each.
 type access struct {
 	certificates []*tls.Certificate
 	logins       []string // "user:password"; empty for none
 }
 
-// connection is one to memcached, logged in.
+// connection is an authenticated connection to memcached.
 type connection struct {
 	net.Conn
 	*bufio.Reader
 	*shown
 }
 
-// shown is what memcached shows to any client, also to one that it refuses.
+// shown is what memcached sends in a TLS handshake, even to a client that it refuses.
 type shown struct {
 	leaf     *x509.Certificate
 	subjects [][]byte // of the CAs of clients
@@ -50,8 +50,8 @@ type shown struct {
 
 func (c connection) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
-// connect makes a connection with the first certificate and the first of the logins that memcached accepts; without
-// logins, of those that memcached may know. Otherwise it returns the closed connection and the error of the first try.
+// connect returns a connection with the first certificate and the first login that memcached accepts; by default, it
+// tries the logins of access. If all fail, it returns the closed connection and the error of the first attempt.
 func (m *memcached) connect(ctx context.Context, logins ...string) (first connection, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -73,8 +73,8 @@ func (m *memcached) connect(ctx context.Context, logins ...string) (first connec
 	return first, err
 }
 
-// try makes a connection as connect does, and closes it. It returns what memcached shows also where memcached refuses
-// the agent.
+// try connects as connect does, and closes the connection. It returns what memcached sent in the handshake, even if
+// memcached refuses the agent.
 func (m *memcached) try(ctx context.Context, logins ...string) (*shown, error) {
 	c, err := m.connect(ctx, logins...)
 	if err == nil {
@@ -83,8 +83,8 @@ func (m *memcached) try(ctx context.Context, logins ...string) (*shown, error) {
 	return c.shown, err
 }
 
-// dial makes a connection, and asks for the version: with TLS 1.3 a client learns only then whether its certificate is
-// accepted.
+// dial connects, logs in, and requests the version: with TLS 1.3, only the first response shows a client whether its
+// certificate was accepted.
 func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, login string) (connection, error) {
 	shown := &shown{}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.address)
@@ -110,8 +110,8 @@ func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, logi
 	return c, nil
 }
 
-// tlsConfig trusts any certificate that memcached shows: nobody else listens on loopback, and one that has expired, or
-// that another CA signed, is a reason to talk to memcached.
+// tlsConfig trusts any certificate: only memcached listens on loopback, and the agent must be able to replace a
+// certificate that has expired or that another CA signed.
 func (m *memcached) tlsConfig(own *tls.Certificate, shown *shown) *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true, //nolint:gosec // see above
@@ -127,8 +127,8 @@ func (m *memcached) tlsConfig(own *tls.Certificate, shown *shown) *tls.Config {
 	}
 }
 
-// expect sends a request, and returns an error unless the answer starts with want. The error says nothing of the
-// request, which may hold a password.
+// expect sends a request, and returns an error unless the response starts with want. The error does not quote the
+// request, which may contain a password.
 func (c connection) expect(request, want string) error {
 	_, sent := c.Write([]byte(request + "\r\n"))
 	answer, err := c.ReadString('\n')
@@ -136,12 +136,12 @@ func (c connection) expect(request, want string) error {
 		return err
 	}
 	if !strings.HasPrefix(answer, want) {
-		return fmt.Errorf("memcached answers %q", strings.TrimSpace(answer))
+		return fmt.Errorf("memcached answered %q", strings.TrimSpace(answer))
 	}
 	return nil
 }
 
-// stats returns the answer to one of the stats commands.
+// stats returns the response to one of the stats commands.
 func (c connection) stats(request string) (answer []byte, err error) {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func signal() error {
 	if err != nil {
 		return err
 	}
-	err = errors.New("no process memcached in this pod")
+	err = errors.New("no memcached process in this pod")
 	for _, process := range processes {
 		if name, _ := process.Comm(); name != "memcached" {
 			continue

@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/memcached_exporter/pkg/exporter"
 )
 
-// collector collects the metrics of memcached by Prometheus's exporter. The exporter knows no passwords, and connects
-// anew each time, which a memcached with as many connections as it may have refuses. So the exporter talks to memcached
-// through a socket that only the agent can open, and the agent keeps a connection.
+// collector collects the metrics of memcached with Prometheus's exporter. The exporter cannot log in, and opens a new
+// connection each time, which memcached refuses once maxConnections is reached. So the exporter connects to a socket
+// that only the agent can open, and the agent keeps one connection to memcached open.
 type collector struct {
 	*exporter.Exporter
 	memcached *memcached
@@ -24,7 +24,7 @@ type collector struct {
 	socket    string
 	expires   *prometheus.Desc
 
-	collecting sync.Mutex  // holds the socket, which exists while the exporter collects, and kept
+	collecting sync.Mutex  // guards kept, and the socket, which exists only during Collect
 	kept       *connection // to memcached; nil for none
 }
 
@@ -32,7 +32,7 @@ func newCollector(m *memcached, log *slog.Logger) *collector {
 	socket := filepath.Join(RunPath, "memcached.sock")
 	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, log: log, socket: socket,
 		expires: prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
-			"Time until the certificate expires that memcached serves; negative afterwards.", nil, nil)}
+			"Time until memcached's certificate expires; negative afterwards.", nil, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -45,7 +45,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.collecting.Lock()
 	defer c.collecting.Unlock()
-	_ = os.Remove(c.socket) // of an agent that was killed
+	_ = os.Remove(c.socket) // left behind by an agent that was killed
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	var relay sync.WaitGroup
 	defer relay.Wait()
@@ -75,7 +75,7 @@ func (c *collector) serve(ctx context.Context, listener net.Listener) {
 	}
 }
 
-// relay answers what the exporter asks, until the collection ends: the exporter never closes its connections.
+// relay answers the exporter's requests until the collection is done: the exporter never closes its connections.
 func (c *collector) relay(ctx context.Context, from net.Conn) error {
 	defer func() { _ = from.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
@@ -92,8 +92,8 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 	return nil
 }
 
-// ask returns memcached's answer to one of the stats commands. It tries twice: memcached may have closed the
-// connection, because it was idle or because memcached has ended.
+// ask returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed the
+// connection when it was idle or when memcached stopped.
 func (c *collector) ask(ctx context.Context, request string) (answer []byte, err error) {
 	for range 2 {
 		if c.kept == nil {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// lookInterval is how often the agent looks at what is mounted.
+	// lookInterval is how often the agent reads the mounted Secrets.
 	lookInterval = time.Second
-	// reloadTime is how long memcached may take to reload its files: it looks for a signal once a second.
+	// reloadTime is how long memcached may take to reload its files: it checks for a signal once a second.
 	reloadTime = 4 * time.Second
 	askAgain   = 100 * time.Millisecond
 )
 
-// reloader makes memcached reload what is mounted.
+// reloader makes memcached reload the mounted Secrets.
 type reloader struct {
 	memcached *memcached
 	log       *slog.Logger
@@ -48,13 +48,13 @@ func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus
 	return r
 }
 
-// setAccess updates what the agent may show to memcached. A memcached that only requests certificates of clients
-// accepts none rather than one that it does not trust.
+// setAccess updates the credentials that the agent tries. A memcached that only requests client certificates refuses an
+// untrusted one, but accepts a client without any.
 func (r *reloader) setAccess() {
 	r.memcached.access.Store(&access{append(r.tls.certificates(), &tls.Certificate{}), r.auth.logins()})
 }
 
-// run looks at what is mounted until ctx ends.
+// run calls look every lookInterval until ctx is done.
 func (r *reloader) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		switch err := r.look(ctx); {
@@ -62,13 +62,13 @@ func (r *reloader) run(ctx context.Context) error {
 			r.lastError = ""
 		case ctx.Err() == nil && err.Error() != r.lastError:
 			r.lastError = err.Error()
-			r.log.Error("memcached keeps what it has", "error", err)
+			r.log.Error("memcached keeps its previous certificate or passwords", "error", err)
 		}
 	}, lookInterval)
 	return nil
 }
 
-// look makes memcached reload what is mounted, where that is valid and not active yet.
+// look makes memcached reload the mounted Secrets that are valid and not active yet.
 func (r *reloader) look(ctx context.Context) error {
 	r.read()
 	var err error
@@ -76,14 +76,14 @@ func (r *reloader) look(ctx context.Context) error {
 		err = errors.Join(err, s.invalid)
 	}
 	r.setAccess()
-	// A signal makes memcached reload all files, so all must be valid. A certificate has a command of its own.
+	// A signal makes memcached reload all files, so all must be valid. A command reloads the certificate alone.
 	if r.tls.needsReload() || r.auth.needsReload() && err == nil {
 		err = errors.Join(err, r.reload(ctx))
 	}
 	return err
 }
 
-// read reads what is mounted.
+// read reads the mounted Secrets, and reports whether any changed.
 func (r *reloader) read() (changed bool) {
 	for _, s := range r.secrets {
 		changed = s.read() || changed
@@ -91,11 +91,11 @@ func (r *reloader) read() (changed bool) {
 	return changed
 }
 
-// reload makes memcached reload its files, and waits until memcached shows that it did.
+// reload makes memcached reload its files, and waits until verify confirms that it did.
 func (r *reloader) reload(ctx context.Context) error {
 	refreshed, err := r.ask(ctx)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil // memcached starts, and reads its files then
+		return nil // memcached is starting, and will read its files
 	}
 	changed := false
 	if err == nil {
@@ -106,7 +106,7 @@ func (r *reloader) reload(ctx context.Context) error {
 		})
 	}
 	if changed {
-		return nil // memcached has read, or will read, other content than asked for: look again
+		return nil // the content has changed again: the next look reloads it
 	}
 	for _, s := range r.secrets {
 		switch {
@@ -121,8 +121,8 @@ func (r *reloader) reload(ctx context.Context) error {
 	return err
 }
 
-// ask makes memcached reload its files, and reports whether it has read the certificate, key and CAs when ask returns.
-// Passwords are reloaded on a signal only; a certificate also by a command, which every version has, and which
+// ask makes memcached reload its files, and reports whether the certificate, key and CAs are already reloaded when it
+// returns. Passwords are reloaded only by a signal; a certificate also by a command, which every version has, but which
 // needs a connection that memcached accepts.
 func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
 	c, err := r.memcached.connect(ctx)
@@ -142,8 +142,8 @@ func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
 	return refreshed, r.memcached.signal()
 }
 
-// verify returns an error unless what is mounted is active: memcached shows the certificate and the names of the CAs,
-// accepts all users, and none that was removed.
+// verify returns an error unless the mounted content is active: memcached sends the mounted certificate and the names
+// of the mounted CAs, accepts all users, and refuses those that were removed.
 func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 	if r.tls.needsReload() {
 		shown, err := r.memcached.try(ctx)
@@ -151,7 +151,7 @@ func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 			return err
 		}
 		if !shown.leaf.Equal(r.tls.tls.Leaf) {
-			return errors.New("memcached shows another certificate than the mounted one")
+			return errors.New("memcached uses another certificate than the mounted one")
 		}
 		mounted, named := map[string]bool{}, map[string]bool{}
 		for _, ca := range r.tls.tls.CAs {

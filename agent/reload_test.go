@@ -26,7 +26,7 @@ import (
 	"github.com/example/memcached-operator/tests/authority"
 )
 
-// server answers as memcached does.
+// server responds as memcached does.
 type server struct {
 	*tls.Config
 	authority *authority.Authority
@@ -154,7 +154,7 @@ func newServer(t *testing.T) *server {
 	return &server{Config: &tls.Config{}, authority: newAuthority(t), login: "a first"}
 }
 
-// TestCertificateBesidePasswords: a renewed certificate does not wait until a file of passwords is right.
+// TestCertificateBesidePasswords: a renewed certificate is reloaded even while the authfile is invalid.
 func TestCertificateBesidePasswords(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -172,8 +172,8 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	}
 }
 
-// TestStrangeCertificate: memcached that requests certificates of clients, and does not trust its own, is reached
-// without one.
+// TestStrangeCertificate: the agent connects without a certificate if memcached requests one but does not trust its
+// own.
 func TestStrangeCertificate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -185,14 +185,14 @@ func TestStrangeCertificate(t *testing.T) {
 	}
 }
 
-// TestWrongFromTheStart: an agent that is started beside a wrong certificate knows the passwords all the same.
+// TestWrongFromTheStart: an agent that starts with an invalid certificate still reads the passwords.
 func TestWrongFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
 	putTLS(with(r.tls.mounted, "tls.key", issue(t, s.authority)))
 	if err := r.look(t.Context()); err == nil {
-		t.Error("a wrong certificate is taken for a right one")
+		t.Error("an invalid certificate is accepted")
 	}
 	if _, err := r.memcached.connect(t.Context()); err != nil {
 		t.Error(err)
@@ -225,7 +225,7 @@ func TestChangeDuringReload(t *testing.T) {
 	}
 }
 
-// TestHangs: the agent does not wait once for each certificate and login for a memcached that does not answer.
+// TestHangs: if memcached does not respond, the agent waits only once, not for each certificate and login.
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
@@ -243,8 +243,8 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestUntrustedByItsOwnCA: the agent loads no ca.crt that shuts the agent itself out, which the operator calls invalid
-// too: memcached would go on to trust the CA after it is removed.
+// TestUntrustedByItsOwnCA: the agent does not load a ca.crt that does not accept the agent, which the operator refuses
+// too: memcached would still trust the CA after it is removed.
 func TestUntrustedByItsOwnCA(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -252,7 +252,7 @@ func TestUntrustedByItsOwnCA(t *testing.T) {
 	r.tls.activate()
 	r.auth.activate()
 	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newAuthority(t))))
-	s.refresh = func() { t.Error("memcached is told to load a CA that does not accept the agent") }
+	s.refresh = func() { t.Error("memcached loads a CA that does not accept the agent") }
 	if err := r.look(t.Context()); err == nil || s.signals > 0 {
 		t.Errorf("%v, %d signals", err, s.signals)
 	}
@@ -278,7 +278,7 @@ func TestChangeOfCA(t *testing.T) {
 	r.memcached.signal = func() error {
 		go func() {
 			defer close(trusted)
-			time.Sleep(3 * askAgain) // memcached looks for a signal once a second
+			time.Sleep(3 * askAgain) // memcached checks for a signal once a second
 			s.trust(t, next)
 		}()
 		return nil
@@ -293,8 +293,8 @@ func TestChangeOfCA(t *testing.T) {
 	}
 }
 
-// TestExpired: memcached accepts no expired certificate, so that the agent cannot log in to see new passwords. They are
-// not called kept for ever.
+// TestExpired: memcached refuses an expired certificate, so that the agent cannot log in to verify new passwords. They
+// are not reported as pending for ever.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -310,7 +310,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestServedStaysKnown: the certificate that memcached showed last is known while the agent asks again.
+// TestServedStaysKnown: the certificate from the last handshake is kept while the agent reconnects.
 func TestServedStaysKnown(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
@@ -328,7 +328,7 @@ func TestServedStaysKnown(t *testing.T) {
 	}
 }
 
-// TestRelayEnds: the relay closes the exporter's connection, whatever ends it.
+// TestRelayEnds: the relay closes the exporter's connection, whatever stops it.
 func TestRelayEnds(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancel(t.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/example/memcached-operator/controllers/credentials"
 )
 
-// secret is a Secret that is mounted. Its nil is none.
+// secret is a mounted Secret; nil if none is mounted.
 type secret struct {
 	label, path string
 	keys        []string
@@ -25,11 +25,11 @@ type secret struct {
 	mounted credentials.Data
 	invalid error // why memcached must not read mounted
 
-	// What is mounted, and what memcached was last seen to use.
+	// The mounted content, and the content that memcached used when it was last verified.
 	tls, activeTLS     *credentials.TLS
 	users, activeUsers []string
 
-	pendingSince      atomic.Int64 // since when memcached has not read mounted, in Unix nanoseconds; 0 once it has
+	pendingSince      atomic.Int64 // when mounted changed, in Unix nanoseconds; 0 once memcached has read it
 	reloads, failures prometheus.Counter
 	activeGauge       prometheus.Gauge // nil for certificates
 }
@@ -69,7 +69,7 @@ func newSecret(label, path string, keys []string, registry *prometheus.Registry)
 	return s
 }
 
-// read reads what is mounted. It checks a change, and repeats the check of invalid content, which time may make valid.
+// read reads the mounted content. It checks changed content, and invalid content again, which may become valid in time.
 func (s *secret) read() (changed bool) {
 	content := s.content()
 	changed = s.mounted == nil || !maps.EqualFunc(s.mounted, content, bytes.Equal)
@@ -81,7 +81,7 @@ func (s *secret) read() (changed bool) {
 		s.invalid = fmt.Errorf("the Secret for %s: %w", s.label, s.invalid)
 	}
 	if changed {
-		// Content that was active before needs a reload too: memcached may have restarted with what was mounted between.
+		// Content that was active before needs a reload too: memcached may have restarted with other content since.
 		s.pendingSince.CompareAndSwap(0, time.Now().UnixNano())
 		if s.invalid != nil {
 			s.failures.Inc()
@@ -108,13 +108,13 @@ func (s *secret) content() credentials.Data {
 	}
 }
 
-// isValid reports whether memcached may read what is mounted.
+// isValid reports whether memcached may read the mounted content.
 func (s *secret) isValid() bool { return s == nil || s.invalid == nil }
 
-// needsReload reports whether memcached should read what is mounted.
+// needsReload reports whether memcached should read the mounted content.
 func (s *secret) needsReload() bool { return s != nil && s.isValid() && s.pendingSince.Load() != 0 }
 
-// activate notes that memcached has read what is mounted.
+// activate records that memcached has read the mounted content.
 func (s *secret) activate() {
 	if s.activeTLS != nil || s.activeUsers != nil {
 		s.reloads.Inc()
@@ -126,12 +126,12 @@ func (s *secret) activate() {
 	}
 }
 
-// removed are the users that memcached had and must not have any more.
+// removed returns the users that memcached must no longer accept.
 func (s *secret) removed() []string {
 	return slices.DeleteFunc(slices.Clone(s.activeUsers), func(user string) bool { return slices.Contains(s.users, user) })
 }
 
-// certificates are those that memcached may accept, the newest first.
+// certificates returns those that memcached may accept, the newest first.
 func (s *secret) certificates() (list []*tls.Certificate) {
 	if s != nil && s.tls != nil {
 		list = append(list, &s.tls.Certificate)
@@ -142,7 +142,7 @@ func (s *secret) certificates() (list []*tls.Certificate) {
 	return list
 }
 
-// logins are those that memcached may accept, the newest first; an empty one where there is none.
+// logins returns those that memcached may accept, the newest first; one empty login if there is none.
 func (s *secret) logins() []string {
 	if s == nil || len(s.users)+len(s.activeUsers) == 0 {
 		return []string{""}

@@ -19,11 +19,11 @@ import (
 	"github.com/example/memcached-operator/controllers/rollout"
 )
 
-// actions are what to do to pods.
+// actions are the pods to replace and to annotate.
 type actions struct {
-	set      *appsv1.StatefulSet // whose servers are replaced
+	set      *appsv1.StatefulSet // controls the servers in replace
 	replace  []*corev1.Pod
-	wait     time.Duration // until more can be replaced; 0 where a watch tells
+	wait     time.Duration // until more can be replaced; 0 if a watch event will trigger it
 	annotate []annotation
 }
 
@@ -32,8 +32,8 @@ type annotation struct {
 	pods       []*corev1.Pod
 }
 
-// nextActions decides what to do to pods. Nothing is done to those of a paused Memcached. No server is replaced while a
-// Secret cannot be had: its successor could not start.
+// nextActions returns which pods to replace and to annotate: none while the Memcached is paused. No server is replaced
+// while a Secret is unavailable, because its replacement could not start.
 func nextActions(o observation, secrets desired.Secrets, secretsErr error, now time.Time) (a actions) {
 	if o.mc.Spec.Paused {
 		return a
@@ -52,7 +52,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	return a
 }
 
-// do does all that can be done, and joins the errors.
+// do performs all actions, continues after an error, and joins the errors.
 func (r *MemcachedReconciler) do(ctx context.Context, o observation, a actions) error {
 	var errs []error
 	if len(a.replace) > 0 {
@@ -71,17 +71,17 @@ func (r *MemcachedReconciler) do(ctx context.Context, o observation, a actions) 
 	return errors.Join(errs...)
 }
 
-// replace deletes servers of a StatefulSet, which creates them anew.
+// replace deletes servers of a StatefulSet, whose controller recreates them.
 func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a actions) error {
-	// What the cache shows may be older than what another operator process wrote, and a server of the newest template
-	// would then look outdated.
+	// The operator's informer cache may be older than the last write of another operator process. A server of the newest
+	// template would then seem outdated.
 	live := &appsv1.StatefulSet{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(a.set), live); err != nil {
 		return fmt.Errorf("look up StatefulSet %s: %w", a.set.Name, err)
 	}
 	if live.UID != a.set.UID || live.Generation != a.set.Generation ||
 		live.Status.UpdateRevision != a.set.Status.UpdateRevision {
-		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("the cache is outdated"))
+		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("informer cache is outdated"))
 	}
 	var errs []error
 	for _, pod := range a.replace {

@@ -21,9 +21,9 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 )
 
-// mutate has the API server change Deployments of the test's namespace as a platform's policy does, whenever a
-// condition holds, and waits until it does. The change is an object of CEL, to which an annotation is added that shows
-// the policy at work.
+// mutate installs a policy that changes Deployments of the test's namespace whenever a condition holds, and waits
+// until it is active. The change is a CEL object. The policy also adds an annotation, which shows that it was
+// applied.
 func (f *fixture) mutate(condition, annotation, spec string, further ...admissionv1.Mutation) {
 	f.Helper()
 	name := f.mc.Namespace
@@ -63,8 +63,8 @@ func (f *fixture) mutate(condition, annotation, spec string, further ...admissio
 const container = `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
 	Object.spec.template.spec.containers{name: "memcached", image: "mirror/memcached"}]}}`
 
-// TestPolicyRewrites: a policy that rewrites a field of ours has the last word. That is neither a difference after a
-// restart of the operator, nor one for an operator with another builder.
+// TestPolicyRewrites: a policy may override a field of ours. That is no drift, neither after a restart of the operator
+// nor for an operator with another builder.
 func TestPolicyRewrites(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, container)
@@ -94,7 +94,7 @@ func TestPolicyRewrites(t *testing.T) {
 	}
 }
 
-// TestPolicyAdds: what a policy adds inside of what is owned as a whole is a change of the template too.
+// TestPolicyAdds: an addition of a policy to a field that is owned as a whole changes the template too.
 func TestPolicyAdds(t *testing.T) {
 	for name, tt := range map[string]struct{ spec, patch string }{
 		"to a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}",
@@ -124,7 +124,7 @@ func TestPolicyAdds(t *testing.T) {
 	}
 }
 
-// TestPolicyThatNeverSettles: a policy that adds to whatever image it finds replaces no server without end.
+// TestPolicyThatNeverSettles: a policy that changes its own result again does not replace servers in a loop.
 func TestPolicyThatNeverSettles(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
@@ -140,7 +140,7 @@ func TestPolicyThatNeverSettles(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestPausedWithoutAnswer: where the API server cannot say whether a change is held back, nobody says that none is.
+// TestPausedWithoutAnswer: if the dry run fails, the status does not claim that no change is pending.
 func TestPausedWithoutAnswer(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
@@ -166,7 +166,7 @@ func TestPausedWithoutAnswer(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestPolicyRewritesTheRest: the same for a field outside of the template, about which the API server is asked once.
+// TestPolicyRewritesTheRest: the same for a field outside of the template, which takes one dry run.
 func TestPolicyRewritesTheRest(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
@@ -181,7 +181,7 @@ func TestPolicyRewritesTheRest(t *testing.T) {
 	f.wantRequests()
 }
 
-// TestPolicyStamps: a policy that also writes something new each time makes no loop.
+// TestPolicyStamps: a policy that writes a new value on each apply causes no loop.
 func TestPolicyStamps(t *testing.T) {
 	f := newFixture(t)
 	f.mutate("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`,
@@ -206,7 +206,7 @@ func TestPolicyStamps(t *testing.T) {
 }
 
 // TestPolicyInAnothersWrite: the API server records who owns which field before a policy changes it in somebody else's
-// write. The change is seen all the same, and taken back.
+// write. The change is detected and reverted nevertheless.
 func TestPolicyInAnothersWrite(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -222,8 +222,8 @@ func TestPolicyInAnothersWrite(t *testing.T) {
 	f.wantTemplate(template)
 }
 
-// TestPolicyAnswersConflict: a policy may answer as the API server does when somebody else was faster. Several times in
-// a row that is no chance.
+// TestPolicyAnswersConflict: a policy may answer every write with a conflict. After several in a row, the reconcile
+// returns an error.
 func TestPolicyAnswersConflict(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))

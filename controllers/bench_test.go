@@ -33,7 +33,7 @@ type atRest struct {
 	desired  []runtime.ApplyConfiguration
 }
 
-// childrenOf are those of a new Memcached.
+// childrenOf returns the children of a new Memcached.
 func childrenOf(mc *v1alpha1.Memcached, secrets desired.Secrets) []runtime.ApplyConfiguration {
 	return desired.Children(mc, desired.Resolve(mc, desired.Current{Secrets: secrets}, benchOptions)).Children
 }
@@ -105,7 +105,7 @@ func newAtRest(b *testing.B) *atRest {
 	return r
 }
 
-// BenchmarkReconcile is a reconcile that finds everything as it should be.
+// BenchmarkReconcile is a reconcile that changes nothing.
 func BenchmarkReconcile(b *testing.B) {
 	w := newAtRest(b)
 	r := &MemcachedReconciler{Client: w.client, APIReader: w.client, Recorder: events.NewFakeRecorder(10),
@@ -124,7 +124,7 @@ func BenchmarkReconcile(b *testing.B) {
 	}
 }
 
-// BenchmarkDesired makes the children from an object.
+// BenchmarkDesired builds the children of an object.
 func BenchmarkDesired(b *testing.B) {
 	w := newAtRest(b)
 	b.ReportAllocs()

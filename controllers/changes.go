@@ -12,8 +12,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// current is what the plan follows from, but for the Secrets. A workload that lost its labels, which the cache does not
-// show, is the workload all the same: its template must be known before another is made.
+// current returns what the plan is built from, except the spec and the Secrets. A workload that the informer cache does
+// not show may have lost its labels: it is read from the API server, so that its template can be preserved.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
 	c.Now, c.ProxyServers, c.Installed = now, o.proxyServers(), status.Installed(o.mc)
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
@@ -44,8 +44,8 @@ func compare(ctx context.Context, o observation, in desired.Inputs, current desi
 		slices.ContainsFunc(changes, o.isWorkload) {
 		return changes, err
 	}
-	// An admission plugin changed the template, and has the last word. What runs is what stays, whatever a later builder
-	// would make of it. A plugin that changes its own result once more must not be given the occasion.
+	// An admission plugin changed the template, and its result wins: preserve the current template. If the plugin would
+	// change even that, do not apply it, because each apply would replace the servers.
 	plan = desired.Children(o.mc, in.PreserveTemplate(current.Workload))
 	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
 	return slices.DeleteFunc(changes, func(c children.Change) bool {
@@ -55,12 +55,12 @@ func compare(ctx context.Context, o observation, in desired.Inputs, current desi
 
 func (o observation) isWorkload(c children.Change) bool { return c.Key == workloadKey(o.mc) }
 
-// effect is what changes mean for servers and proxies.
+// effect says how changes affect servers and proxies.
 type effect struct {
 	changing, resizing bool // servers are replaced, added or removed; only added or removed
 	proxyChanging      bool
 	heldBack           string
-	dryRunErr          error // why it is not known what spec.paused holds back
+	dryRunErr          error // why it is unknown which changes spec.paused prevents
 }
 
 func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
@@ -90,7 +90,7 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
 	return effect{}
 }
 
-// after is the effect of what was applied: the API server may have made of a change what was there before.
+// after removes the effects of changes that turned out to be no-ops when they were applied.
 func (e effect) after(mc *v1alpha1.Memcached, r children.Result) effect {
 	wrote := func(key children.Key) bool {
 		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })
@@ -100,13 +100,13 @@ func (e effect) after(mc *v1alpha1.Memcached, r children.Result) effect {
 	return e
 }
 
-// on adds the effect to what is observed.
+// on returns s with the effect added.
 func (e effect) on(s status.Observed) status.Observed {
 	s.Changing, s.Resizing, s.ProxyChanging, s.HeldBack = e.changing, e.resizing, e.proxyChanging, e.heldBack
 	return s
 }
 
-// setOf makes the table of child kinds usable for one reconcile of mc.
+// setOf returns the table of child kinds for one reconcile of mc.
 func (r *MemcachedReconciler) setOf(mc *v1alpha1.Memcached, st *state) *children.Set {
 	set := childSet(r.Client, r.APIReader)
 	set.Owner, set.Memory = owner(mc), &st.children

@@ -74,7 +74,7 @@ type fixture struct {
 	events *events.FakeRecorder
 
 	mutex    sync.Mutex               // children are written at the same time
-	requests []string                 // of the reconciler since it last began, but for reads of the cache
+	requests []string                 // of the last reconcile, except reads of the informer cache
 	cached   map[string]client.Object // what the cache shows instead of the truth, by kind; nil for nothing
 	fail     map[string]error         // what the API server answers to an apply of a kind, "get Kind", or "patch name"
 	now      time.Time
@@ -115,7 +115,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// request notes a request, and returns what fails says of it.
+// request records a request, and returns the error that fail has for it.
 func (f *fixture) request(name, failure string) error {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -327,7 +327,7 @@ func (f *fixture) ready() {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// restart has the operator forget what it remembers.
+// restart deletes the state that the operator keeps in memory.
 func (f *fixture) restart() { f.r.states = states{} }
 
 func (f *fixture) wantTemplate(want corev1.PodTemplateSpec) {

@@ -17,16 +17,16 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// finalizeTimeout is how long the finalizer waits for the servers after their workload was deleted. A lost node, whose
-// pods are never gone, must not hold the Memcached for ever.
+// finalizeTimeout is how long the finalizer waits for the servers after their workload was deleted. The pods of a lost
+// node are never deleted, and must not block the deletion of the Memcached for ever.
 const finalizeTimeout = 5 * time.Minute
 
-// finalize deletes the workload in the foreground and removes the finalizer when the workload is gone, and its pods
-// with it, so that whoever waits for the deletion of a Memcached waits for the servers. It applies nothing. The garbage
-// collector deletes the other children after the Memcached.
+// finalize deletes the workload in the foreground, and removes the finalizer once the workload and its pods are
+// deleted. Waiting for the deletion of a Memcached therefore includes waiting for its servers. finalize applies
+// nothing. The garbage collector deletes the other children after the Memcached.
 //
-// At once, the finalizer is removed where an orphaning deletion leaves all children, where the workload is not ours,
-// and in a namespace that is being deleted: there the operator's permissions may be gone before the servers.
+// The finalizer is removed at once if the deletion orphans the children, if the workload is not ours, or if the
+// namespace is being deleted: there, the operator may lose its permissions before the servers are deleted.
 func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *state,
 	now time.Time) (again time.Duration, err error) {
 	mc := o.mc
@@ -74,17 +74,17 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	return soonest(wait, again), nil
 }
 
-// tryStatus writes the status of a deleted Memcached. One that cannot be written stops no deletion.
+// tryStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.
 func (r *MemcachedReconciler) tryStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, s status.Observed,
 	now time.Time) (*v1alpha1.Memcached, time.Duration) {
 	after, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
-		log.FromContext(ctx).Info("the status of a deleted Memcached was not written", "cause", err.Error())
+		log.FromContext(ctx).Info("cannot write the status of a Memcached that is being deleted", "cause", err.Error())
 	}
 	return after, wait
 }
 
-// namespaceIsTerminating asks whether a namespace is being deleted. Where the operator may not look, the answer is no.
+// namespaceIsTerminating reports whether a namespace is being deleted; false if the operator may not read it.
 func (r *MemcachedReconciler) namespaceIsTerminating(ctx context.Context, name string) bool {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

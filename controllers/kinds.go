@@ -45,7 +45,7 @@ const (
 	kindReplicaSet = "ReplicaSet"
 )
 
-// childSet makes the table usable with a manager's clients.
+// childSet returns the table with a manager's clients.
 func childSet(c client.Client, reader client.Reader) *children.Set {
 	return &children.Set{Client: c, APIReader: reader, FieldManager: names.Operator, InstanceLabel: names.LabelInstance,
 		Kinds: childKinds}
@@ -55,8 +55,8 @@ func owner(mc *v1alpha1.Memcached) children.Owner {
 	return children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached), Labels: names.Labels(mc)}
 }
 
-// CacheOptions keep in memory only what the operator uses: children by label, without other managers' field records;
-// pods without all that their status does not need.
+// CacheOptions limit the informer cache to what the operator reads: children by label and without the managedFields of
+// others, and pods with only the fields that it uses.
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})
@@ -68,7 +68,7 @@ func CacheOptions() cache.Options {
 		if pod, ok := in.(*corev1.Pod); ok {
 			return status.StripPod(pod), nil
 		}
-		return nil, fmt.Errorf("%T is no pod", in)
+		return nil, fmt.Errorf("%T is not a pod", in)
 	}}
 	byObject[&corev1.Secret{}] = cache.ByObject{Transform: func(in any) (any, error) {
 		s, err := meta.Accessor(in)

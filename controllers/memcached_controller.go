@@ -1,7 +1,7 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
-// Data flows one way: the object and what the cache shows of its children come in, desired says what the children
-// should be, children applies what differs, rollout says which pods to replace, and status says how things stand.
+// Data flows one way: observe reads the object and its children, desired builds the children that it should have,
+// children applies the differences, rollout selects the pods to replace, and status computes the status.
 package controllers
 
 import (
@@ -36,35 +36,35 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// firstRetry and lastRetry bound the time until an error is tried again. It doubles each time; the longest is what a
-	// person who has just removed the cause waits for.
+	// firstRetry and lastRetry bound the delay before a failed reconcile is retried, which doubles each time. lastRetry is
+	// also the longest that a user waits after removing the cause of the error.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// stalledRetry is the time until a stalled Memcached is reconciled again: neither the objects of others that hold a
-	// name, nor the policies that refuse a child, are watched.
+	// stalledRetry is the delay before a stalled Memcached is reconciled again: the operator watches neither foreign
+	// objects that have the name of a child nor the policies that refuse a child.
 	stalledRetry = time.Minute
-	// staleRetry is the time until the cache is read again that is older than our own write.
+	// staleRetry is the delay before the next reconcile if the informer cache does not show our last write yet.
 	staleRetry = 50 * time.Millisecond
-	// conflictRetry is the time until an object is reconciled again that somebody changed meanwhile; usually its event
-	// comes first. maxConflicts in a row are no chance, but an admission plugin that answers so, and an error.
+	// conflictRetry is the delay after a write conflict; usually the object's watch event triggers a reconcile sooner.
+	// After maxConflicts in a row, a conflict is an error: an admission plugin may answer every write with one.
 	conflictRetry = 250 * time.Millisecond
 	maxConflicts  = 3
-	// predecessorRetry is the time until a child of a deleted predecessor is looked at again; usually the event of its
-	// deletion comes first.
+	// predecessorRetry is the delay before a child of a deleted Memcached of the same name is checked again; usually the
+	// watch event of its deletion triggers a reconcile sooner.
 	predecessorRetry = 5 * time.Second
-	// reconciliationTimeout ends a reconcile that hangs.
+	// reconciliationTimeout cancels a reconcile that hangs.
 	reconciliationTimeout = 2 * time.Minute
 )
 
 // MemcachedReconciler reconciles Memcached objects.
 type MemcachedReconciler struct {
-	// Client reads from the cache that CacheOptions configure, and writes.
+	// Client reads from the informer cache, which CacheOptions configure, and writes.
 	Client client.Client
-	// APIReader reads what the cache does not hold.
+	// APIReader reads what the informer cache does not hold.
 	APIReader client.Reader
-	// Recorder takes the events.
+	// Recorder records events.
 	Recorder events.EventRecorder
-	// Options are those that reach the servers.
+	// Options are the operator's settings that affect the children.
 	Options desired.Options
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
@@ -99,12 +99,12 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}).Complete(r)
 }
 
-// retries paces what failed.
+// retries returns the rate limiter of failed reconciles.
 func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 }
 
-// Reconcile brings the children of a Memcached to what its spec says and its status to what is true.
+// Reconcile applies the children of a Memcached that differ from its spec, and updates its status.
 func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	mc := &v1alpha1.Memcached{}
 	if err := r.Client.Get(ctx, req.NamespacedName, mc); err != nil {
@@ -119,7 +119,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	again, err := r.reconcile(ctx, mc, st)
 	switch {
 	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
-		return reconcile.Result{RequeueAfter: predecessorRetry}, nil // the cache is about to show that
+		return reconcile.Result{RequeueAfter: predecessorRetry}, nil // the informer cache will show that soon
 	case children.IsConflict(err) && st.conflicts < maxConflicts:
 		st.conflicts++
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -130,7 +130,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// reconcile returns when to reconcile again where no watch would tell; 0 for never.
+// reconcile returns the delay before a reconcile that no watch event would trigger; 0 for none.
 func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached,
 	st *state) (again time.Duration, err error) {
 	now := r.Now()
@@ -168,7 +168,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	effect := effectOf(mc, changes)
 	var applied children.Result
 	if !mc.Spec.Paused {
-		// Where no generation announces that servers are replaced, the status does, before they are.
+		// If no new generation announces that servers are replaced, announce it in the status first.
 		if (effect.changing || effect.proxyChanging) && status.WasReady(mc) {
 			if mc, _, err = r.writeStatus(ctx, mc, st, effect.on(o.status()), now); err != nil {
 				return 0, err
@@ -218,7 +218,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	return again, nil
 }
 
-// soonest is the shortest of the durations that are positive; 0 for none.
+// soonest returns the shortest positive duration; 0 for none.
 func soonest(durations ...time.Duration) (shortest time.Duration) {
 	for _, d := range durations {
 		if d > 0 && (shortest == 0 || d < shortest) {

@@ -65,7 +65,7 @@ func TestStatusOfAnother(t *testing.T) {
 	f.gone()
 }
 
-// TestStatusOfAnotherDuringProgress: not even one that looks like less progress is left for a while.
+// TestStatusOfAnotherDuringProgress: not even one that differs only in progress is left for a while.
 func TestStatusOfAnotherDuringProgress(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
@@ -81,7 +81,7 @@ func TestStatusOfAnotherDuringProgress(t *testing.T) {
 	}
 }
 
-// TestStatusThatCannotBeWritten stops no deletion.
+// TestStatusThatCannotBeWritten: a failed write of the status does not block the deletion.
 func TestStatusThatCannotBeWritten(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -92,7 +92,7 @@ func TestStatusThatCannotBeWritten(t *testing.T) {
 	f.gone()
 }
 
-// gone plays the garbage collector, and wants a deleted Memcached to go.
+// gone plays the garbage collector, and fails unless the Memcached is deleted.
 func (f *fixture) gone() {
 	f.Helper()
 	f.collectGarbage()
@@ -102,8 +102,8 @@ func (f *fixture) gone() {
 	}
 }
 
-// TestNotForgotten: whoever answers that an object is not there, such as an aggregated API server at its start, does
-// not keep the Memcached from being reconciled. It is forgotten when it is gone.
+// TestNotForgotten: a response that an object does not exist, for example of an aggregated API server that is starting,
+// does not stop the reconciliation of a Memcached. Its state is deleted when the Memcached is.
 func TestNotForgotten(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
@@ -119,12 +119,12 @@ func TestNotForgotten(t *testing.T) {
 	f.cached[kindMemcached] = nil
 	f.mustReconcile()
 	if _, ok := f.r.states.m.Load(client.ObjectKeyFromObject(f.mc)); ok {
-		t.Error("remembered still")
+		t.Error("the state still exists")
 	}
 }
 
 // TestNeedsReconcile: of the updates of a Memcached, our own status is no reason to reconcile; that of another manager
-// is, and so is a successor that took its place between two looks.
+// is, and so is a successor that took its place between two watch events.
 func TestNeedsReconcile(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
@@ -149,7 +149,7 @@ func TestNeedsReconcile(t *testing.T) {
 	}
 }
 
-// TestPodChanged: a pod that another ReplicaSet adopts counts anew.
+// TestPodChanged: a pod that another ReplicaSet adopts is counted again.
 func TestPodChanged(t *testing.T) {
 	before := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{names.LabelInstance: "cache"}}}
 	for name, tt := range map[string]struct {
@@ -183,14 +183,14 @@ func TestSuccessor(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.must(f.api.Create(f.ctx, successor))
 	if result := f.mustReconcile(); result.RequeueAfter == 0 {
-		t.Error("does not look again")
+		t.Error("does not requeue")
 	}
 	if f.mc.UID != successor.UID || f.mc.Status.ObservedGeneration != -1 || len(f.mc.Status.Nodes) > 0 {
 		t.Errorf("the successor has the status %+v", f.mc.Status)
 	}
 }
 
-// TestReplacedChild: a child that was replaced under our hands is no Invalid child.
+// TestReplacedChild: a child that somebody replaces during a reconcile is not reported as Invalid.
 func TestReplacedChild(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -215,7 +215,7 @@ func TestReplacedChild(t *testing.T) {
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 }
 
-// TestPredecessor: what a deleted Memcached of the same name left behind is waited for. It is no conflict.
+// TestPredecessor: the children of a deleted Memcached of the same name are waited for. They are no conflict.
 func TestPredecessor(t *testing.T) {
 	f := newFixture(t)
 	owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached, Name: f.mc.Name,
@@ -244,7 +244,7 @@ func TestPredecessor(t *testing.T) {
 	f.ready()
 }
 
-// TestJoinedErrors: an error that a retry may help against does not hide one that none does.
+// TestJoinedErrors: an error that a retry may fix does not hide one that no retry fixes.
 func TestJoinedErrors(t *testing.T) {
 	f := newFixture(t)
 	f.fail["Service"] = apierrors.NewForbidden(corev1.Resource("services"), "cache", errors.New("exceeded quota"))
@@ -260,7 +260,7 @@ func TestJoinedErrors(t *testing.T) {
 	}
 }
 
-// TestRetry: whoever removed the cause of an error waits for seconds.
+// TestRetry: after the cause of an error is removed, the retry follows within seconds.
 func TestRetry(t *testing.T) {
 	limiter := retries()
 	var longest time.Duration
@@ -272,7 +272,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestImageIsWrittenWithTheServers: the image that a restart chose stays, though what comes after the Deployment fails.
+// TestImageIsWrittenWithTheServers: the image that a restart chose is preserved if a write after the Deployment fails.
 func TestImageIsWrittenWithTheServers(t *testing.T) {
 	for name, breakIt := range map[string]func(*fixture){
 		"a child of another": func(f *fixture) {
@@ -326,7 +326,7 @@ func TestNoServerTouched(t *testing.T) {
 			f.mustReconcile()
 			if tt.waits {
 				f.mustReconcile()
-				f.wantRequests() // the status still speaks of the generation before, and the truth
+				f.wantRequests() // the status of the previous generation is still true
 				d := get[appsv1.Deployment](f)
 				d.Status.ObservedGeneration = d.Generation
 				f.must(f.api.Status().Update(f.ctx, d))
@@ -347,7 +347,7 @@ func TestNoServerTouched(t *testing.T) {
 	}
 }
 
-// TestLostAnnotation: whoever takes away what the Deployment remembers replaces no server.
+// TestLostAnnotation: removing the record from the Deployment replaces no server.
 func TestLostAnnotation(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -363,7 +363,7 @@ func TestLostAnnotation(t *testing.T) {
 	}
 }
 
-// TestServersOfThePort: status.servers names the port of the Service, also where that may not follow the spec.
+// TestServersOfThePort: status.servers has the port of the Service, even while that may not follow the spec.
 func TestServersOfThePort(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -380,7 +380,7 @@ func TestServersOfThePort(t *testing.T) {
 	}
 }
 
-// TestCopy: what a user copied from a child, labels and owner included, is the user's.
+// TestCopy: a user's copy of a child, labels and owner included, is left alone.
 func TestCopy(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -394,7 +394,7 @@ func TestCopy(t *testing.T) {
 	f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(mine), mine))
 }
 
-// TestFinalizerOfDeleted: an object that is being deleted, which the cache does not show yet, takes no finalizer.
+// TestFinalizerOfDeleted: no finalizer is added to an object whose deletion the informer cache does not show yet.
 func TestFinalizerOfDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.mc.Finalizers = []string{"example.com/other"}
@@ -407,7 +407,7 @@ func TestFinalizerOfDeleted(t *testing.T) {
 	f.must(f.api.Update(f.ctx, f.mc))
 }
 
-// TestConflictsInARow: conflicts that quiet reconciles lie between are no sign of a policy that answers so each time.
+// TestConflictsInARow: conflicts with successful reconciles in between are not counted as consecutive.
 func TestConflictsInARow(t *testing.T) {
 	f := newFixture(t)
 	f.ready()

@@ -16,8 +16,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// observation is what there is of one Memcached: by the cache, by look-ups of what the cache does not hold, and by the
-// answers to what was written since.
+// observation holds one Memcached, its children and its pods: from the informer cache, from reads of what that does not
+// hold, and from the API server's responses to the writes of this reconcile.
 type observation struct {
 	set      *children.Set
 	mc       *v1alpha1.Memcached
@@ -48,8 +48,8 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	return o, nil
 }
 
-// isPodOf reports whether a pod is controlled by the StatefulSet of a name, or by a ReplicaSet of the Deployment of
-// this name. Anybody may create pods and ReplicaSets with our labels, to debug something for example.
+// isPodOf reports whether a pod is controlled by the StatefulSet with this name, or by a ReplicaSet of the Deployment
+// with this name. Users may create pods and ReplicaSets with our labels, for example to debug.
 func isPodOf(pod *corev1.Pod, workload string) bool {
 	switch by := metav1.GetControllerOfNoCopy(pod); {
 	case by == nil || by.APIVersion != appsv1.SchemeGroupVersion.String():
@@ -77,7 +77,7 @@ func proxyConfigKey(mc *v1alpha1.Memcached) children.Key {
 	return children.Key{Kind: "ConfigMap", Name: names.Proxy(mc)}
 }
 
-// ours is the child of a key that is ours, or about to be adopted; nil for none.
+// ours returns the child with this key if we control it or are about to adopt it; nil for none.
 func (o observation) ours(key children.Key) client.Object {
 	child := o.children[key]
 	if child == nil {
@@ -89,7 +89,7 @@ func (o observation) ours(key children.Key) client.Object {
 	return child
 }
 
-// workload runs the servers; nil for none.
+// workload returns the Deployment or StatefulSet of the servers; nil for none.
 func (o observation) workload() client.Object { return o.ours(workloadKey(o.mc)) }
 
 // service has the signature of status.Service.
@@ -99,7 +99,7 @@ func (o observation) service(name string) (service *corev1.Service, free bool) {
 	return service, service != nil || o.children[key] == nil
 }
 
-// proxyServers are the addresses that the proxies should send keys to.
+// proxyServers returns the addresses of the servers that the proxies should use.
 func (o observation) proxyServers() []string {
 	var listed []string
 	if config, ok := o.ours(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
@@ -119,7 +119,7 @@ func (o observation) with(written []children.Written) observation {
 	return o
 }
 
-// status is what a status can tell of the observation alone.
+// status returns the part of status.Observed that follows from the observation alone.
 func (o observation) status() status.Observed {
 	s := status.Observed{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service)}
 	if w := o.workload(); w != nil {

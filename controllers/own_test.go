@@ -25,8 +25,8 @@ import (
 	"github.com/example/memcached-operator/tests/specs"
 )
 
-// TestOwn: of every child that specs of all kinds can have, as the API server takes it, the operator reads the fields
-// that it owns as client-go does.
+// TestOwn: of every child that specs of all kinds can have, the operator extracts the same owned fields as the
+// generated functions of client-go.
 func TestOwn(t *testing.T) {
 	f := newFixture(t)
 	set := childSet(f.api, f.api)
@@ -83,7 +83,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// dryRun returns what the API server would make of a child.
+// dryRun returns the result of a dry-run apply of a child.
 func (f *fixture) dryRun(config runtime.ApplyConfiguration) (client.Object, error) {
 	f.Helper()
 	text, err := json.Marshal(config)
@@ -108,7 +108,7 @@ func (f *fixture) dryRun(config runtime.ApplyConfiguration) (client.Object, erro
 	return nil, fmt.Errorf("%s is not in the table of child kinds", meta.Kind)
 }
 
-// extract asks client-go.
+// extract uses the generated functions of client-go.
 func extract(obj client.Object) (runtime.ApplyConfiguration, error) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:

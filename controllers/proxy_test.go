@@ -14,8 +14,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestProxy: a Memcached with a proxy has the proxy's address alone, is ready when the proxies are, and tells them of
-// other servers without replacing them.
+// TestProxy: the only address of a Memcached with a proxy is that of the proxy. It is ready when the proxies are, and a
+// changed list of servers does not replace them.
 func TestProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
 	proxy := func() *appsv1.Deployment {
@@ -94,7 +94,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestFirstProxy: servers that were ready before any proxy was do not hide for long that clients are served now.
+// TestFirstProxy: if the servers were ready first, Available still becomes True soon after the first proxy is ready.
 func TestFirstProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 2}}")
 	f.mustReconcile()
@@ -113,7 +113,7 @@ func TestFirstProxy(t *testing.T) {
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
 }
 
-// TestProxyOfForeignServer: what has the name of a server and is somebody else's gets no items.
+// TestProxyOfForeignServer: a foreign Service with the name of a server gets no items.
 func TestProxyOfForeignServer(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
 	servers := func() string {
@@ -140,11 +140,11 @@ func TestProxyOfForeignServer(t *testing.T) {
 	f.mustReconcile()
 	f.mustReconcile()
 	if got := servers(); got == before || before == "" {
-		t.Error("the proxies are not told of the second server")
+		t.Error("the second server is not in the configuration of the proxies")
 	}
 }
 
-// TestProxyOfForeignServerFromTheStart: the same where the name was taken before the Memcached came.
+// TestProxyOfForeignServerFromTheStart: the same if the name was taken before the Memcached was created.
 func TestProxyOfForeignServerFromTheStart(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "cache-0", Namespace: f.mc.Namespace}}

@@ -31,8 +31,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestRequests: a creation takes six requests, and what is as it should be takes none. docs/performance.md has what
-// that costs.
+// TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none. docs/performance.md has
+// what that costs.
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
@@ -55,13 +55,13 @@ func TestRequests(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
-// TestProgress: counts and messages wait until the last write is some seconds old; all else is told at once.
+// TestProgress: status updates that only report progress are rate-limited; all others are written at once.
 func TestProgress(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
 	f.roll(0)
 	if result := f.mustReconcile(); result.RequeueAfter != progressInterval {
-		t.Errorf("tells of new servers after %s, want %s", result.RequeueAfter, progressInterval)
+		t.Errorf("reports new servers after %s, want %s", result.RequeueAfter, progressInterval)
 	}
 	f.wantRequests()
 	f.now = f.now.Add(progressInterval)
@@ -79,7 +79,7 @@ func TestProgress(t *testing.T) {
 	f.wantRequests("patch status")
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
 	if result := f.mustReconcile(); result.RequeueAfter != 10*time.Second {
-		t.Errorf("looks for the deadline after %s, want 10 s", result.RequeueAfter)
+		t.Errorf("requeues for the deadline after %s, want 10 s", result.RequeueAfter)
 	}
 	f.roll(3)
 	f.mustReconcile()
@@ -87,7 +87,7 @@ func TestProgress(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestDeadline: a server that comes and goes is no progress, and neither is a time in which no operator was there.
+// TestDeadline: a server that becomes ready again and again is no progress; time without an operator does not count.
 func TestDeadline(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
@@ -114,7 +114,7 @@ func TestDeadline(t *testing.T) {
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
 }
 
-// TestEmptyNodes: whoever reads status.nodes finds a list, also when the last servers went all at once.
+// TestEmptyNodes: status.nodes is a list even if the last servers were all deleted at once.
 func TestEmptyNodes(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -171,7 +171,7 @@ func TestDrift(t *testing.T) {
 				obj.SetGeneration(0)
 			}
 			if !equality.Semantic.DeepEqual(before, tt.obj) {
-				t.Errorf("%s was not put back:\n got %+v\nwant %+v", tt.kind, tt.obj, before)
+				t.Errorf("%s was not reverted:\n got %+v\nwant %+v", tt.kind, tt.obj, before)
 			}
 			f.mustReconcile()
 			f.mustReconcile()
@@ -206,8 +206,8 @@ func TestDriftWithoutGenerations(t *testing.T) {
 	}
 }
 
-// TestOutOfSight: a workload that lost the label by which the cache holds it keeps its template, though the builder
-// makes another by now, and a deletion finds it.
+// TestOutOfSight: a workload that lost the label by which the informer cache selects it keeps its template, though the
+// builder would now build another, and a deletion finds it.
 func TestOutOfSight(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -228,8 +228,8 @@ func TestOutOfSight(t *testing.T) {
 	f.gone()
 }
 
-// TestForeignFields: what others set on our children stays, and starts no fight. A list of ours holds what we say and
-// nothing else.
+// TestForeignFields: fields that others set on our children are preserved, and cause no writes. A list of ours holds
+// our items and no others.
 func TestForeignFields(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -250,7 +250,7 @@ func TestForeignFields(t *testing.T) {
 	}
 }
 
-// TestOthersItems: an item that others add to a list of ours is taken out, of a pod template with the next change of it.
+// TestOthersItems: an item that others add to a list of ours is removed, whether the list has to change or not.
 func TestOthersItems(t *testing.T) {
 	for name, tt := range map[string]struct {
 		obj     client.Object
@@ -421,7 +421,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestAdoption: children that an orphaning delete left behind are taken over, without a restart of their servers.
+// TestAdoption: children that an orphaning deletion left behind are adopted, without a restart of their servers.
 func TestAdoption(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -444,7 +444,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestAdoptionWithoutLabels: a child that lost its labels with its owner is ours still, by what the API server records.
+// TestAdoptionWithoutLabels: a child that lost its labels and its owner is still ours, as managedFields shows.
 func TestAdoptionWithoutLabels(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -461,7 +461,7 @@ func TestAdoptionWithoutLabels(t *testing.T) {
 	}
 }
 
-// TestFormerLeader: an operator that was frozen, and is not the leader any more, does not bring back an older template.
+// TestFormerLeader: an operator that was frozen, and is no longer the leader, does not restore an older template.
 func TestFormerLeader(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -476,7 +476,7 @@ func TestFormerLeader(t *testing.T) {
 	f.wantTemplate(template)
 }
 
-// TestStatusInFlux: that the Deployment's controller counts servers keeps no change from being made.
+// TestStatusInFlux: status updates of the Deployment's controller do not block a change.
 func TestStatusInFlux(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -541,7 +541,7 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestForeignProxyConfig: a ConfigMap of somebody else is not mounted by proxies.
+// TestForeignProxyConfig: proxies do not mount a foreign ConfigMap.
 func TestForeignProxyConfig(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
 	f.must(f.api.Create(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
@@ -554,8 +554,8 @@ func TestForeignProxyConfig(t *testing.T) {
 	}
 }
 
-// TestStaleCache: a cache that still shows the Deployment of an older, equal spec is no evidence, for the process that
-// wrote the newer one and for another.
+// TestStaleCache: Ready is not based on a cached Deployment of an older, equal spec, neither in the process that wrote
+// the newer one nor in another.
 func TestStaleCache(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted %t", restarted), func(t *testing.T) {
@@ -578,7 +578,7 @@ func TestStaleCache(t *testing.T) {
 	}
 }
 
-// TestThereAndBack: a change that is taken back before it was seen to be done is taken back on the child too.
+// TestThereAndBack: a change that is reverted before the informer cache shows it is reverted on the child too.
 func TestThereAndBack(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -591,7 +591,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestRefusedImage: an image that never ran is not what a spec without one goes back to.
+// TestRefusedImage: removing spec.image does not select an image that never ran.
 func TestRefusedImage(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -613,7 +613,7 @@ func TestRefusedImage(t *testing.T) {
 	}
 }
 
-// TestCreatedAndDeletedAtOnce: a child that the cache never showed is looked up in the end, and not waited for.
+// TestCreatedAndDeletedAtOnce: a child that the informer cache never shows is looked up after a while.
 func TestCreatedAndDeletedAtOnce(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
@@ -626,7 +626,7 @@ func TestCreatedAndDeletedAtOnce(t *testing.T) {
 	get[appsv1.Deployment](f)
 }
 
-// TestAnnounce: a change that no generation announces is told before the servers go.
+// TestAnnounce: a change without a new generation is announced in the status before servers are replaced.
 func TestAnnounce(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -647,7 +647,7 @@ func TestAnnounce(t *testing.T) {
 	f.patch(`{"metadata":{"annotations":null}}`)
 	f.mustReconcile()
 	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, template) {
-		t.Errorf("taking the annotation away changes the template: %+v", got)
+		t.Errorf("removing the annotation changes the template: %+v", got)
 	}
 }
 
@@ -686,7 +686,7 @@ func TestErrors(t *testing.T) {
 	f.fail["Deployment"] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "cache",
 		nil)
 	if result := f.mustReconcile(); result.RequeueAfter != time.Minute {
-		t.Errorf("an invalid child is looked at again after %s, want a minute", result.RequeueAfter)
+		t.Errorf("an invalid child is retried after %s, want a minute", result.RequeueAfter)
 	}
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
 
@@ -702,11 +702,11 @@ func TestErrors(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
 
-// TestGone: nothing is created for an object that is deleted, which the cache does not show yet.
+// TestGone: nothing is created for a deleted object that the informer cache still shows.
 func TestGone(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
-	f.roll(1) // of three: what is not ready is not announced, which would find out too
+	f.roll(1) // not ready, or the announcement would notice the deletion
 	f.mustReconcile()
 	f.cached[kindMemcached] = f.mc.DeepCopy()
 	f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationForeground)))
@@ -715,8 +715,8 @@ func TestGone(t *testing.T) {
 	f.wantRequests("get Deployment", "get Deployment", "get Memcached")
 }
 
-// TestNamespaceDeleted: the deletion of a namespace takes children before their Memcached. That is no loss, and nothing
-// is created anew.
+// TestNamespaceDeleted: the deletion of a namespace deletes children before their Memcached. That is no loss, and
+// nothing is recreated.
 func TestNamespaceDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
@@ -734,7 +734,7 @@ func TestNamespaceDeleted(t *testing.T) {
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	if n := len(f.events.Events); n > 0 {
-		t.Errorf("%d events, which the namespace does not take, such as %s", n, <-f.events.Events)
+		t.Errorf("%d events, which the namespace does not accept, such as %s", n, <-f.events.Events)
 	}
 }
 
@@ -759,7 +759,7 @@ func TestDelete(t *testing.T) {
 			t.Errorf("still there: %v", err)
 		}
 	})
-	t.Run("does not wait for ever, though operators end", func(t *testing.T) {
+	t.Run("does not wait for ever, even if the operator restarts", func(t *testing.T) {
 		f := newFixture(t)
 		f.ready()
 		f.must(f.api.Delete(f.ctx, f.mc))

@@ -47,12 +47,12 @@ func setOf(size int32, now time.Time, servers ...string) (*appsv1.StatefulSet, [
 	return set, pods
 }
 
-// TestStatefulSet: the operator replaces the servers of a StatefulSet one at a time, and tells in between.
+// TestStatefulSet: the operator replaces the servers of a StatefulSet one at a time, and reports each step.
 func TestStatefulSet(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, workload: StatefulSet}")
 	f.mustReconcile()
 	if !get[corev1.Service](f).Spec.PublishNotReadyAddresses {
-		t.Error("a server that restarts leaves the ring")
+		t.Error("the name of a server that restarts does not resolve")
 	}
 	f.servers("old", "old", "old")
 	f.mustReconcile()
@@ -81,7 +81,7 @@ func TestStatefulSet(t *testing.T) {
 		if step.requests != nil {
 			f.wantRequests(step.requests...)
 		} else if slices.Contains(f.requests, "delete Pod") {
-			t.Errorf("%q: replaces a server too many", step.servers)
+			t.Errorf("%q: replaces too many servers", step.servers)
 		}
 		f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 		if !slices.Equal(f.mc.Status.Servers, addresses) {
@@ -92,7 +92,7 @@ func TestStatefulSet(t *testing.T) {
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 
-	// The cache shows servers of before, and the StatefulSet has another template already.
+	// The informer cache shows the old servers, but the StatefulSet already has another template.
 	f.servers("old", "old", "old")
 	f.cached["StatefulSet"] = get[appsv1.StatefulSet](f)
 	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(`{"spec":{"template":{"metadata":{"annotations":{"a":"b"}}}}}`)))
@@ -127,7 +127,7 @@ func TestRefusedReplacement(t *testing.T) {
 	}
 }
 
-// TestPausedRollout: a pause stops a rollout, and what is lost meanwhile is told.
+// TestPausedRollout: a pause stops a rollout, and servers that are lost during the pause are reported.
 func TestPausedRollout(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, workload: StatefulSet}")
 	f.mustReconcile()
@@ -148,13 +148,13 @@ func TestPausedRollout(t *testing.T) {
 		f.servers(step.servers...)
 		f.mustReconcile()
 		if slices.Contains(f.requests, "delete Pod") {
-			t.Errorf("%q: the rollout goes on", step.servers)
+			t.Errorf("%q: the rollout continues", step.servers)
 		}
 		f.want(v1alpha1.ConditionDegraded, step.degraded, step.reason)
 	}
 }
 
-// TestServerServices: each server has an address of its own, which goes with the server.
+// TestServerServices: each server has a Service with an address, which is deleted when the server is removed.
 func TestServerServices(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, serverAddresses: ClusterIP}")
 	f.mustReconcile()

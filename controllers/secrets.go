@@ -21,8 +21,8 @@ import (
 	"github.com/example/memcached-operator/controllers/desired"
 )
 
-// Only the metadata of Secrets is watched, so that no content is kept in memory. Of the Secrets that Memcacheds name,
-// the content is read when it changed.
+// Only the metadata of Secrets is watched, so that no content is kept in memory. The content of a Secret that a
+// Memcached names is read from the API server after a change.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
 
 // bySecret indexes Memcacheds by the Secrets that they name.
@@ -59,12 +59,12 @@ func (r *MemcachedReconciler) ofSecret() handler.EventHandler {
 	}
 }
 
-// requestsOfSecret are the Memcacheds that name a Secret.
+// requestsOfSecret returns requests for the Memcacheds that name a Secret.
 func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	var list v1alpha1.MemcachedList
 	if err := r.Client.List(ctx, &list, client.InNamespace(secret.GetNamespace()),
 		client.MatchingFields{bySecret: secret.GetName()}); err != nil {
-		return nil // of the cache, which is synced
+		return nil // unreachable: the informer cache is synced
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
@@ -73,8 +73,8 @@ func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret clien
 	return requests
 }
 
-// secrets returns what is to be recorded of the Secrets that servers mount, and why one cannot be used. Of such a
-// Secret the record stays: the other one is rotated meanwhile.
+// secrets returns the records of the Secrets that servers mount, and an error if one cannot be used. The record of such
+// a Secret is preserved, so that the other Secret can be rotated meanwhile.
 //
 // A CA that was read counts as trusted, also where the workload could not be written since.
 func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcached, st *state, recorded desired.Secrets,
@@ -100,7 +100,7 @@ func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcache
 	return current, errors.Join(tlsErr, authErr)
 }
 
-// untilExpiry is the time until the certificate ends that servers show; 0 for none.
+// untilExpiry returns the time until the servers' certificate expires; 0 without TLS.
 func untilExpiry(s desired.Secrets, now time.Time) time.Duration {
 	if s.TLS == nil {
 		return 0
@@ -112,7 +112,7 @@ func invalid(secret string, err error) error {
 	return &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", secret, err)}
 }
 
-// secret reads a Secret where the recorded one is not its present version.
+// secret reads a Secret unless the recorded version is current.
 func (r *MemcachedReconciler) secret(ctx context.Context, mc *v1alpha1.Memcached, name string, recorded *desired.Secret,
 	read func(*corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
 	key := client.ObjectKey{Namespace: mc.Namespace, Name: name}

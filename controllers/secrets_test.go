@@ -52,7 +52,7 @@ func (f *fixture) message(conditionType string) string {
 	return ""
 }
 
-// TestSecrets: servers are made when there is the Secret that they need, and stay whatever happens to the Secret.
+// TestSecrets: servers are created once their Secret exists, and keep running whatever happens to it.
 func TestSecrets(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}}")
 	f.wantError("SecretNotFound")
@@ -72,7 +72,7 @@ func TestSecrets(t *testing.T) {
 	template := get[appsv1.Deployment](f).Spec.Template
 	f.restart()
 	f.mustReconcile()
-	f.wantRequests() // what the Deployment remembers is enough
+	f.wantRequests() // the record on the Deployment is enough
 
 	f.patchSecret(`{"metadata":{"labels":{"rotated":"no"}},"data":{"other":"YQ=="}}`)
 	f.fail["get Secret"] = apierrors.NewForbidden(corev1.Resource("secrets"), "passwords", errors.New("no role"))
@@ -113,7 +113,7 @@ func TestSecrets(t *testing.T) {
 	f.wantRequests() // the agents do the rest
 }
 
-// TestRevokedAuthority: servers are replaced where memcached must forget a CA, and where nothing else helps.
+// TestRevokedAuthority: servers are replaced only if memcached must stop trusting a CA.
 func TestRevokedAuthority(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Require}}")
 	old, err := authority.New()
@@ -162,7 +162,7 @@ func TestRevokedAuthority(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	revoked := get[appsv1.Deployment](f).Spec.Template
 	if equality.Semantic.DeepEqual(revoked, template) {
-		t.Error("a CA that was taken out replaces no server")
+		t.Error("removing a CA replaces no server")
 	}
 	f.restart()
 	f.roll(3)
@@ -171,8 +171,8 @@ func TestRevokedAuthority(t *testing.T) {
 	f.wantTemplate(revoked)
 }
 
-// TestOneWrongSecret: while one Secret is wrong, the other one is rotated and recorded all the same, so that a CA which
-// was trusted meanwhile is not forgotten.
+// TestOneWrongSecret: while one Secret is invalid, the other one is still rotated and recorded, so that the removal of
+// a CA that was trusted meanwhile is noticed.
 func TestOneWrongSecret(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}, auth: {secretName: passwords}}")
 	ours, err := authority.New()
@@ -197,22 +197,22 @@ func TestOneWrongSecret(t *testing.T) {
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
 	for _, pod := range f.pods() {
 		if !strings.Contains(pod.Annotations[v1alpha1.SecretsAnnotation], s.ResourceVersion) {
-			t.Errorf("pod %s is not told of the certificate: %v", pod.Name, pod.Annotations)
+			t.Errorf("pod %s is not annotated with the certificate: %v", pod.Name, pod.Annotations)
 		}
 	}
 	f.wantTemplate(template)
 	s.Data["ca.crt"] = alone
 	f.must(f.api.Update(f.ctx, s))
 	f.mustReconcile()
-	f.wantTemplate(template) // while the passwords are wrong
+	f.wantTemplate(template) // while the passwords are invalid
 	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
 	f.mustReconcile()
 	if equality.Semantic.DeepEqual(get[appsv1.Deployment](f).Spec.Template, template) {
-		t.Error("the servers go on to trust a CA that was removed")
+		t.Error("the servers still trust a CA that was removed")
 	}
 }
 
-// TestExpiredCertificate: the status says when the certificate has ended that servers show.
+// TestExpiredCertificate: the status says when the servers' certificate expired.
 func TestExpiredCertificate(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate}}")
 	ours, err := authority.New()
@@ -224,7 +224,7 @@ func TestExpiredCertificate(t *testing.T) {
 	f.ready()
 	result := f.mustReconcile()
 	if result.RequeueAfter == 0 {
-		t.Error("nobody looks when the certificate ends")
+		t.Error("no reconcile is scheduled for the expiry of the certificate")
 	}
 	f.now = f.now.Add(result.RequeueAfter + time.Second)
 	f.mustReconcile()
@@ -234,7 +234,7 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestAgentIsClient: a certificate that served so far does not do for an agent that has to show it.
+// TestAgentIsClient: a certificate that only servers may use is refused once the agent needs it as a client.
 func TestAgentIsClient(t *testing.T) {
 	f := newFixtureOf(t, "{tls: {secretName: certificate, clientAuth: Require}}")
 	ours, err := authority.New()
@@ -301,7 +301,7 @@ func TestSecretIsNotTold(t *testing.T) {
 			f.must(err)
 			for _, text := range append(told, string(b)) {
 				if strings.Contains(text, "hunter2") {
-					t.Errorf("the content is told: %s", text)
+					t.Errorf("the content is disclosed: %s", text)
 				}
 			}
 		})
@@ -326,7 +326,7 @@ func TestSecretNames(t *testing.T) {
 	}
 }
 
-// TestSecretHoldsReplacements: a rollout takes no server away whose successor could not start.
+// TestSecretHoldsReplacements: a rollout deletes no server whose replacement could not start.
 func TestSecretHoldsReplacements(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, auth: {secretName: passwords}}")
 	f.secret("app:first\n")
@@ -343,6 +343,6 @@ func TestSecretHoldsReplacements(t *testing.T) {
 	f.secret("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {
-		t.Errorf("the rollout does not go on: %q", f.requests)
+		t.Errorf("the rollout does not continue: %q", f.requests)
 	}
 }

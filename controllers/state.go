@@ -14,12 +14,12 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// states holds what is remembered of each Memcached between reconciles. It saves requests, and measures time. After a
-// restart it is empty: whatever is decided of children and their templates does not need it.
+// states holds the state of each Memcached between reconciles. It saves requests, and measures time. It is empty after
+// a restart: no decision about children and their templates depends on it.
 type states struct{ m sync.Map }
 
-// state is used by one reconcile at a time, because those of one object never overlap; statusVersion is read by the
-// watch too.
+// state is used by one reconcile at a time, because reconciles of one object never overlap. Only statusVersion is also
+// read by the watch.
 type state struct {
 	uid      types.UID // of the Memcached
 	children children.Memory
@@ -33,11 +33,11 @@ type state struct {
 	tls *desired.Secret
 	// applied is the generation of the Memcached that children were last applied for.
 	applied int64
-	// conflicts counts the reconciles in a row that met a change of somebody else.
+	// conflicts counts the consecutive reconciles that failed with a write conflict.
 	conflicts int
 }
 
-// of returns the state of a Memcached; a successor of the same name has another one.
+// of returns the state of a Memcached. A new Memcached with the name of a deleted one gets a new state.
 func (s *states) of(mc *v1alpha1.Memcached) *state {
 	key := client.ObjectKeyFromObject(mc)
 	if v, ok := s.m.Load(key); ok && v.(*state).uid == mc.UID {

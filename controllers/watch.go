@@ -22,26 +22,26 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Changes of children and pods come in bursts while servers start or are deleted, and are reconciled together. Those of
-// a Memcached that is ready are not, for its status must not call lost servers healthy, nor is the deletion of a
-// workload, which the finalizer waits for.
+// Changes of children and pods come in bursts while servers start or are deleted, and are debounced. Two are not: those
+// of a Memcached that is ready, whose status must not call lost servers healthy, and the deletion of a workload, which
+// the finalizer waits for.
 const (
 	debounce = time.Second
-	// availableDebounce is for a workload whose controller has counted all servers, so that Ready may follow. The proxies'
-	// Deployment, or a pod in another watch, may be a moment behind.
+	// availableDebounce applies when the workload's status counts all servers as available, so that Ready may become True.
+	// The proxies' Deployment, or the watch of pods, may lag behind for a moment.
 	availableDebounce = 100 * time.Millisecond
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// toOwner enqueues the Memcached of a child or pod. The label finds the Memcached also of a child that lost its owner
-// reference.
+// toOwner enqueues the Memcached of a child or pod. It reads the instance label, which also identifies the Memcached of
+// a child that lost its owner reference.
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	enqueue := func(ctx context.Context, obj client.Object, deleted bool, q queue) {
 		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
 		mc := &v1alpha1.Memcached{}
 		if r.Client.Get(ctx, req.NamespacedName, mc, client.UnsafeDisableDeepCopy) != nil {
-			return // deleted, or about to be seen for the first time
+			return // deleted, or not in the informer cache yet
 		}
 		switch workload := isWorkload(obj); {
 		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload && deleted:
@@ -64,7 +64,7 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	}
 }
 
-// request names a Memcached.
+// request returns the reconcile request for a Memcached.
 func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
@@ -77,8 +77,8 @@ func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.wroteStatus(after)
 }
 
-// podChanged reports whether an update of a pod changed what is read of pods. Kubelets write pods often; the cache
-// strips most of that.
+// podChanged reports whether an update changed fields of a pod that the operator reads. Kubelets write pods often, but
+// the informer cache strips most of what they write.
 func podChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
 	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
@@ -87,9 +87,9 @@ func podChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
-// childChanged reports whether an update of a child can matter: many workers would reconcile once for each that does
-// not. Of a child that is being deleted, only a change of its owner matters, and its end. Of other children than the
-// workload, a change of status never matters.
+// childChanged reports whether an update of a child needs a reconcile: many workers would otherwise reconcile in vain.
+// For a child that is being deleted, only changed owner references matter; its deletion is an event of its own. A
+// change of status matters only for workloads.
 func childChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {

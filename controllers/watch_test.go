@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// paces is a queue that notes for how long a look is put off.
+// paces is a queue that records the delays of requests.
 type paces struct {
 	queue
 	after []time.Duration
@@ -21,7 +21,7 @@ func (p *paces) Add(reconcile.Request) { p.after = append(p.after, 0) }
 
 func (p *paces) AddAfter(_ reconcile.Request, after time.Duration) { p.after = append(p.after, after) }
 
-// watched has the watch of children see an object, which changed or was deleted.
+// watched sends an update or delete event for an object to the watch of children.
 func (f *fixture) watched(obj client.Object, deleted bool) *paces {
 	watch, q := f.r.toOwner(), &paces{}
 	if deleted {

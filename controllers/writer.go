@@ -26,20 +26,20 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// The operator writes nothing of a Memcached but its finalizer and its status, and events about it.
+// Of a Memcached, the operator writes only its finalizer, its status, and events about it.
 
-// progressInterval is the time between two writes of a status that differ in counts and messages alone, however many
-// servers a rollout has.
+// progressInterval is the minimum time between two status writes that only report progress. It limits the number of
+// writes, however many servers a rollout has.
 const progressInterval = 5 * time.Second
 
 // controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
 const controllerTimeout = 2 * time.Second
 
-// errDeleted says that a Memcached was deleted, which the cache is about to show.
-var errDeleted = errors.New("the Memcached is gone")
+// errDeleted means that the Memcached was deleted, which the informer cache will show soon.
+var errDeleted = errors.New("the Memcached was deleted")
 
-// addFinalizer applies the one list item, so that nobody else's is lost. The uid keeps an object that was deleted
-// meanwhile from being created anew. It returns mc in its new version.
+// addFinalizer applies only our item of the list, so that the others are preserved. The uid keeps the apply from
+// recreating an object that has just been deleted. It returns mc with its new resource version.
 func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
 	now time.Time) (*v1alpha1.Memcached, error) {
 	config, err := json.Marshal(&metav1.PartialObjectMetadata{
@@ -61,8 +61,8 @@ func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Mem
 	return mc, nil
 }
 
-// removeFinalizer patches, because an apply would leave the item where another manager owns it too, as after the
-// restore of a backup.
+// removeFinalizer patches: an apply would not remove the item if another manager owns it too, for example after a
+// backup was restored.
 func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
 	now time.Time) error {
 	after := mc.DeepCopy()
@@ -82,12 +82,12 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 	return fmt.Errorf("%s Memcached %s: %w", action, mc.Name, err)
 }
 
-// writeStatus writes the status that follows from what is observed, where it differs from that of mc, and records the
-// transitions as events. It returns mc with its new status, and when a status that only reports progress is due.
+// writeStatus computes the status, writes it if it differs from that of mc, and records the transitions as events. It
+// returns mc with its new status, and how long a status that only reports progress must wait.
 //
-// The status is patched and not applied. A condition that another manager co-owns, such as a tool that restores
-// backups, cannot be dropped by an apply. The resource version in the patch keeps the status of a predecessor from a
-// successor of the same name.
+// The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
+// restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
+// new one of the same name.
 func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, o status.Observed,
 	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
 	st.clock = st.clock.Next(mc, o, now)
@@ -105,8 +105,8 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 		return mc, st.awaitedUntil.Sub(now), nil
 	}
 	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
-		// The children are deleted before their Memcached, which is no loss. Nobody need hear more, and nothing can be
-		// created any more: the reconcile ends.
+		// The children are deleted before their Memcached, which is no loss. Report nothing else, and stop the reconcile:
+		// nothing can be created any more.
 		o.NamespaceTerminating = true
 		if s = status.Compute(mc, o, now); equality.Semantic.DeepEqual(mc.Status, s) {
 			return mc, 0, errDeleted
@@ -128,7 +128,7 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	st.children.Wrote(memcachedKey(mc), answer.ResourceVersion, now)
 	st.statusVersion.Store(&answer.ResourceVersion)
 	st.statusWritten = now
-	if !o.NamespaceTerminating { // which takes no events
+	if !o.NamespaceTerminating { // which accepts no events
 		r.recordTransitions(ctx, mc, &s)
 	}
 	after = mc.DeepCopy()
@@ -136,7 +136,7 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	return after, 0, nil
 }
 
-// untilDeadline is the time until the progress deadline; 0 where no clock runs.
+// untilDeadline returns the time until the progress deadline; 0 unless Reconciling is True.
 func (st *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Duration {
 	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReconciling) {
 		return 0
@@ -144,7 +144,7 @@ func (st *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Durat
 	return max(st.clock.End(mc).Sub(now), time.Second)
 }
 
-// problem puts an error into the words of the status.
+// problem converts an error to the form in which the status reports it.
 func problem(err error) *status.Problem {
 	if err == nil {
 		return nil
@@ -157,13 +157,13 @@ func problem(err error) *status.Problem {
 	return &status.Problem{Reason: v1alpha1.ReasonProgressingWithRetry, Message: message}
 }
 
-// reportWritten logs what was written, and records what was adopted.
+// reportWritten logs the children that were written, and records an event for each that was adopted.
 func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Memcached, list []children.Written) {
 	var keys []string
 	for _, w := range list {
 		keys = append(keys, w.String())
 		if w.Adopted {
-			r.record(mc, w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and is managed again", w.Key)
+			r.record(mc, w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and was adopted", w.Key)
 		}
 	}
 	if len(keys) > 0 {
@@ -171,11 +171,11 @@ func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Me
 	}
 }
 
-// maxNote bounds the text of an event, in bytes. The API server refuses one of more than 1024.
+// maxNote limits the text of an event, in bytes. The API server refuses more than 1024.
 const maxNote = 1000
 
-// recordTransitions records an event for each condition that became true, or true for another reason, one event a
-// reason and message; and for the beginning and the end of a pause.
+// recordTransitions records an event for each condition that became True or changed its reason, but only one for each
+// reason and each message; and for the start and the end of a pause.
 func (r *MemcachedReconciler) recordTransitions(ctx context.Context, mc *v1alpha1.Memcached,
 	after *v1alpha1.MemcachedStatus) {
 	before := &mc.Status
@@ -183,16 +183,16 @@ func (r *MemcachedReconciler) recordTransitions(ctx context.Context, mc *v1alpha
 		switch v1alpha1.PhasePaused {
 		case after.Phase:
 			r.record(mc, nil, corev1.EventTypeNormal, v1alpha1.ReasonPaused, "Reconcile",
-				"spec.paused: changes of the spec are held back")
+				"spec.paused is set: changes of the spec are not applied")
 		case before.Phase:
-			r.record(mc, nil, corev1.EventTypeNormal, "Resumed", "Reconcile", "The pause is over")
+			r.record(mc, nil, corev1.EventTypeNormal, "Resumed", "Reconcile", "Changes of the spec are applied again")
 		}
 	}
 	recorded := map[string]bool{v1alpha1.ReasonDeleting: true, v1alpha1.ReasonAvailable: true,
 		v1alpha1.ReasonInstalling: true}
 	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) ||
 		before.ObservedGeneration != after.ObservedGeneration {
-		// Nobody need be told that what was not ready, or was just asked for, is on its way.
+		// No event: the rollout was just requested, or the Memcached was not ready before it either.
 		recorded[v1alpha1.ReasonRollingOut], recorded[v1alpha1.ReasonResizing] = true, true
 	}
 	for _, c := range after.Conditions {

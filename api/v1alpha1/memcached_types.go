@@ -3,16 +3,16 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 const (
-	// Finalizer holds a deleted Memcached until its servers are gone.
+	// Finalizer delays the deletion of a Memcached until its servers are deleted.
 	Finalizer = "cache.example.com/finalizer"
 
-	// RestartedAtAnnotation on a Memcached restarts its servers, paced like any rollout, each time its value
-	// changes. Any value does; a timestamp is customary.
+	// RestartedAtAnnotation on a Memcached restarts its servers, as spec.rollout says, each time its value changes. Any
+	// value works; a timestamp is customary.
 	RestartedAtAnnotation = "cache.example.com/restartedAt"
 
-	// GenerationLabel on a workload is the generation of the Memcached that the workload was made from. Unless
-	// spec.paused is set, Ready is never True by a workload of another generation. Releases before v0.0.3 have an
-	// annotation of that name. A label costs less: a Deployment's controller first copies annotations to the ReplicaSet,
+	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
+	// spec.paused is set, Ready is not True while the workload has another generation. Releases before v0.0.3 used an
+	// annotation with this name. A label costs less: a Deployment's controller first copies annotations to the ReplicaSet,
 	// and then conflicts with its own write when it scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
@@ -27,10 +27,10 @@ const (
 	SecretsAnnotation = "cache.example.com/secrets"
 
 	// RevokedAnnotation on the pods of servers is the version of the Secret in which a CA was last removed. memcached
-	// forgets a CA only when it ends, so that a new value replaces the pods.
+	// trusts a removed CA until it restarts, so a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
-	// ProxyConfigAnnotation on the pods of proxies is the digest of what they read, for the same reason.
+	// ProxyConfigAnnotation on proxy pods is the digest of their configuration; a change refreshes their volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 
@@ -314,13 +314,13 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionReconciling is True while the operator works towards the current generation.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when only a change from outside can help.
+	// ConditionStalled is True when no retry can help: somebody must change something.
 	ConditionStalled = "Stalled"
 )
 
 // Reasons of the conditions of a Memcached.
 const (
-	// ReasonPending is the reason before any operator has seen the object.
+	// ReasonPending is the reason before the first reconcile.
 	ReasonPending = "Pending"
 	// ReasonReady says that all servers are available.
 	ReasonReady = "Ready"
@@ -332,7 +332,7 @@ const (
 	ReasonServersLost = "ServersLost"
 	// ReasonProgressingWithRetry says that an error, named in the message, is retried.
 	ReasonProgressingWithRetry = "ProgressingWithRetry"
-	// ReasonConflict says that an object of a needed name exists and belongs to somebody else.
+	// ReasonConflict means that a foreign object has the name of a child.
 	ReasonConflict = "Conflict"
 	// ReasonInvalid says that the API server refuses what the spec asks for.
 	ReasonInvalid = "Invalid"
@@ -342,7 +342,7 @@ const (
 	ReasonAvailable = "ServersAvailable"
 	// ReasonUnavailable says that no server accepts connections.
 	ReasonUnavailable = "NoServersAvailable"
-	// ReasonScaledToZero says that no server is wanted.
+	// ReasonScaledToZero says that spec.size is 0.
 	ReasonScaledToZero = "ScaledToZero"
 	// ReasonInstalling says that nothing is degraded, and that the servers have never all been ready yet.
 	ReasonInstalling = "Installing"

@@ -19,17 +19,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Result is what became of changes.
+// Result is the outcome of Apply.
 type Result struct {
-	// Written are the changes that changed something.
+	// Written are the changes that were not no-ops.
 	Written []Written
-	// Waiting says what must be gone before children can be created; empty for nothing.
+	// Waiting names the object that must be deleted before a child can be created; empty for none.
 	Waiting string
-	// Err joins the errors. Those that no retry helps against are StallErrors.
+	// Err joins the errors. Those that no retry can fix are StallErrors.
 	Err error
 }
 
-// Written is a change that was made.
+// Written is a change that was written.
 type Written struct {
 	Change
 	// Now is the child after the write; nil where it was deleted.
@@ -38,12 +38,12 @@ type Written struct {
 	Adopted bool
 }
 
-// errTerminating says that an object must be gone before the child can be written.
+// errTerminating means that an existing object must be deleted before the child can be written.
 var errTerminating = errors.New("is being deleted")
 
-// Apply makes the changes in their order, and goes on where one fails, but for the changes that a failed one guards.
-// ownerVerified says that the owner is known to exist and not to be deleted. Where that is not known, Apply asks before
-// it creates or adopts, and returns ErrOwnerDeleted. Without an answer, it creates and adopts nothing.
+// Apply writes the changes in order. After an error it continues, except with changes that the failed one guards.
+// Unless ownerVerified is set, it reads the owner from the API server before it creates or adopts anything. If the
+// owner is deleted, it returns ErrOwnerDeleted; if the owner cannot be read, it creates and adopts nothing.
 func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, now time.Time) Result {
 	var r Result
 	var errs []error
@@ -51,7 +51,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 	failed := map[Key]bool{}
 	for _, c := range changes {
 		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return failed[guard] }) {
-			failed[c.Key] = true // the failure of the guard says why
+			failed[c.Key] = true // the guard's error is reported
 			continue
 		}
 		if needsOwner := c.Existing == nil || s.Relation(c.Existing) == Orphaned; needsOwner && !ownerVerified {
@@ -91,7 +91,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 	return r
 }
 
-// change makes one change. It returns the child after that; nil where the child was deleted.
+// change writes one change. It returns the child after that; nil if the child was deleted.
 func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 	if c.Desired == nil {
 		return nil, s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground)
@@ -114,8 +114,8 @@ func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 	return nil, classify(err, "apply", c.Key)
 }
 
-// absentVersion is a resource version that no object has: an apply that names it creates the object, and is refused
-// where there is one.
+// absentVersion is a resource version that no object has: an apply with it creates the object, or is refused if the
+// object exists.
 const absentVersion = "1"
 
 // write takes out what others added to lists of the child, applies the desired child over the existing one, and returns
@@ -132,8 +132,8 @@ func (s *Set) write(ctx context.Context, c *Change) (client.Object, error) {
 	if c.Existing == nil || !apierrors.IsInvalid(err) || IsConflict(err) {
 		return answer, err
 	}
-	// An item that we no longer want, and that somebody else owns too, is not removed by an apply. The API server refuses a
-	// port that stays beside the new one of the same name.
+	// An item that we no longer want, and that somebody else owns too, is not removed by an apply. The API server refuses
+	// a port that stays beside the new one of the same name.
 	ops, listErr := s.listPatch(c, true)
 	if listErr != nil || len(ops) == 0 {
 		return nil, err
@@ -157,7 +157,7 @@ func (s *Set) patchLists(ctx context.Context, c *Change, ops []operation, option
 		append(options, client.FieldOwner(s.FieldManager))...)
 }
 
-// apply applies the desired child over the existing one, and returns what the API server made of it.
+// apply applies the desired child over the existing one, and returns the API server's response.
 func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
 	if err != nil {
@@ -165,11 +165,11 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 	}
 	u := &unstructured.Unstructured{Object: content}
 	if c.Existing == nil {
-		u.SetResourceVersion(absentVersion) // protects an object that somebody else made under that name since we looked
+		u.SetResourceVersion(absentVersion) // protects an object that somebody else has just created
 		return s.patch(ctx, c, u, options...)
 	}
-	// The uid keeps a child that was deleted meanwhile from being created anew. The resource version keeps an operator
-	// that is not the leader any more from bringing back an older child.
+	// The uid keeps the apply from recreating a child that has just been deleted. The resource version keeps a former
+	// leader from restoring an older child.
 	u.SetUID(c.Existing.GetUID())
 	u.SetResourceVersion(c.Existing.GetResourceVersion())
 	options = append(slices.Clip(options), client.ForceOwnership)
@@ -180,8 +180,8 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 	return answer, err
 }
 
-// onlyStatusChanged reports whether what keeps an apply from being made is a change of the child's status, which
-// controllers write often while servers start, and puts the current resource version into the content to apply.
+// onlyStatusChanged reports whether the apply conflicted only with a change of the child's status, which controllers
+// write often while servers start. It puts the current resource version into the content to apply.
 func (s *Set) onlyStatusChanged(ctx context.Context, c *Change, content *unstructured.Unstructured) bool {
 	live := c.kind.Object.DeepCopyObject().(client.Object)
 	if s.APIReader.Get(ctx, client.ObjectKeyFromObject(c.Existing), live) != nil {
@@ -208,8 +208,8 @@ func (s *Set) patch(ctx context.Context, c *Change, content *unstructured.Unstru
 		append(options, client.FieldOwner(s.FieldManager))...)
 }
 
-// Delete deletes an object that is still as it was observed. The resource version is a precondition too: if the garbage
-// collector has just orphaned the object, it is not ours to delete.
+// Delete deletes an object unless it was changed since it was observed. The resource version is a precondition too: an
+// object that the garbage collector has just orphaned must not be deleted.
 func (s *Set) Delete(ctx context.Context, obj client.Object, propagation metav1.DeletionPropagation) error {
 	err := s.Client.Delete(ctx, obj, client.PropagationPolicy(propagation),
 		client.Preconditions{UID: ptr.To(obj.GetUID()), ResourceVersion: ptr.To(obj.GetResourceVersion())})
@@ -221,13 +221,13 @@ func (s *Set) Delete(ctx context.Context, obj client.Object, propagation metav1.
 
 // Reasons of a StallError.
 const (
-	// ReasonConflict says that an object of a needed name exists and is somebody else's.
+	// ReasonConflict means that a foreign object has the name of a child.
 	ReasonConflict = "Conflict"
 	// ReasonInvalid says that the API server refuses a child.
 	ReasonInvalid = "Invalid"
 )
 
-// StallError says that only a change from outside helps. errors.As finds it among joined errors.
+// StallError is an error that no retry can fix: somebody must change something. errors.As finds it in joined errors.
 type StallError struct{ Reason, Message string }
 
 func (e *StallError) Error() string { return e.Message }
@@ -237,7 +237,7 @@ func (s *Set) conflictWith(key Key) error {
 		key, s.Owner.GVK.Kind)}
 }
 
-// classify makes a StallError of an answer of the API server that no retry changes.
+// classify returns a StallError for a response of the API server that no retry changes.
 func classify(err error, action string, key Key) error {
 	err = fmt.Errorf("%s %s: %w", action, key, err)
 	if apierrors.IsInvalid(err) {

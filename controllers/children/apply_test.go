@@ -62,7 +62,7 @@ func create(name string, guards ...string) Change {
 	return c
 }
 
-// over makes a change one of an existing object, with the controller of that uid; "" for none.
+// over returns the change with an existing object that is controlled by this uid; "" for no controller.
 func (c Change) over(uid types.UID) Change {
 	existing := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{"a": "b"}}}
 	if uid != "" {
@@ -77,7 +77,7 @@ func (c Change) deleted() Change {
 	return c
 }
 
-// TestOwnerUnknown: while nobody can say whether the owner is there, nothing is made for it, and the rest is.
+// TestOwnerUnknown: while the owner cannot be read, nothing is created for it, and all other changes are written.
 func TestOwnerUnknown(t *testing.T) {
 	t.Parallel()
 	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")

@@ -17,26 +17,26 @@ import (
 // Change is a child that is not as desired.
 type Change struct {
 	Key
-	// Existing is what the cache shows; nil where the child must be created.
+	// Existing is the child in the informer cache; nil if the child must be created.
 	Existing client.Object
-	// Own is what the operator owns of Existing.
+	// Own holds the fields of Existing that the operator owns.
 	Own runtime.ApplyConfiguration
 	// Desired is nil where the child must be deleted.
 	Desired runtime.ApplyConfiguration
 	// Guards are the children that must be as desired before this one is written.
 	Guards []Key
-	// DryRun is what the operator would own after an apply, where the API server was asked; nil where it was not.
+	// DryRun holds the fields that the operator would own after an apply, by a dry run; nil if there was none.
 	DryRun runtime.ApplyConfiguration
-	// DryRunErr is why the API server, when asked, could not say what an apply would change; nil where it did. That it
-	// refuses the apply is an answer.
+	// DryRunErr is the error of a dry run that gave no result; nil otherwise. A refusal of the apply, as invalid or
+	// forbidden, is a result.
 	DryRunErr error
 
 	kind         Kind
 	foreignItems []operation // that take out what others added to lists of the child
 }
 
-// After is what the operator would own after the change, as far as is known: the result of a dry run, or else what is
-// desired.
+// After returns the fields that the operator would own after the change: those of the dry run if there was one,
+// otherwise those of Desired.
 func (c *Change) After() runtime.ApplyConfiguration {
 	if c.DryRun != nil {
 		return c.DryRun
@@ -44,13 +44,13 @@ func (c *Change) After() runtime.ApplyConfiguration {
 	return c.Desired
 }
 
-// Compare returns the children that differ from the desired ones, in the order of these, and after them the children
-// that must not exist: those that were applied for the owner and that nobody desires any more. The API server's record
-// of field ownership says which fields to compare, so that fields that others set never matter.
+// Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
+// delete: those that were applied for the owner and are no longer desired. It compares only the fields that
+// managedFields records as ours, so that fields that others set never matter.
 //
-// guards are, for a desired child, the desired children before it that must be written first. With dryRun, the API
-// server is asked whether an apply would change anything, for an admission plugin may have the last word on a field of
-// ours. The result is remembered.
+// guards are, for a desired child, the children that must be written before it. With dryRun, a dry run of the apply
+// finds out whether it would change anything, because an admission plugin may override fields of ours. The result is
+// stored in Memory.
 func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration, observed Observed,
 	dryRun bool) ([]Change, error) {
@@ -106,7 +106,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	return changes, nil
 }
 
-// isNoOp reports whether an apply of a differing child would change nothing of ours.
+// isNoOp reports whether an apply of a child that differs would change none of our fields.
 func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
 	key := dryRunKey{digest(c.Desired), digest(c.Own)}
 	if noOp, ok := s.Memory.dryRuns[c.Key][key]; ok {
@@ -118,7 +118,7 @@ func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
 	answer, err := s.apply(ctx, c, client.DryRunAll)
 	if err != nil {
 		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
-			c.DryRunErr = fmt.Errorf("ask what an apply of %s would change: %w", c.Key, err)
+			c.DryRunErr = fmt.Errorf("dry-run the apply of %s: %w", c.Key, err)
 		}
 		return false
 	}
@@ -155,16 +155,16 @@ func (s *Set) isOfPolicy(ctx context.Context, c *Change) bool {
 // digest identifies a value by its JSON form.
 func digest(v any) uint64 {
 	h := fnv.New64a()
-	_ = json.NewEncoder(h).Encode(v) // of a type that is made to be encoded, into memory
+	_ = json.NewEncoder(h).Encode(v) // cannot fail: JSON types, written to memory
 	return h.Sum64()
 }
 
-// StaleFor bounds the wait for the cache to show our own write. Past it, what the cache shows counts again: an object
-// that was written and then deleted at once may never appear in it.
+// StaleFor limits the wait for the informer cache to show our own write. After that, the cache is trusted again: an
+// object that was deleted right after the write may never appear in it.
 const StaleFor = 5 * time.Second
 
-// Memory is what is remembered of one owner between two reconciles. It saves requests and waiting, and is never needed
-// for a correct result: after a restart it is empty. It is used by one reconcile at a time.
+// Memory is the state of one owner between reconciles. It saves requests and waiting, and is never needed for a correct
+// result: after a restart it is empty. It is used by one reconcile at a time.
 type Memory struct {
 	expectations map[Key]expectation
 	dryRuns      map[Key]map[dryRunKey]bool
@@ -180,7 +180,7 @@ type expectation struct {
 // ours, because an admission plugin has the last word. It is forgotten when the child is written.
 type dryRunKey struct{ desired, existing uint64 }
 
-// Wrote remembers the resource version that the API server answered to a write.
+// Wrote records the resource version of our last write, which the informer cache must show.
 func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
 	if m.expectations == nil {
 		m.expectations = map[Key]expectation{}
@@ -188,8 +188,8 @@ func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
 	m.expectations[key] = expectation{resourceVersion, now.Add(StaleFor)}
 }
 
-// Stale reports whether what the cache shows of the children, and of further objects, is older than our last writes.
-// Then nothing follows from what the cache shows.
+// Stale reports whether any object in the informer cache is older than our last write to it. If so, the reconcile must
+// not act on what the cache shows.
 func (m *Memory) Stale(observed Observed, now time.Time) bool {
 	stale := false
 	for key, e := range m.expectations {
@@ -200,7 +200,7 @@ func (m *Memory) Stale(observed Observed, now time.Time) bool {
 		delete(m.expectations, key)
 	}
 	if len(m.expectations) == 0 {
-		m.expectations = nil // most objects are not written for long, and an empty map holds room for what it had
+		m.expectations = nil // to free its memory: most objects are written rarely
 	}
 	return stale
 }

@@ -1,5 +1,5 @@
-// Package children observes, compares, writes and prunes the objects that an operator keeps for another object, their
-// owner. It knows nothing of what the children are for.
+// Package children observes, compares, writes and prunes the objects that an operator creates for another object, their
+// owner. It does not depend on what the children are for.
 package children
 
 import (
@@ -35,11 +35,11 @@ type Kind struct {
 	config func() config // an empty one
 }
 
-// NewKind makes a row of the table. configure is the generated function that makes an apply configuration of the kind.
+// NewKind returns a row of the table. configure is the generated constructor of the kind's apply configuration.
 func NewKind[C config](object client.Object, list client.ObjectList, configure func(name, namespace string) C) Kind {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
-		panic(err) // a kind that client-go does not know, which the first start of a build shows
+		panic(err) // a programming error: the kind is not in client-go's scheme
 	}
 	return Kind{gvk, object, list, func() config { return configure("", "") }}
 }
@@ -49,10 +49,10 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
 
-// Set is the table of child kinds, the clients that reach them, and the owner of the children. It remembers what one
-// reconcile looked up: each makes its own.
+// Set is the table of child kinds, the clients that reach them, and the owner of the children. It stores what one
+// reconcile extracted, so each reconcile needs a new one.
 type Set struct {
-	// Client reads from the cache, which must be indexed by SetupIndexes, and writes.
+	// Client reads from the informer cache, which must be indexed by SetupIndexes, and writes.
 	Client client.Client
 	// APIReader reads from the API server.
 	APIReader client.Reader
@@ -64,11 +64,11 @@ type Set struct {
 	Kinds []Kind
 	// Owner is the object that has the children.
 	Owner Owner
-	// Memory is what is remembered of the owner.
+	// Memory is the state of the owner between reconciles.
 	Memory *Memory
-	// New says that the owner is new and has no children yet. Where the cache does not show an object with the name of a
-	// child, there is none, or it is somebody else's. Nothing is looked up then: a creation is refused where the name is
-	// taken.
+	// New says that the owner is new and has no children yet. A child that the informer cache does not show then either
+	// does not exist or is an object of somebody else, so it is not looked up in the API server, which refuses to create a
+	// child whose name is taken.
 	New bool
 
 	owned map[client.Object]extracted
@@ -92,8 +92,8 @@ func (s *Set) SetupIndexes(ctx context.Context, indexer client.FieldIndexer, fur
 	return nil
 }
 
-// KeepOwnFields is a transformer for the cache. It drops the records of fields that other managers own: they change
-// often, and nothing here reads them.
+// KeepOwnFields is a transform function of the informer cache. It drops the managedFields entries of other managers:
+// they change often, and nothing here reads them.
 func (s *Set) KeepOwnFields(in any) (any, error) {
 	if obj, ok := in.(metav1.Object); ok {
 		var own []metav1.ManagedFieldsEntry
@@ -111,14 +111,14 @@ func (s *Set) isOwn(e metav1.ManagedFieldsEntry) bool {
 	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
 }
 
-// applied reports whether the operator applied an object. A copy that a user made of a child has the child's labels and
+// applied reports whether the operator applied an object. A user's copy of a child has the same labels and the same
 // owner.
 func (s *Set) applied(obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), s.isOwn)
 }
 
-// LookUp adds a child that the cache does not show to the observed ones, if there is one. The cache holds only objects
-// with our labels; an object that lost them, or somebody else's, has the name all the same.
+// LookUp reads a child that the informer cache does not show from the API server, and adds it to observed if it exists.
+// The cache holds only objects with our labels, but other objects can have the name of a child.
 func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 	if s.New || observed[key] != nil {
 		return nil
@@ -138,8 +138,8 @@ func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 	return nil
 }
 
-// Observed are the children of one owner: as the cache shows them, looked up, or just written. They are shared with the
-// cache and must not be changed.
+// Observed are the children of one owner: from the informer cache, looked up, or just written. They are shared with the
+// cache and must not be modified.
 type Observed map[Key]client.Object
 
 // Observe reads the children of the owner from the cache.
@@ -169,11 +169,11 @@ func (s *Set) List(ctx context.Context, list client.ObjectList) error {
 	return nil
 }
 
-// find returns the row of an apply configuration, and its key.
+// find returns the row of the table for an apply configuration, and its key.
 func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, Key, error) {
 	c, ok := desired.(config)
 	if !ok {
-		return Kind{}, Key{}, fmt.Errorf("%T is no apply configuration of an object", desired)
+		return Kind{}, Key{}, fmt.Errorf("%T is not the apply configuration of an object", desired)
 	}
 	gvk := schema.FromAPIVersionAndKind(*c.GetAPIVersion(), *c.GetKind())
 	for _, kind := range s.Kinds {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// extracted is what the operator owns of a child.
+// extracted holds the fields of a child that the operator owns.
 type extracted struct {
 	config  runtime.ApplyConfiguration
 	fields  *fieldpath.Set // nil for nothing
@@ -23,14 +23,14 @@ type extracted struct {
 	others  bool           // others added items to lists of the child
 }
 
-// Own returns what the operator owns of a child, in the form of an apply configuration: what the generated functions
-// Extract... of client-go return. These keep the schemas of all of Kubernetes in memory, 8 MB, and take more time.
+// Own returns the fields of a child that the operator owns, as an apply configuration: the same as the generated
+// functions Extract... of client-go. These keep the schemas of all of Kubernetes in memory, 8 MB, and are slower.
 func (s *Set) Own(obj client.Object) (runtime.ApplyConfiguration, error) {
 	own, err := s.own(obj)
 	return own.config, err
 }
 
-// own extracts once for each object: that is most of the work of a reconcile.
+// own extracts only once for each object, because that is most of the work of a reconcile.
 func (s *Set) own(obj client.Object) (extracted, error) {
 	if own, ok := s.owned[obj]; ok {
 		return own, nil
@@ -56,7 +56,7 @@ func (s *Set) extract(kind Kind, obj client.Object) (own extracted, err error) {
 		if own.content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(obj); err != nil {
 			return own, err
 		}
-		delete(own.content, "status") // which an apply of the object itself never owns
+		delete(own.content, "status") // never owned by an apply of the object itself
 		own.fields = &fieldpath.Set{}
 		fields := strings.NewReader(obj.GetManagedFields()[i].FieldsV1.GetRawString())
 		if err := own.fields.FromJSON(fields); err != nil {
@@ -149,8 +149,8 @@ func listOperations(path string, v any, fields *fieldpath.Set, desired any, unwa
 	return ops
 }
 
-// extract returns what a set of fields holds of a JSON value, nil for nothing, and whether others added items to a list
-// of which the set holds items.
+// extract returns the part of a JSON value that is in a set of fields, or nil, and whether others added items to a list
+// of which the set has items.
 func extract(v any, fields *fieldpath.Set) (own any, others bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -160,7 +160,7 @@ func extract(v any, fields *fieldpath.Set) (own any, others bool) {
 			if owned != nil {
 				picked[name] = owned
 			}
-			// Whoever adds an owner or a finalizer has a right to.
+			// Others may add owner references and finalizers.
 			others = others || more && name != "ownerReferences" && name != "finalizers"
 		}
 		if len(picked) > 0 {
@@ -184,7 +184,7 @@ func extract(v any, fields *fieldpath.Set) (own any, others bool) {
 	return own, others
 }
 
-// extractAt does the same for the value at an element of the set. One without fields below it is owned as a whole.
+// extractAt does the same for the value at one path element. An element without fields below it is owned as a whole.
 func extractAt(v any, element fieldpath.PathElement, fields *fieldpath.Set) (own any, others bool) {
 	if below, ok := fields.Children.Get(element); ok {
 		return extract(v, below)
@@ -195,7 +195,7 @@ func extractAt(v any, element fieldpath.PathElement, fields *fieldpath.Set) (own
 	return nil, false
 }
 
-// elements are the keys and values in a set of fields of a list.
+// elements returns the path elements of a set of fields of a list.
 func elements(fields *fieldpath.Set) []fieldpath.PathElement {
 	return slices.Collect(func(yield func(fieldpath.PathElement) bool) {
 		for e := range fields.Members.All() {

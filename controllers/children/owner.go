@@ -25,19 +25,19 @@ type Relation int
 
 // Relations of an object to an owner.
 const (
-	// Foreign objects are somebody else's and are never touched.
+	// Foreign objects belong to somebody else and are never written.
 	Foreign Relation = iota
 	// Ours are controlled by the owner.
 	Ours
-	// Orphaned objects have no controller, and were children: they are to be adopted.
+	// Orphaned objects are former children without a controller, which are to be adopted.
 	Orphaned
 	// OfPredecessor are those controlled by a deleted owner of the same kind and name: the garbage collector is about to
 	// delete them.
 	OfPredecessor
 )
 
-// Relation tells how an object relates to the owner. One without a controller that was applied as a child, and lost
-// labels too, is an orphan nevertheless.
+// Relation returns how an object relates to the owner. An object without a controller that was applied as a child is an
+// orphan even if it has lost its labels.
 func (s *Set) Relation(obj client.Object) Relation {
 	if controller := metav1.GetControllerOfNoCopy(obj); controller != nil {
 		group := schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind).GroupKind()
@@ -61,8 +61,8 @@ func (s *Set) Relation(obj client.Object) Relation {
 // ErrOwnerDeleted says that the owner is deleted or being deleted, which the cache does not show yet.
 var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
 
-// verifyOwner asks the API server itself whether the owner still exists and is not being deleted. Nothing may be
-// created for a deleted object: the garbage collector might already have looked for its children.
+// verifyOwner reads the owner from the API server, and returns an error unless it exists and is not being deleted.
+// Nothing may be created for a deleted owner: the garbage collector may already have searched for its children.
 func (s *Set) verifyOwner(ctx context.Context) error {
 	owner := s.Owner
 	live := &metav1.PartialObjectMetadata{}

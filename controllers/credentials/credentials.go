@@ -1,6 +1,6 @@
-// Package credentials knows what memcached reads from Secrets: the keys, and what their content must be. The operator
-// checks a Secret before servers mount it, the agent before memcached reloads it. Errors contain only our own words, so
-// that no content of a Secret reaches a status, an event or a log.
+// Package credentials defines which keys memcached reads from Secrets, and validates their content. The operator checks
+// a Secret before servers mount it, the agent before memcached reloads it. Errors never quote the content, so that no
+// content of a Secret reaches a status, an event or a log.
 package credentials
 
 import (
@@ -27,7 +27,7 @@ const (
 	KeyAuthFile    = "authfile"
 )
 
-// AuthKeys are the keys that servers mount of a Secret with passwords.
+// AuthKeys are the keys of a Secret with passwords that servers mount.
 var AuthKeys = []string{KeyAuthFile}
 
 // Limits of memcached's authfile (authfile.c), which is read 255 bytes at a time, including the line break.
@@ -36,7 +36,7 @@ const (
 	maxAuthLine = 254 // bytes
 )
 
-// clockSkew is how far the clock of whoever issues certificates may be ahead.
+// clockSkew is how far the clock of a certificate's issuer may be ahead.
 const clockSkew = time.Minute
 
 // Data is the content of a Secret, by key.
@@ -50,14 +50,14 @@ func (e *MissingKeyError) Error() string { return fmt.Sprintf("has no key %s", e
 // Checks says what the TLS Secret of a server must contain.
 type Checks string
 
-// Each includes the one before.
+// Each includes the checks of the previous one.
 const (
 	CheckPair   Checks = "pair"   // a certificate and its private key
-	CheckCA     Checks = "ca"     // CAs of clients, because clients show certificates
-	CheckClient Checks = "client" // CAs that accept the certificate, because the agent shows it as a client
+	CheckCA     Checks = "ca"     // CAs of clients, because clients send certificates
+	CheckClient Checks = "client" // CAs that accept the certificate, because the agent sends it as a client
 )
 
-// Keys are the keys that servers mount of the Secret.
+// Keys returns the keys of the Secret that servers mount.
 func (c Checks) Keys() []string {
 	if c == CheckPair {
 		return []string{KeyCertificate, KeyPrivateKey}
@@ -72,7 +72,7 @@ type TLS struct {
 }
 
 // TLS checks a certificate with its private key, and the CAs of clients. The errors of crypto/tls are replaced, because
-// they repeat what stands in the file.
+// they quote the file.
 func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
 	if err := d.has(KeyCertificate, KeyPrivateKey); err != nil {
 		return nil, err
@@ -101,12 +101,12 @@ func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
 	options.Intermediates.AppendCertsFromPEM(d[KeyCertificate])
 	if _, err := pair.Leaf.Verify(options); checks == CheckClient && err != nil {
 		return nil, errors.New("with spec.tls.clientAuth Require, spec.metrics and spec.auth need a tls.crt that ca.crt " +
-			"accepts as the certificate of a client: the agent has no other")
+			"accepts as a client certificate: the agent uses it to connect")
 	}
 	return &TLS{pair, cas}, nil
 }
 
-// certificates are those of a key, of which there must be one. Like memcached, it skips PEM blocks of other types.
+// certificates parses the certificates of a key, at least one. Like memcached, it skips PEM blocks of other types.
 func (d Data) certificates(key string) (list []*x509.Certificate, err error) {
 	for block, rest := pem.Decode(d[key]); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -124,14 +124,14 @@ func (d Data) certificates(key string) (list []*x509.Certificate, err error) {
 	return list, nil
 }
 
-// Authority is a CA that servers trust. One that is renewed with the same subject and key stays the same: memcached
-// accepts the clients of both.
+// Authority is a CA that servers trust. A CA that is renewed with the same subject and key is the same Authority:
+// memcached accepts the clients of both certificates.
 type Authority struct {
 	ID       string    `json:"id"`
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// Authorities are the CAs of clients. An id may occur more than once, with each certificate of the CA.
+// Authorities returns the CAs of clients. An ID occurs once for each certificate of the CA.
 func (t *TLS) Authorities() (list []Authority) {
 	for _, c := range t.CAs {
 		sum := sha256.Sum256(slices.Concat(c.RawSubject, c.RawSubjectPublicKeyInfo))
@@ -140,7 +140,7 @@ func (t *TLS) Authorities() (list []Authority) {
 	return list
 }
 
-// Users checks a file with passwords, and returns its users, each with a colon and the password.
+// Users validates the authfile, and returns its users, each in the form "user:password".
 func (d Data) Users() ([]string, error) {
 	if err := d.has(AuthKeys...); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (d Data) Users() ([]string, error) {
 		seen[user] = true
 	}
 	if len(lines) > maxUsers {
-		return nil, fmt.Errorf("authfile has %d users, and memcached reads %d", len(lines), maxUsers)
+		return nil, fmt.Errorf("authfile has %d users, but memcached reads only %d", len(lines), maxUsers)
 	}
 	return lines, nil
 }

@@ -153,7 +153,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNoContent: no word of a Secret is in an error, wherever it stands in a PEM file.
+// TestErrorsHoldNoContent: no error quotes a Secret, wherever the text is in a PEM file.
 func TestErrorsHoldNoContent(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

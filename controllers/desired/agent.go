@@ -10,8 +10,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// agentConnections are added to those of clients: the agent keeps one for the metrics, and opens another to check what
-// memcached reloaded.
+// agentConnections are added to spec.maxConnections: the agent keeps one connection for the metrics, and opens another
+// to verify what memcached has reloaded.
 const agentConnections = 2
 
 // needsAgent reports whether an agent runs beside each server of mc.
@@ -19,9 +19,9 @@ func needsAgent(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
 }
 
-// agentContainer runs beside memcached: it starts before memcached, ends after it, and is restarted without it.
+// agentContainer is a sidecar container: it starts before memcached, stops after it, and is restarted without it.
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
-// It has no probe: memcached serves clients also while the agent does not answer.
+// It has no probe: memcached serves clients even if the agent does not respond.
 func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApplyConfiguration {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
 	var ports []*corev1ac.ContainerPortApplyConfiguration
@@ -38,7 +38,7 @@ func agentContainer(mc *v1alpha1.Memcached, image string) *corev1ac.ContainerApp
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
 }
 
-// addAgent puts the agent beside memcached, with what it needs of the pod.
+// addAgent adds the agent to a pod, with the volumes that it needs.
 func addAgent(mc *v1alpha1.Memcached, image string, pod *corev1ac.PodSpecApplyConfiguration) {
 	c := agentContainer(mc, image)
 	mountSecrets(mc, pod, &pod.Containers[0], c)

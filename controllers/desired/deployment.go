@@ -8,10 +8,10 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// deployment is the workload of mc.
+// deployment returns the Deployment that runs the servers of mc.
 func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConfiguration {
-	// With no surge, a rollout never needs more room than the servers have. A single server is replaced by starting the
-	// new one first, because otherwise none would answer.
+	// Without a surge, a rollout never needs more capacity than the servers have. A single server is replaced by starting
+	// the new one first, because otherwise no server would be available.
 	maxSurge, maxUnavailable := int32(0), mc.Spec.Rollout.MaxUnavailable
 	if names.Size(mc) == 1 {
 		maxSurge, maxUnavailable = 1, 0
@@ -23,7 +23,7 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 			WithReplicas(names.Size(mc)).
 			WithTemplate(in.template))
 	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
-		// The live object leaves out a zero, and would never equal a desired one that spells it.
+		// The existing object omits a zero, and would always differ from a desired one that sets it.
 		d.Spec.WithMinReadySeconds(s)
 	}
 	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Servers)

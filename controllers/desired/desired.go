@@ -1,4 +1,4 @@
-// Package desired says what the children of a Memcached should be. Building them is pure: no client, no clock.
+// Package desired builds the children that a Memcached should have. It is pure: no client, no clock.
 package desired
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Plan says what the children of a Memcached should be.
+// Plan holds the children that a Memcached should have.
 type Plan struct {
 	// Children are all children that the Memcached should have, in the order in which they are written. A child that is
 	// not among them is deleted.
 	Children []runtime.ApplyConfiguration
-	// Guards are, for a workload, the children without which no pod of it may be created: the policy that restricts
-	// access, and the configuration that its pods read, which could be somebody else's.
+	// Guards are, for a workload, the children that must exist before its pods may be created: the policy that restricts
+	// access, and the configuration that the pods read, whose name a foreign object could have.
 	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
 }
 
-// Children plans the children of mc.
+// Children returns the plan for mc.
 func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
 	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
 	p.add(service(mc), podDisruptionBudget(mc))

@@ -13,26 +13,26 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Options are those of the operator that reach the children.
+// Options are the operator's settings that affect the children.
 type Options struct {
-	// DefaultImage runs where spec.image is not set.
+	// DefaultImage is the image of servers without a spec.image.
 	DefaultImage string
-	// AgentImage runs beside servers that need an agent.
+	// AgentImage is the image of the agent (sidecar).
 	AgentImage string
 	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint
 	// assigns them and refuses others.
 	OpenShift bool
 }
 
-// Current is what there is now, besides the spec, that the children follow from. Its zero value is nothing.
+// Current is the current state that the children depend on, besides the spec. The zero value means that nothing exists.
 type Current struct {
-	// Workload is what the operator owns of the workload that runs the servers; nil where there is none.
+	// Workload holds the fields of the workload of the servers that the operator owns; nil if there is none.
 	*Workload
-	// Empty says that the workload has no pod, so that nothing is lost by another pod template.
+	// Empty says that the workload has no pod, so that a new pod template loses no data.
 	Empty bool
 	// Ran says that a server of the newest pod template was ready, Installed that all servers were at some time.
 	Ran, Installed bool
-	// Secrets are those that the servers mount. Freeze says that one of them cannot be had: no server may be replaced.
+	// Secrets are those that the servers mount. Freeze says that one of them is unavailable: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
 	// ProxyServers are the servers that the proxies use, each address:port.
@@ -41,36 +41,36 @@ type Current struct {
 	Now time.Time
 }
 
-// Inputs are what the children are made from besides the spec. Resolve makes them once, before the builders run.
+// Inputs are what the children are built from, besides the spec. Resolve computes them before the builders run.
 type Inputs struct {
 	proxyServers []string
-	image        string // that the servers shall run
-	agent        string // image of the agent that shall run beside the servers
+	image        string // of the servers
+	agent        string // image of the agent
 	restartedAt  string // value of the restart annotation for the servers' pods; empty for none
 	secrets      Secrets
 	options      Options
-	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil where there is none to make or to keep
+	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
 	record       record                                      // for the workload
-	// frozenFrom is the workload whose generation stays as it is; nil where the generation is the current one.
+	// frozenFrom is the workload whose generation label is preserved; nil if the label gets the current generation.
 	frozenFrom  *Workload
 	annotations map[string]string // of the workload
 }
 
-// Resolve decides what servers of mc keep, so that nothing restarts them without a reason:
+// Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
 //
-//   - spec.image is set: that image. It is not set: the image that runs stays, also when a new operator has another
-//     default, until the user asks for a restart.
-//   - spec.image was taken out, and no server was ever ready with it: the image that ran before.
-//   - The restart annotation goes: the restart stays done.
-//   - A new operator builds another template: the template that runs stays as long as its inputs do, for an operator
-//     with a better builder must not empty a cache.
-//   - The inputs differ, somebody changed the template, or the workload has no pod: the builder makes the template
-//     anew.
-//   - The record of the inputs was lost, or a release before v0.0.3 wrote none: the record is made from the template
-//     that runs, if that is of the current spec.
-//   - A Secret that the servers need cannot be had (Freeze): the template stays, and where none runs none is made. The
-//     record takes the Secrets that can be had.
-//   - spec.paused: the record stays too, for the record alone is no difference that a pause holds back.
+//   - spec.image is set: that image. It is not set: the current image is preserved, even if a new operator has another
+//     default, until the user requests a restart.
+//   - spec.image was removed, and no server was ever ready with it: the previous image.
+//   - The restart annotation was removed: the template is preserved.
+//   - A new operator would build another template: the current one is preserved while its inputs are the same, because
+//     an upgrade of the operator must not empty a cache.
+//   - The inputs differ, somebody changed the template, or the workload has no pod: the builder builds a new
+//     template.
+//   - The record of the inputs was lost, or a release before v0.0.3 wrote none: the current template is recorded, if it
+//     matches the current spec.
+//   - A Secret that the servers need is unavailable (Freeze): the template is preserved, and without a template none is
+//     built. The Secrets that are available are recorded.
+//   - spec.paused: the record is preserved too, so that it alone is no difference that the status reports.
 func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	own, secrets := current.Workload, current.Secrets
 	if own == nil {
@@ -129,8 +129,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	return in
 }
 
-// isOfSpec reports whether the template of a workload without a record is of the current spec of mc: the workload was
-// made from the current generation, or all that users can change is as today's builder makes it.
+// isOfSpec reports whether the template of a workload without a record matches the current spec of mc: the workload was
+// built from the current generation, or every field that users can change has the value that the builder gives it now.
 func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplateSpecApplyConfiguration) bool {
 	c := own.container()
 	if c == nil || c.Image == nil || len(c.Args) == 0 || own.Template.ObjectMetaApplyConfiguration == nil {
@@ -144,24 +144,24 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 	return recordedGeneration(own) == generation(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
-// MatchesRecord reports whether the template of a workload is the one that its record speaks of, which Resolve keeps.
+// MatchesRecord reports whether the template of a workload is the recorded one, which Resolve preserves.
 func (w *Workload) MatchesRecord() bool {
 	r, _ := readRecord(w)
 	return w.Template == nil || r.Template == Digest(w.Template)
 }
 
-// IsFrozen reports whether a Secret that cannot be had, or a pause, keeps the workload as it is.
+// IsFrozen reports whether an unavailable Secret, or spec.paused, keeps the workload unchanged.
 func (in Inputs) IsFrozen() bool { return in.frozenFrom != nil }
 
-// PreserveTemplate returns inputs with the template that runs: the API server changed what was applied, and has the
-// last word.
+// PreserveTemplate returns inputs with the current template, which an admission plugin changed when the desired one was
+// applied.
 func (in Inputs) PreserveTemplate(own *Workload) Inputs {
 	in.template, in.record.Template = own.Template, Digest(own.Template)
 	in.annotations = in.record.annotations()
 	return in
 }
 
-// generationLabel is that of the workload and the proxies of mc.
+// generationLabel returns the generation label for the workload and the proxies of mc.
 func (in Inputs) generationLabel(mc *v1alpha1.Memcached) map[string]string {
 	if in.frozenFrom == nil {
 		return map[string]string{v1alpha1.GenerationLabel: generation(mc)}
@@ -173,13 +173,13 @@ func (in Inputs) generationLabel(mc *v1alpha1.Memcached) map[string]string {
 
 func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
 
-// recordedGeneration is the generation that a workload was made from. Releases before v0.0.3 have it in an annotation.
+// recordedGeneration is the generation that a workload was built from. Releases before v0.0.3 used an annotation.
 func recordedGeneration(own *Workload) string {
 	return cmp.Or(own.Labels[v1alpha1.GenerationLabel], own.Annotations[v1alpha1.GenerationLabel])
 }
 
-// digestOfInputs identifies what a pod template is made from. A field that comes later must be left out here where it
-// has its default, or the next upgrade of the operator restarts every server: TestInputs holds the digests of today.
+// digestOfInputs hashes what a pod template is built from. A field that is added later must be omitted while it has its
+// default, or the next upgrade of the operator restarts every server: TestInputs pins the digests.
 func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 	pod := names.Pod(mc)
 	pod.Resources, pod.Affinity = nilIfEmpty(pod.Resources), nilIfEmpty(pod.Affinity)
@@ -202,7 +202,7 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		in.secrets.revocations(), agentOverrides(mc)})
 }
 
-// nilIfEmpty is nil for a value that says nothing: charts render empty maps.
+// nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.
 func nilIfEmpty[T any](v *T) *T {
 	if v != nil && equality.Semantic.DeepEqual(*v, *new(T)) {
 		return nil

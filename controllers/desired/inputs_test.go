@@ -96,8 +96,8 @@ func sameTemplate(a, b *appsv1ac.DeploymentApplyConfiguration) bool {
 	return read(a).SameTemplate(read(b))
 }
 
-// TestTemplateStays: a builder that makes another template, here that for OpenShift, changes no server until its user
-// does.
+// TestTemplateStays: another builder, here that for OpenShift, changes the template of no server until its user changes
+// something that replaces the servers.
 func TestTemplateStays(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
@@ -140,7 +140,7 @@ func TestTemplateStays(t *testing.T) {
 	}
 }
 
-// TestTemplateIsMended: somebody else's change of the template is taken back, with the image that ran.
+// TestTemplateIsMended: somebody else's change of the template is reverted, with the previous image.
 func TestTemplateIsMended(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
@@ -157,8 +157,8 @@ func TestTemplateIsMended(t *testing.T) {
 	}
 }
 
-// TestTakeOver: a Deployment of the releases up to v0.0.2, which remember no inputs, is taken over without a change of
-// its template, also if the spec changed while no operator ran.
+// TestTakeOver: a Deployment of the releases up to v0.0.2, which record no inputs, is adopted without a change of its
+// template, even if the spec changed while no operator ran.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
 	o := Options{DefaultImage: "memcached:2"}
@@ -198,8 +198,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestLostRecord: whoever takes away the record after an upgrade of the operator replaces no server, and one that is
-// lost with a change of the template hides no such change.
+// TestLostRecord: removing the record after an upgrade of the operator replaces no server, and removing it together
+// with a change of the template does not hide that change.
 func TestLostRecord(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
@@ -233,7 +233,7 @@ func TestEmptyWorkload(t *testing.T) {
 	}
 }
 
-// TestImageThatNeverRan: an image with which no server was ready is not what a spec without an image goes back to.
+// TestImageThatNeverRan: removing spec.image does not select an image with which no server was ready.
 func TestImageThatNeverRan(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))

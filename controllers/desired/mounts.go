@@ -10,7 +10,7 @@ import (
 	"github.com/example/memcached-operator/controllers/credentials"
 )
 
-// tlsArguments make every listener of memcached speak TLS.
+// tlsArguments returns the options that enable TLS on every listener of memcached.
 // https://docs.memcached.org/features/tls/
 func tlsArguments(mc *v1alpha1.Memcached) []string {
 	t := mc.Spec.TLS
@@ -34,7 +34,7 @@ func authArguments(mc *v1alpha1.Memcached) []string {
 	return []string{"--auth-file=" + agent.AuthPath + "/" + credentials.KeyAuthFile}
 }
 
-// mountSecrets gives containers the keys of the Secrets that memcached reads, and no other key of these Secrets.
+// mountSecrets mounts into containers the keys of the Secrets that memcached reads, and no others.
 func mountSecrets(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration,
 	containers ...*corev1ac.ContainerApplyConfiguration) {
 	if t := mc.Spec.TLS; t != nil {
@@ -55,7 +55,7 @@ func secretVolume(name string, keys []string) *corev1ac.SecretVolumeSourceApplyC
 	return source
 }
 
-// mount gives a volume to containers of a pod.
+// mount adds a volume to a pod, and mounts it into containers.
 func mount(pod *corev1ac.PodSpecApplyConfiguration, volume *corev1ac.VolumeApplyConfiguration,
 	at *corev1ac.VolumeMountApplyConfiguration, containers ...*corev1ac.ContainerApplyConfiguration) {
 	pod.WithVolumes(volume)

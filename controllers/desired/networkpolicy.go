@@ -12,8 +12,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// networkPolicies let the peers of the spec reach memcached, and nobody else. With a proxy, these peers reach the
-// proxy, and the proxy alone reaches the servers.
+// networkPolicies allows only the peers of the spec to reach memcached. With a proxy, these peers may reach the proxy,
+// and only the proxy may reach the servers.
 func networkPolicies(mc *v1alpha1.Memcached) (servers, proxies []runtime.ApplyConfiguration) {
 	if mc.Spec.NetworkPolicy == nil {
 		return nil, nil
@@ -36,8 +36,8 @@ func peers(list []v1alpha1.NetworkPolicyPeer) (out []*networkingv1ac.NetworkPoli
 	return out
 }
 
-// serverPolicy has a rule of its own for metrics: Prometheus is no client of the cache. The rule has the number of the
-// port, because networks look for a port's name in containers, and the agent's is an init container.
+// serverPolicy has a separate rule for metrics: Prometheus is not a client of the cache. The rule names the port by
+// number, because network plugins look for its name in containers, and the agent is an init container.
 func serverPolicy(mc *v1alpha1.Memcached,
 	from []*networkingv1ac.NetworkPolicyPeerApplyConfiguration) *networkingv1ac.NetworkPolicyApplyConfiguration {
 	n := networkPolicy(mc, mc.Name, names.Servers, from)
@@ -62,7 +62,7 @@ func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Componen
 		WithSpec(networkingv1ac.NetworkPolicySpec().
 			WithPodSelector(matchSelector(mc, component)).
 			WithPolicyTypes(networkingv1.PolicyTypeIngress))
-	if len(from) > 0 { // a rule without peers would let everybody in
+	if len(from) > 0 { // a rule without peers would admit everybody
 		n.Spec.WithIngress(ingress(intstr.FromString(names.Port), from))
 	}
 	objectMeta(n.ObjectMetaApplyConfiguration, mc, component)

@@ -10,9 +10,9 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// podDisruptionBudget paces node drains for the servers. A server that is not healthy holds nothing worth keeping, so
-// it never blocks a drain. Beside an agent that is not so sure: a pod is not ready either while only the agent is down,
-// and memcached serves on.
+// podDisruptionBudget limits how many servers a node drain stops at a time. A server that is not healthy holds no data,
+// and never blocks a drain. With an agent, that is not certain: a pod is also not ready if only the agent is down while
+// memcached still serves.
 func podDisruptionBudget(mc *v1alpha1.Memcached) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	unhealthy := policyv1.AlwaysAllow
 	if needsAgent(mc) {

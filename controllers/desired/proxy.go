@@ -13,30 +13,30 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// proxyProgram configures memcached's proxy. The stock configuration, routelib, cannot take a dead server for a miss:
-// with a route that does, memcached 1.6.45 ends by a segmentation fault.
+// proxyProgram configures memcached's proxy. The stock configuration, routelib, cannot treat a failed server as a miss:
+// with a route that does, memcached 1.6.45 crashes with a segmentation fault.
 //
 //go:embed proxy.lua
 var proxyProgram string
 
 const (
 	proxyPath = "/etc/memcached/proxy"
-	// proxyRetry is how long a proxy may take to use a server that answers again, in seconds: twice what proxy.lua waits.
+	// proxyRetry is how long a proxy may take to use a recovered server again, in seconds: twice the wait of proxy.lua.
 	proxyRetry = 2
-	// proxyReady is how long a proxy must be ready until it counts as available, in seconds: kube-proxy, which brings
-	// clients to it, writes its rules once a second (minSyncPeriod in KubeProxyConfiguration).
+	// proxyReady is the minReadySeconds of the proxies: kube-proxy, which sends clients to them, writes its rules once a
+	// second (minSyncPeriod in KubeProxyConfiguration).
 	proxyReady = 2
 )
 
-// proxyService is the one address of a Memcached with a proxy.
+// proxyService has the one address that clients of a Memcached with a proxy use.
 func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 	return addressedService(mc, names.Proxy(mc), names.Proxies)
 }
 
-// proxyConfig lists the servers, each by the address of its Service and in the order of their ordinals: the place in
-// the list decides which keys a server has.
+// proxyConfig lists the servers by the addresses of their Services, in the order of their ordinals: the position in the
+// list decides which keys a server stores.
 func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapApplyConfiguration {
-	// Answers that slow clients have not read yet may fill half of the container, or the kernel would kill the proxy.
+	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
 	c := corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
 		WithData(map[string]string{
@@ -47,19 +47,19 @@ func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapAp
 	return c
 }
 
-// proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one ends, and an operator
-// with a better builder may replace them.
+// proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
+// the operator may replace them.
 func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConfiguration {
 	p := mc.Spec.Proxy
-	// Each thread has a connection to each server, and a proxy that may not open as many files ends. The number grows in
-	// steps, because another one replaces the proxies.
+	// Each thread has a connection to each server, and a proxy that may not open that many files exits. The number grows
+	// in steps, because a new number replaces the proxies.
 	servers := int32(128)
 	for servers < names.Size(mc) {
 		servers *= 2
 	}
 	connections := mc.Spec.MaxConnections + servers*p.Threads
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
-	items := max(64*mebi, 2*itemSize.Value()) // memcached takes no less, though proxies store none
+	items := max(64*mebi, 2*itemSize.Value()) // the minimum of memcached, though proxies store none
 	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
 	c := container(in.image, mc.Spec.ContainerPort, args, proxyResources(p))
 	template := memcachedPod(mc, names.Proxies, c, in.options)
@@ -67,11 +67,11 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
 		&template.Spec.Containers[0])
 	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
-		WithLabels(in.generationLabel(mc)). // that of the servers
+		WithLabels(in.generationLabel(mc)). // the same as on the servers' workload
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
 			WithMinReadySeconds(proxyReady).
-			// A Deployment wants more than minReadySeconds.
+			// The API server requires more than minReadySeconds.
 			WithProgressDeadlineSeconds(max(mc.Spec.Rollout.ProgressDeadlineSeconds, proxyReady+1)).
 			WithTemplate(template))
 	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Proxies)

@@ -10,10 +10,10 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// record says what the pod template of a workload was made from. It is the value of an annotation of the workload, so
-// that it is written in one piece with the template: it tells what was done even if the operator ended a moment later.
+// record says what the pod template of a workload was built from. It is an annotation of the workload, so that it is
+// written together with the template, and is right even if the operator stops a moment later.
 type record struct {
-	// Image is the image of the template, RequestedImage what spec.image said then, and PreviousImage the last other image
+	// Image is the image of the template, RequestedImage was spec.image then, and PreviousImage the last other image
 	// with which a server was ready.
 	Image          string `json:"image,omitempty"`
 	RequestedImage string `json:"requestedImage,omitempty"`
@@ -21,19 +21,19 @@ type record struct {
 	// Ran says that a server was ready with Image, as far as that was known when the record was last made.
 	Ran         bool   `json:"ran,omitempty"`
 	RestartedAt string `json:"restartedAt,omitempty"`
-	// Agent is the image of the agent, with which somebody else's change of the template is reverted.
+	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
 	Agent string `json:"agent,omitempty"`
-	// Inputs is the digest of all inputs, image and restart included. The image of the agent is none: a new one comes with
-	// servers that are replaced anyway.
+	// Inputs is the digest of all inputs, image and restart included. The agent's image is not an input: a new one is used
+	// only when servers are replaced anyway.
 	Inputs string `json:"inputs,omitempty"`
-	// Template is the digest of the template as the API server took it. A template with another one was changed by
-	// somebody.
+	// Template is the digest of the template as the API server stored it. If the current template has another digest,
+	// somebody has changed it.
 	Template string `json:"template,omitempty"`
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`
 }
 
-// readRecord reads what a workload remembers. Without a record, which ok says, image and restart are those of the
+// readRecord reads the record of a workload. If ok is false, there is none, and image and restart are from the
 // template.
 func readRecord(own *Workload) (r record, ok bool) {
 	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateRecordAnnotation]), &r) == nil && r.Inputs != "" {
@@ -57,7 +57,7 @@ func (r record) annotations() map[string]string {
 	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
 }
 
-// RecordedSecrets are those that a workload remembers.
+// RecordedSecrets returns the Secrets in the record of a workload.
 func RecordedSecrets(own *Workload) Secrets {
 	if own == nil {
 		return Secrets{}
@@ -70,7 +70,7 @@ func RecordedSecrets(own *Workload) Secrets {
 // change, and must not replace servers.
 func Digest(v any) string {
 	var sorted any
-	b, _ := json.Marshal(v) // of types that are made to be encoded
+	b, _ := json.Marshal(v) // cannot fail: JSON types
 	_ = json.Unmarshal(b, &sorted)
 	b, _ = json.Marshal(sorted)
 	sum := sha256.Sum256(b)

@@ -21,7 +21,7 @@ const (
 	// perConnection: the read buffer of 16 KiB (READ_BUFFER_SIZE in memcached.h), the connection itself, and its share of
 	// response objects.
 	perConnection = 20 << 10
-	// perTLSConnection is what OpenSSL keeps for a connection beside that. docs/memory.md has the measurement.
+	// perTLSConnection is what OpenSSL needs for a connection in addition. docs/memory.md has the measurement.
 	perTLSConnection = 24 << 10
 	// perThread: stack, log buffer, response bundles and allocator arena of a worker.
 	perThread = 4 * mebi
@@ -34,8 +34,8 @@ const (
 	hashTableShare = 6
 )
 
-// containerMemory is the memory request and limit of the memcached container of mc. They are equal, so that a cache
-// that is full to its limit is not what a node under pressure kills first.
+// containerMemory is the memory request and limit of the memcached container of mc. They are equal, so that a node
+// under memory pressure does not kill full caches first.
 func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
 	items, connection := resource.MustParse(mc.Spec.Memory), int64(perConnection)
 	if mc.Spec.TLS != nil {
@@ -53,7 +53,7 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 	return replaceResources(memory, "50m", memory, given.Requests, given.Limits)
 }
 
-// agentResources are those of the agent, which takes 10 MiB, and a little more for a scrape or a handshake.
+// agentResources are those of the agent, which uses 10 MiB, and a little more during a scrape or a handshake.
 func agentResources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfiguration {
 	given := ptr.Deref(agentOverrides(mc), v1alpha1.ComputeResources{})
 	return replaceResources(resource.MustParse("16Mi"), "5m", *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI),
@@ -84,14 +84,14 @@ func replaceResources[L ~map[corev1.ResourceName]resource.Quantity](memoryReques
 	limits := corev1.ResourceList{corev1.ResourceMemory: memoryLimit}
 	maps.Copy(limits, corev1.ResourceList(givenLimits))
 	maps.Copy(requests, corev1.ResourceList(givenRequests))
-	// The API server rounds up so too, and what it stores must compare equal.
+	// The API server rounds up in the same way, and what it stores must compare equal.
 	for _, list := range []corev1.ResourceList{limits, requests} {
 		for name, quantity := range list {
 			quantity.RoundUp(resource.Milli)
 			list[name] = quantity
 		}
 	}
-	// A request above its limit would be refused. Of such a pair, the one that the user did not give follows the other.
+	// The API server refuses a request above its limit. If only one of the two is given, set the other to the same value.
 	for name, limit := range limits {
 		request, ok := requests[name]
 		if !ok || request.Cmp(limit) <= 0 {

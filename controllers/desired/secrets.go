@@ -19,7 +19,7 @@ type Secrets struct {
 	Auth *Secret `json:"auth,omitempty"`
 }
 
-// Secret is what is recorded of a Secret: never its content.
+// Secret is the record of a Secret, which never holds its content.
 type Secret struct {
 	Name string `json:"name"`
 	// Version is uid and resourceVersion.
@@ -30,7 +30,7 @@ type Secret struct {
 	Authorities []credentials.Authority `json:"authorities,omitempty"`
 	// NotAfter is when the certificate expires; zero for passwords.
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Restart is the version in which a CA was last removed. memcached forgets a CA only when it ends.
+	// Restart is the version in which a CA was last removed. memcached trusts a removed CA until it restarts.
 	Restart string `json:"restart,omitempty"`
 }
 
@@ -57,7 +57,7 @@ func (s Secrets) Annotation() string {
 	return strings.Join(list, " ")
 }
 
-// revocations are the versions of Secrets from which a CA was removed. Only a server that starts anew forgets the CA.
+// revocations returns the versions of Secrets in which a CA was removed. Servers trust the CA until they restart.
 func (s Secrets) revocations() []string {
 	if s.TLS == nil || s.TLS.Restart == "" {
 		return nil
@@ -65,7 +65,7 @@ func (s Secrets) revocations() []string {
 	return []string{s.TLS.Restart}
 }
 
-// IsCurrent reports whether s records this version of a Secret, with all that servers of mc now need of it.
+// IsCurrent reports whether s records this version of a Secret, with the checks that servers of mc need now.
 func (s *Secret) IsCurrent(mc *v1alpha1.Memcached, meta metav1.Object) bool {
 	return s != nil && s.Name == meta.GetName() && s.Version == secretVersion(meta) &&
 		(s.Checks == "" || s.Checks == tlsChecks(mc))
@@ -77,9 +77,9 @@ func secretVersion(meta metav1.Object) string {
 
 // WithRevocation returns s as the successor of the Secret that servers know:
 //   - a CA was removed that has not expired: the servers are replaced
-//   - a CA was removed that has expired: nothing, because nobody is accepted by it
+//   - a CA was removed that has expired: nothing, because it accepts no client any more
 //   - a CA was renewed with the same subject and key: nothing
-//   - a CA was replaced by an earlier certificate of it: it is removed only when the later one has expired too
+//   - a CA was replaced by a certificate of it that expires earlier: the later one is trusted until it expires
 //   - another Secret is named: nothing, because the new name replaces the servers
 func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 	if s == nil || known == nil || s.Name != known.Name {

@@ -14,13 +14,13 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// ca is an authority with an id that expires so many hours from now.
+// ca is a CA with an ID that expires in so many hours.
 func ca(id string, hours int) credentials.Authority {
 	end := time.Now().Add(time.Duration(hours) * time.Hour)
 	return credentials.Authority{ID: id, NotAfter: end.UTC().Truncate(time.Second)}
 }
 
-// TestRevocation: servers are replaced where memcached must forget a CA, and where nothing else helps.
+// TestRevocation: servers are replaced only if memcached must stop trusting a CA.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	type cas = []credentials.Authority
@@ -59,14 +59,14 @@ func TestRevocation(t *testing.T) {
 	}
 	known := &Secret{Name: "s", Authorities: cas{ca("a", 1)}, Restart: "1"}
 	if (&Secret{Name: "s", Version: "2", Authorities: cas{ca("a", 1)}}).WithRevocation(known, time.Now()).Restart != "1" {
-		t.Error("an earlier revocation is forgotten, which changes the template")
+		t.Error("an earlier revocation is lost, which changes the template")
 	}
 	if (&Secret{Name: "other", Version: "2"}).WithRevocation(known, time.Now()).Restart != "" {
 		t.Error("another Secret is taken for a successor")
 	}
 }
 
-// TestSecretsInTemplate: servers stay whatever is in their Secrets, unless memcached must forget a CA.
+// TestSecretsInTemplate: a changed Secret replaces no server, unless memcached must stop trusting a CA.
 func TestSecretsInTemplate(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, tls: {secretName: certificate, clientAuth: Require}}"))
@@ -161,7 +161,7 @@ func TestIsCurrent(t *testing.T) {
 	}
 }
 
-// TestAgentImage: a newer image of the agent comes with servers that are replaced anyway, and not before.
+// TestAgentImage: a newer image of the agent is used only when servers are replaced anyway.
 func TestAgentImage(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{metrics: {}}"))

@@ -10,9 +10,9 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// service is headless: its name resolves to the address of every ready server, and clients spread their keys over them.
-// A virtual address would send each request for a key to another server. The names of a StatefulSet's servers stay
-// while a server restarts, so that clients keep their hash ring.
+// service is headless: its name resolves to the addresses of all ready servers, and clients spread their keys over
+// them. With a cluster IP, each request for a key would reach another server. The names of a StatefulSet's servers
+// resolve even while a server restarts, so that clients preserve their hash ring.
 func service(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 	s := corev1ac.Service(mc.Name, mc.Namespace).
 		WithSpec(corev1ac.ServiceSpec().
@@ -27,9 +27,9 @@ func service(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 	return s
 }
 
-// serverService has the address of one server of a StatefulSet, which outlives the server's pod. While there is no pod,
-// connections are refused at once. A server that has been told to end serves until it does, and one that starts is
-// reached as soon as it listens.
+// serverService gives one server of a StatefulSet an address that outlives the server's pod. Without a pod,
+// connections are refused at once. A terminating server is reachable until it stops, and a starting one as soon as it
+// listens.
 func serverService(mc *v1alpha1.Memcached, ordinal int32) *corev1ac.ServiceApplyConfiguration {
 	s := addressedService(mc, names.Server(mc, ordinal), names.Servers)
 	s.Spec.WithSelector(map[string]string{appsv1.StatefulSetPodNameLabel: names.Server(mc, ordinal)}).
@@ -37,7 +37,7 @@ func serverService(mc *v1alpha1.Memcached, ordinal int32) *corev1ac.ServiceApply
 	return s
 }
 
-// addressedService has an address of its own.
+// addressedService returns a Service with a cluster IP.
 func addressedService(mc *v1alpha1.Memcached, name string,
 	component names.Component) *corev1ac.ServiceApplyConfiguration {
 	s := corev1ac.Service(name, mc.Namespace).

@@ -8,9 +8,9 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// statefulSet is the workload of mc whose servers have stable names. All are started at once, because servers know
-// nothing of each other. The operator replaces them itself, at the pace of spec.rollout: before Kubernetes 1.37 a
-// StatefulSet replaces one at a time or, of those that start at once, all.
+// statefulSet returns the StatefulSet that runs the servers of mc. All start in parallel, because they do not depend on
+// each other. The operator replaces them itself, as spec.rollout says: before Kubernetes 1.37, a StatefulSet replaces
+// one server at a time or, with parallel pod management, all at once.
 func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyConfiguration {
 	s := appsv1ac.StatefulSet(mc.Name, mc.Namespace).
 		WithLabels(in.generationLabel(mc)).
@@ -26,7 +26,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 			WithTemplate(in.template))
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {
-		seconds = max(seconds, proxyRetry) // a server that proxies do not use yet is of no use
+		seconds = max(seconds, proxyRetry) // until then, proxies may not use the server
 	}
 	if seconds > 0 {
 		s.Spec.WithMinReadySeconds(seconds)

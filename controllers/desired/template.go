@@ -16,14 +16,14 @@ import (
 )
 
 // userID and groupID are those of the memcached user in the upstream image. They are spelled out because the image
-// names its user, and the kubelet cannot tell from a name that the user is not root.
+// names its user, and the kubelet cannot verify by a name that the user is not root.
 const (
 	userID  = 11211
 	groupID = 11211
 )
 
-// podTemplate is the template of the pods in which servers run. A change here reaches a cache that runs only when its
-// user changes something that replaces the servers anyway.
+// podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
+// changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
 	p := names.Pod(mc)
 	server := container(in.image, mc.Spec.ContainerPort, arguments(mc), resources(mc))
@@ -84,13 +84,13 @@ func container(image string, port int32, args []string,
 		WithStartupProbe(probe(1, 60)).
 		WithReadinessProbe(probe(5, 2)).
 		WithLivenessProbe(probe(10, 6)).
-		// Clients and Services learn of the end of a server before it ends.
+		// Let clients and Services notice that a server terminates before it stops.
 		WithLifecycle(corev1ac.Lifecycle().
 			WithPreStop(corev1ac.LifecycleHandler().
 				WithSleep(corev1ac.SleepAction().WithSeconds(5))))
 }
 
-// restricted is a container that may do no more than the restricted Pod Security Standard allows.
+// restricted returns a container that complies with the restricted Pod Security Standard.
 func restricted(name, image string, args []string,
 	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
 	return corev1ac.Container().
@@ -102,7 +102,7 @@ func restricted(name, image string, args []string,
 			WithAllowPrivilegeEscalation(false).
 			WithReadOnlyRootFilesystem(true).
 			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
-		// The last lines of a log say why a container ended; the status repeats them.
+		// The last lines of a log say why a container exited; the status quotes them.
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
 }
 
@@ -110,7 +110,7 @@ func containerPort(name string, port int32) *corev1ac.ContainerPortApplyConfigur
 	return corev1ac.ContainerPort().WithName(name).WithContainerPort(port).WithProtocol(corev1.ProtocolTCP)
 }
 
-// arguments are the options of memcached. The short ones are those that every version and every tutorial knows.
+// arguments returns the options of memcached, where possible in the short form, which every version supports.
 func arguments(mc *v1alpha1.Memcached) []string {
 	memory, connections := resource.MustParse(mc.Spec.Memory), mc.Spec.MaxConnections
 	if needsAgent(mc) {
@@ -131,8 +131,8 @@ func baseArguments(mc *v1alpha1.Memcached, memory int64, connections, threads in
 	}
 }
 
-// probe opens a connection. A command would need a shell in the image, and an answer to one would need a password once
-// there is authentication.
+// probe opens a TCP connection. An exec probe would need a shell in the image, and memcached answers a command only
+// after a login if spec.auth is set.
 func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfiguration {
 	return corev1ac.Probe().
 		WithTCPSocket(corev1ac.TCPSocketAction().WithPort(intstr.FromString(names.Port))).
@@ -141,7 +141,7 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 		WithFailureThreshold(failureThreshold)
 }
 
-// podSecurityContext is what the restricted Pod Security Standard asks for, with each field replaceable.
+// podSecurityContext complies with the restricted Pod Security Standard. Users can override each field.
 func podSecurityContext(p v1alpha1.PodSpec, o Options) *corev1ac.PodSecurityContextApplyConfiguration {
 	c := corev1ac.PodSecurityContext().
 		WithRunAsNonRoot(true).
@@ -158,7 +158,7 @@ func podSecurityContext(p v1alpha1.PodSpec, o Options) *corev1ac.PodSecurityCont
 	return c
 }
 
-// convert lays an API object over its apply configuration: the two have the same JSON form.
+// convert copies an API object into its apply configuration: the two have the same JSON form.
 func convert[T any](in any, out *T) *T {
 	b, err := json.Marshal(in)
 	if err == nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Workload is what decisions about servers need of the object that runs them, whatever the kind of that object.
+// Workload holds the fields of a Deployment or StatefulSet that decisions about servers depend on.
 type Workload struct {
 	Labels, Annotations map[string]string
 	Replicas            *int32
 	Template            *corev1ac.PodTemplateSpecApplyConfiguration
 }
 
-// ReadWorkload reads a Deployment or StatefulSet; nil where config is none.
+// ReadWorkload reads a Deployment or StatefulSet; nil if config is neither.
 func ReadWorkload(config runtime.ApplyConfiguration) *Workload {
 	w := &Workload{}
 	switch c := config.(type) {
@@ -51,7 +51,7 @@ func (w *Workload) SameSize(other *Workload) bool {
 	return equality.Semantic.DeepEqual(w.Replicas, other.Replicas)
 }
 
-// container is the container in which memcached runs; nil where there is none.
+// container returns the memcached container; nil if there is none.
 func (w *Workload) container() *corev1ac.ContainerApplyConfiguration {
 	if w.Template != nil && w.Template.Spec != nil {
 		for i := range w.Template.Spec.Containers {

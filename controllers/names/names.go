@@ -1,5 +1,5 @@
-// Package names says how the children of a Memcached are named and labelled, and where clients find its servers.
-// Builders and status ask the same.
+// Package names defines the names and labels of a Memcached's children, and the host names of its servers. The packages
+// desired and status share it.
 package names
 
 import (
@@ -62,7 +62,7 @@ func (c Component) Labels(mc *v1alpha1.Memcached) map[string]string {
 	return l
 }
 
-// PodLabels are the labels of the pods of a component of mc: the user's, and ours, which win.
+// PodLabels returns the labels of the pods of a component of mc: the user's, overridden by ours.
 func (c Component) PodLabels(mc *v1alpha1.Memcached) map[string]string {
 	l := map[string]string{}
 	maps.Copy(l, Pod(mc).Labels)
@@ -80,7 +80,7 @@ func Labels(mc *v1alpha1.Memcached) map[string]string {
 	}
 }
 
-// Size is the number of servers that mc asks for.
+// Size returns the desired number of servers.
 func Size(mc *v1alpha1.Memcached) int32 {
 	if mc.Spec.Size == nil {
 		return 1
@@ -109,8 +109,8 @@ func ServerServices(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.ServerAddresses == v1alpha1.AddressesClusterIP || mc.Spec.Proxy != nil
 }
 
-// Host is the name of the headless Service, which resolves to the addresses of the servers. The name of a server in
-// front of it resolves to that of the server.
+// Host is the name of the headless Service, which resolves to the addresses of the servers. With the name of a server
+// and a dot in front, it resolves to that server's address.
 func Host(mc *v1alpha1.Memcached) string { return ServiceHost(mc, mc.Name) }
 
 // ServiceHost is the name that resolves to the address of a Service of mc.

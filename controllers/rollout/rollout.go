@@ -1,5 +1,5 @@
-// Package rollout decides which pods to replace and which to annotate. Deciding is pure: no client, and of the clock
-// only what the caller says.
+// Package rollout decides which pods to replace and which to annotate. It is pure: it has no client, and the caller
+// passes the time.
 package rollout
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Replace returns the servers of a StatefulSet to delete now, so that the StatefulSet creates each anew from the newest
-// template, and how long until a new server counts as available; 0 where a watch tells.
+// Replace returns the servers of a StatefulSet to delete now, so that it recreates them from the newest template, and
+// how long until a new server counts as available; 0 if a watch event will trigger a reconcile.
 //
-//   - An outdated server whose memcached the kubelet calls not ready, or that no node runs, is deleted at once: it
-//     holds nothing.
-//   - Any other outdated server costs budget, of which there is maxUnavailable. A pod that is not ready may serve
-//     nevertheless: the control plane calls it so when its node does not answer, and the kubelet when only the agent is
-//     down.
-//   - A server that is missing, is being deleted, or is new and not ready for minReadySeconds yet, takes budget away.
-//   - Servers with a higher number go first.
-//   - Nothing is deleted while the StatefulSet is being deleted, or its controller has not seen the newest template.
+//   - An outdated server whose memcached container the kubelet reports as not ready, or that is on no node, is deleted
+//     at once: it holds no data.
+//   - Any other outdated server is deleted only while fewer than maxUnavailable servers are unavailable. A pod that is
+//     not ready may still serve: the control plane marks it as not ready when its node is unreachable, and the kubelet
+//     when only the agent is down.
+//   - A server that is missing, is being deleted, or is new and not ready for minReadySeconds yet, is unavailable.
+//   - Servers with a higher ordinal are deleted first.
+//   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
 func Replace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable int32,
 	now time.Time) (replace []*corev1.Pod, wait time.Duration) {
 	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
@@ -40,7 +40,7 @@ func Replace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable int32,
 	for i := range pods {
 		pod := &pods[i]
 		if n := ordinal(set, pod); n < 0 || n >= size || !pod.DeletionTimestamp.IsZero() {
-			continue // of another workload, about to be removed, or about to be created anew
+			continue // foreign, about to be removed, or being replaced already
 		}
 		if pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision {
 			if isDown(pod) {
@@ -69,8 +69,8 @@ func Replace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable int32,
 	return append(down, serving[:affordable]...), wait
 }
 
-// isDown reports whether memcached does not serve, in the words of the kubelet: an old report of a node that does not
-// answer any more says that memcached was ready.
+// isDown reports whether memcached does not serve, by the last report of the kubelet. The last report from a node that
+// is unreachable may still say that memcached is ready.
 func isDown(pod *corev1.Pod) bool {
 	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
 		return false
@@ -79,7 +79,7 @@ func isDown(pod *corev1.Pod) bool {
 		func(s corev1.ContainerStatus) bool { return s.Name == names.Container && !s.Ready })
 }
 
-// ordinal is the number of a server; -1 for a pod that is none of the StatefulSet.
+// ordinal returns the ordinal of a server; -1 for a pod that the StatefulSet does not control.
 func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	number, ok := strings.CutPrefix(pod.Name, set.Name+"-")
 	n, err := strconv.Atoi(number)
@@ -89,8 +89,8 @@ func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	return n
 }
 
-// Annotate returns the pods whose annotation has another value: a kubelet refreshes the Secrets and ConfigMaps that a
-// pod mounts when an annotation of the pod changes, and otherwise within a minute or two.
+// Annotate returns the pods whose annotation must be changed: a kubelet refreshes the Secrets and ConfigMaps that a pod
+// mounts when an annotation of the pod changes, and otherwise within a minute or two.
 func Annotate(pods []corev1.Pod, annotation, value string) (list []*corev1.Pod) {
 	for i := range pods {
 		if pod := &pods[i]; value != "" && pod.Annotations[annotation] != value && pod.DeletionTimestamp.IsZero() {

@@ -1,4 +1,4 @@
-// Package startup finds out what the operator has to know of the cluster before its manager starts.
+// Package startup determines what the operator must know about the cluster before its manager starts.
 package startup
 
 import (
@@ -47,10 +47,10 @@ func OpenShift(ctx context.Context, config *rest.Config) (found bool, err error)
 	return found, nil
 }
 
-// Namespaces returns those of the namespaces to watch that exist and are not being deleted. With permissions bound per
-// namespace, a deleted namespace would stop the operator for all others: its RoleBinding is gone, so that the informers
-// cannot list there. For the same reason nobody would remove the finalizers in a namespace that is being deleted, so
-// Namespaces does. A namespace that cannot be read is kept.
+// Namespaces returns the namespaces to watch that exist and are not being deleted. With permissions bound per
+// namespace, a deleted namespace would stop the operator for all others: without its RoleBinding, the informers cannot
+// list there. In a namespace that is being deleted, nobody else would remove the finalizers, so Namespaces does. A
+// namespace that cannot be read is watched.
 func Namespaces(ctx context.Context, c client.Client, names []string) ([]string, error) {
 	logger := log.FromContext(ctx)
 	var watched []string
@@ -65,7 +65,7 @@ func Namespaces(ctx context.Context, c client.Client, names []string) ([]string,
 			if err := retry.OnError(backoff, func(error) bool { return ctx.Err() == nil }, func() error {
 				return removeFinalizers(ctx, c, name)
 			}); err != nil {
-				logger.Error(err, "finalizers hold a namespace that is being deleted", "namespace", name)
+				logger.Error(err, "cannot remove the finalizers in a namespace that is being deleted", "namespace", name)
 			}
 		default:
 			watched = append(watched, name)
@@ -94,8 +94,8 @@ func removeFinalizers(ctx context.Context, c client.Client, namespace string) er
 	return nil
 }
 
-// AgentImage returns the image that the operator itself runs, so that whoever installs the operator from another
-// registry need not name it twice. AGENT_IMAGE is for an operator outside of a pod.
+// AgentImage returns the image that the operator itself runs, so that users who install the operator from another
+// registry configure it once. AGENT_IMAGE is for an operator outside of a pod.
 func AgentImage(ctx context.Context, reader client.Reader) (string, error) {
 	if image := os.Getenv("AGENT_IMAGE"); image != "" {
 		return image, nil

@@ -25,7 +25,7 @@ import (
 
 const root = "../.."
 
-// TestOpenShiftUnknown: an API server that cannot say whether it has the API yet is asked again.
+// TestOpenShiftUnknown: the request is repeated while an API server cannot say yet whether it has the API.
 func TestOpenShiftUnknown(t *testing.T) {
 	backoff.Duration = time.Millisecond
 	for name, tt := range map[string]struct {

@@ -10,11 +10,11 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Service returns the Service of a name, where it is ours, and whether the name is free for us to use.
+// Service returns the Service with this name if we control it, and whether we could use the name.
 type Service func(name string) (service *corev1.Service, free bool)
 
-// Addresses are where clients find the servers, by the Services as they are: these may not follow the spec yet, or not
-// be allowed to. A server whose Service has no address yet, or is somebody else's, is left out.
+// Addresses returns the addresses for clients. The ports are those of the existing Services, which may not follow the
+// spec yet. A server whose Service has no address yet, or is foreign, is omitted.
 func Addresses(mc *v1alpha1.Memcached, service Service) []string {
 	list := []string{}
 	add := func(serviceName, host string) {
@@ -56,9 +56,9 @@ func ServerAddress(mc *v1alpha1.Memcached, ordinal int32, service Service) strin
 	return net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))
 }
 
-// ProxyServers are the addresses of the servers that proxies send keys to, by number. A server joins when it is first
-// ready, and not before those with a lower number: the keys of a server that has not started yet would be misses for as
-// long as its image is pulled. The listed servers stay, whatever happens to them, so that all keys stay where they are.
+// ProxyServers returns the addresses of the servers that proxies use, by ordinal. A server is added when it is first
+// ready, and all with a lower ordinal are listed: the keys of a server that has not started would be misses while its
+// image is pulled. Listed servers remain listed, whatever happens to them, so that no key moves to another server.
 func ProxyServers(mc *v1alpha1.Memcached, listed []string, pods []corev1.Pod, service Service) (list []string) {
 	ready := map[string]bool{}
 	for i := range pods {
@@ -68,7 +68,7 @@ func ProxyServers(mc *v1alpha1.Memcached, listed []string, pods []corev1.Pod, se
 		address := ServerAddress(mc, i, service)
 		switch isListed := int(i) < len(listed); {
 		case isListed && address == "":
-			address = listed[i] // its Service is about to be created anew
+			address = listed[i] // its Service is about to be recreated
 		case !isListed && (address == "" || !ready[names.Server(mc, i)]):
 			return list
 		}

@@ -15,20 +15,20 @@ import (
 // maxMessage bounds the messages of conditions, in bytes. The API server refuses a status with one of more than 32768.
 const maxMessage = 2048
 
-// conditionState is a condition without its bookkeeping.
+// conditionState holds the status, reason and message of a condition.
 type conditionState struct {
 	status  bool
 	reason  string
 	message string
 }
 
-// Normalize brings the lists of a status into one order, so that equal statuses compare equal.
+// Normalize sorts the lists of a status, so that equal statuses compare equal.
 func Normalize(s *v1alpha1.MemcachedStatus) {
 	slices.SortFunc(s.Conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	slices.Sort(s.Nodes)
 }
 
-// setCondition adds a condition. The transition time of the previous status stays where the condition does.
+// setCondition adds a condition. It preserves the transition time if the condition's status did not change.
 func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is conditionState,
 	now time.Time) {
 	c := metav1.Condition{
@@ -49,7 +49,7 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 	s.Conditions = append(s.Conditions, c)
 }
 
-// OnlyProgress reports whether a status differs from another one in counts, names of servers and messages alone.
+// OnlyProgress reports whether two statuses differ only in counts, names of servers and messages.
 func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
 	rest := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
 		s = s.DeepCopy()

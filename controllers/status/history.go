@@ -9,21 +9,21 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// The status of a Memcached is also what the operator remembers of it, across restarts and leaders:
+// The status of a Memcached also stores state across restarts of the operator and changes of its leader:
 //
-//   - Ready says that all servers were ready: fewer are a loss, and a change that no generation announces is announced.
+//   - Ready says that all servers were ready: fewer are a loss, and a change without a new generation is announced.
 //   - Degraded's reason ServersLost says that servers were lost, until all are ready again. Its reason Installing says
 //     that not all servers were ready yet, in whatever generation.
-//   - Reconciling's reason Resizing says that the number of servers is all that changes.
+//   - Reconciling with reason Resizing says that only the number of servers changes.
 //   - Stalled with ProgressDeadlineExceeded stays until there is progress.
-//   - readyReplicas is what a paused Memcached has lost servers by.
+//   - readyReplicas decides whether a paused Memcached lost servers.
 //   - observedGeneration says whether the generation announces a change.
-//   - image is what ran, should somebody delete the workload.
+//   - image is the last image that was used, in case somebody deletes the workload.
 //
 // All else is computed from what is observed.
 
-// history is what the previous status of a Memcached said of its current generation; nothing where it spoke of an older
-// one.
+// history holds the conditions of the previous status of a Memcached if they describe its current generation; otherwise
+// none.
 type history struct{ conditions []metav1.Condition }
 
 func previous(mc *v1alpha1.Memcached) history {
@@ -43,7 +43,7 @@ func (h history) reason(conditionType string) string {
 
 func (h history) wasReady() bool { return h.reason(v1alpha1.ConditionReady) != "" }
 
-// hadLoss reports whether servers were lost, in whatever generation, and they have not all been ready since.
+// hadLoss reports whether servers were lost, in any generation, and not all have been ready since.
 func hadLoss(mc *v1alpha1.Memcached) bool {
 	return (history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) == v1alpha1.ReasonServersLost
 }
@@ -51,8 +51,8 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 // WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
-// IsWorse reports whether a status says that mc is not ready any more, though its spec did not change, or degraded. The
-// deletion of the namespace would explain that, and has done so where the previous status says it.
+// IsWorse reports whether a status says that mc is no longer ready though its spec did not change, or is degraded. The
+// deletion of the namespace may be the cause, and is so if the previous status says it.
 func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
 	before, after := history{mc.Status.Conditions}, history{s.Conditions}
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
@@ -67,23 +67,23 @@ func Installed(mc *v1alpha1.Memcached) bool {
 	return degraded != nil && degraded.Reason != v1alpha1.ReasonInstalling
 }
 
-// Clock measures the time without progress. It is kept in memory: no verdict is given about a time when no operator was
-// there. Progress is a server more that was updated or became ready than ever since the clock started, so that a server
-// that comes and goes is none.
+// Clock measures the time without progress. It is kept in memory, so that time without a running operator does not
+// count. Progress is a new maximum of the updated and ready servers since the clock started, so that a server that
+// becomes ready again and again is no progress.
 type Clock struct {
 	generation int64
 	since      time.Time
 	progress   int32
 }
 
-// Next is the clock after a look at mc, whose status is the previous one.
+// Next returns the clock after a reconcile of mc, which still has its previous status.
 func (c Clock) Next(mc *v1alpha1.Memcached, o Observed, now time.Time) Clock {
 	before, progress := previous(mc), o.progress()
 	stalled := before.reason(v1alpha1.ConditionStalled) == v1alpha1.ReasonProgressDeadlineExceeded
 	waiting := stalled || before.reason(v1alpha1.ConditionReconciling) != ""
 	switch {
 	case c.generation == 0 && stalled:
-		return Clock{mc.Generation, time.Time{}, progress} // what another process found stays
+		return Clock{mc.Generation, time.Time{}, progress} // preserve what another operator process found
 	case c.generation != mc.Generation, !waiting, o.changing() && o.Problem == nil, progress > c.progress:
 		return Clock{mc.Generation, now, progress}
 	case progress < c.progress-1: // more than one server that comes and goes: what comes back is progress
@@ -92,7 +92,7 @@ func (c Clock) Next(mc *v1alpha1.Memcached, o Observed, now time.Time) Clock {
 	return c
 }
 
-// End is when nothing will have progressed for too long.
+// End returns when the progress deadline is exceeded.
 func (c Clock) End(mc *v1alpha1.Memcached) time.Time {
 	r := mc.Spec.Rollout
 	return c.since.Add(time.Duration(r.MinReadySeconds+r.ProgressDeadlineSeconds) * time.Second)

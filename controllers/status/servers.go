@@ -15,12 +15,12 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// maxLastWords bounds what is repeated of the log of a memcached that ended, in bytes.
+// maxLastWords limits how much of a container's termination message is quoted, in bytes.
 const maxLastWords = 300
 
-// running are the names of the pods that are neither terminating nor finished, sorted, and how many of them are ready.
-// The pods say so themselves, because the status of the workload lags behind: after a loss it counts servers that are
-// gone.
+// running returns the names of the pods that are neither terminating nor finished, sorted, and how many of them are
+// ready. It reads the pods, because the status of the workload lags behind: after a loss it still counts the lost
+// servers.
 func running(pods []corev1.Pod) (list []string, ready int32) {
 	list = []string{}
 	for i := range pods {
@@ -37,13 +37,13 @@ func running(pods []corev1.Pod) (list []string, ready int32) {
 	return list, ready
 }
 
-// ending reports whether a pod is terminating or finished, and so no server any more.
+// ending reports whether a pod is terminating or finished, and so no longer a server.
 func ending(p *corev1.Pod) bool {
 	return !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// causeOf says what keeps servers from being ready, in the words of whoever knows it: the workload's controller, the
-// scheduler, the kubelet or memcached; empty where nothing does.
+// causeOf returns what keeps servers from being ready, as reported by the workload's controller, the scheduler, the
+// kubelet or memcached; empty for nothing.
 func causeOf(w *Workload, pods []corev1.Pod) string {
 	if w != nil && w.Failure != "" {
 		return w.Failure
@@ -51,7 +51,7 @@ func causeOf(w *Workload, pods []corev1.Pod) string {
 	roomToCome := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() })
 	for i := range pods {
 		if roomToCome && condition(&pods[i], corev1.PodScheduled, corev1.ConditionFalse) != nil {
-			continue // a pod that ends may be what the scheduler waits for
+			continue // the scheduler may wait for the resources of a terminating pod
 		}
 		if why := podCause(&pods[i]); why != "" {
 			return pods[i].Name + ": " + why
@@ -67,8 +67,8 @@ func podCause(p *corev1.Pod) string {
 	if IsTrue(p, corev1.PodReady) {
 		return ""
 	}
-	// Only the control plane calls a pod not ready whose containers are, when it has not heard of the node for too long.
-	// It evicts the pod then. That of a StatefulSet stays nevertheless, and no other takes its place.
+	// If a pod is not ready although its containers are, the control plane marked it so, because its node is unreachable.
+	// It also evicts the pod. A StatefulSet's pod remains nevertheless, and is not replaced.
 	_, fixed := p.Labels[appsv1.StatefulSetRevisionLabel]
 	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
 		IsTrue(p, corev1.ContainersReady) && (fixed || !ending(p)) {
@@ -82,7 +82,7 @@ func podCause(p *corev1.Pod) string {
 	}
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
-		// A container that ended is waiting, running and ended by turns. Its end is the cause all the while.
+		// A crashing container is waiting, running and terminated by turns. Its last termination is the cause all the time.
 		for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
 			if end != nil {
 				return terminated(s.Name, end)
@@ -121,7 +121,7 @@ func condition(p *corev1.Pod, conditionType corev1.PodConditionType,
 	return nil
 }
 
-// ReadySince says since when a pod accepts connections, and whether.
+// ReadySince returns since when a pod has been ready, and whether it is.
 func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	if c := condition(p, corev1.PodReady, corev1.ConditionTrue); c != nil {
 		return c.LastTransitionTime.Time, true
@@ -129,8 +129,8 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	return time.Time{}, false
 }
 
-// StripPod leaves of a pod what is read of it, for the cache: kubelets write pods often, and most of that is of no use
-// here. The last words of a container that can read a Secret are left out: they could repeat the Secret.
+// StripPod returns a pod for the informer cache, with only the fields that the operator reads: kubelets write pods
+// often. It drops the termination message of a container that can read a Secret, because it could quote the Secret.
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
@@ -142,7 +142,7 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out.Status.Phase = p.Status.Phase
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		// One that is ready is not what keeps the pod from being ready, whatever it once ended of.
+		// A ready container does not keep the pod from being ready, however it terminated before.
 		if !s.Ready {
 			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name,
 				State: stripState(s.State, secret), LastTerminationState: stripState(s.LastTerminationState, secret)})
@@ -158,14 +158,14 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// pick is the part of a map with these keys.
+// pick returns the entries of a map with these keys.
 func pick(m map[string]string, keys ...string) map[string]string {
 	m = maps.Clone(m)
 	maps.DeleteFunc(m, func(key, _ string) bool { return !slices.Contains(keys, key) })
 	return m
 }
 
-// stripState leaves out the times and numbers that every restart of a container changes.
+// stripState drops the times and numbers that every restart of a container changes.
 func stripState(s corev1.ContainerState, secret bool) corev1.ContainerState {
 	s.Running = nil
 	if t := s.Terminated; t != nil {

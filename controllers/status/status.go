@@ -1,5 +1,5 @@
-// Package status says in the status of a Memcached how things stand. Computing it is pure: no client, and of the clock
-// only what the caller says.
+// Package status computes the status of a Memcached. It is pure: it has no client, and the caller passes the
+// time.
 package status
 
 import (
@@ -17,11 +17,11 @@ import (
 
 // Observed is what a status is computed from.
 type Observed struct {
-	// Workload runs the servers; nil where there is none of ours.
+	// Workload is the workload of the servers; nil if we control none.
 	Workload *Workload
 	// Pods are those of the servers.
 	Pods []corev1.Pod
-	// Proxy runs the proxies; nil where there is none of ours.
+	// Proxy is the workload of the proxies; nil if we control none.
 	Proxy *Workload
 	// ProxyPods are those of the proxies.
 	ProxyPods []corev1.Pod
@@ -29,31 +29,31 @@ type Observed struct {
 	Servers []string
 	// Problem is why children could not be applied; nil where they could.
 	Problem *Problem
-	// Waiting says what must be gone before children can be created; empty for nothing.
+	// Waiting names the object that must be deleted before a child can be created; empty for none.
 	Waiting string
-	// Changing says that this reconcile replaces, adds or removes servers: what Workload shows is of before.
+	// Changing says that this reconcile replaces, adds or removes servers; Workload is still from before that.
 	Changing bool
-	// Resizing says that of what changes only the number of servers does.
+	// Resizing says that only the number of servers changes.
 	Resizing bool
 	// ProxyChanging says that this reconcile replaces, adds or removes proxies.
 	ProxyChanging bool
 	// HeldBack says what spec.paused keeps the operator from doing; empty for nothing.
 	HeldBack string
-	// NamespaceTerminating says that the namespace is being deleted, with all that is in it.
+	// NamespaceTerminating says that the namespace and everything in it is being deleted.
 	NamespaceTerminating bool
 	// Clock measures the time without progress.
 	Clock Clock
 }
 
-// Problem is an error in the words of the status.
+// Problem is an error as the status reports it.
 type Problem struct {
 	Reason, Message string
-	// Stalled says that only a change from outside helps.
+	// Stalled says that no retry can help: somebody must change something.
 	Stalled bool
 }
 
-// Compute makes the whole status of mc. now fills transition times and measures the progress deadline. The table of all
-// rows is in docs/status.md.
+// Compute returns the whole status of mc. now sets transition times, and is compared with the progress deadline.
+// docs/status.md has a table of all cases.
 func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.MemcachedStatus {
 	if mc.Spec.Proxy == nil {
 		o.Proxy, o.ProxyPods, o.ProxyChanging = nil, nil, false
@@ -87,9 +87,9 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 	return s
 }
 
-// AwaitsController reports whether only the observedGeneration of a workload is missing for mc to be ready, and the
-// status says ready. A change that touches no server does that for some milliseconds: keep the previous status, which
-// speaks of the generation before. A change that does touch servers has turned Ready False already.
+// AwaitsController reports whether mc was ready, and only the observedGeneration of a workload is missing for it to be
+// ready again. A change that affects no server causes that for some milliseconds: keep the previous status, of the
+// previous generation. A change that affects servers has already set Ready to False.
 func AwaitsController(mc *v1alpha1.Memcached, o Observed, now time.Time) bool {
 	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) || o.Workload == nil ||
 		o.Workload.Observed && (o.Proxy == nil || o.Proxy.Observed) {
@@ -103,7 +103,7 @@ func AwaitsController(mc *v1alpha1.Memcached, o Observed, now time.Time) bool {
 // changing reports whether this reconcile replaces, adds or removes servers or proxies.
 func (o Observed) changing() bool { return o.Changing || o.ProxyChanging }
 
-// cause says what keeps servers or proxies from being ready; empty where nothing does.
+// cause returns what keeps servers or proxies from being ready; empty for nothing.
 func (o Observed) cause() string {
 	return cmp.Or(causeOf(o.Workload, o.Pods), causeOf(o.Proxy, o.ProxyPods))
 }
@@ -173,7 +173,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
 		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < size && o.cause() == "" {
-			why.message += "; the events of StatefulSet " + mc.Name + " say what keeps pods from being created"
+			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
 		}
 	}
 
@@ -197,17 +197,17 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	set(v1alpha1.ConditionDegraded, degraded)
 }
 
-// lostServers reports whether something went wrong after all servers had been ready. That servers are replaced, by us
-// or by somebody who changed the workload, is no loss.
+// lostServers reports whether servers were lost after all had been ready. A server that is being replaced, by us or
+// because somebody changed the workload, is not lost.
 func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
 	w := o.Workload
 	if mc.Spec.Paused {
-		// Nobody takes servers away from a paused Memcached, however long ago its spec was met.
+		// Nobody replaces the servers of a paused Memcached, so missing servers are lost, whatever the generation.
 		want := names.Size(mc)
 		if w != nil {
 			want = w.Wanted
 		}
-		// But the controller of a Deployment goes on with a rollout.
+		// But the controller of a Deployment continues a rollout.
 		rollsOn := w.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
 		return ready < want && !rollsOn && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
@@ -216,22 +216,22 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 	}
 	cause := o.cause()
 	if o.hasOutdatedPods() && o.Problem == nil && cause == "" {
-		return false // a rollout that goes on
+		return false // a rollout that continues
 	}
 	if hadLoss(mc) {
 		return true
 	}
-	// What was ready until it was Invalid, or met a Conflict, is no more on its way than what is ready.
+	// A Memcached that was ready until it became Invalid, or met a Conflict, is treated like one that is ready.
 	reason := before.reason(v1alpha1.ConditionDegraded)
 	interrupted := reason == v1alpha1.ReasonInvalid || reason == v1alpha1.ReasonConflict
 	if (before.wasReady() || interrupted) && (o.Problem != nil || !o.changing() && !w.rolling() && !o.Proxy.rolling()) {
 		return true
 	}
-	// A rollout that cannot go on has taken servers away and does not bring them back.
+	// A rollout that cannot continue has stopped servers, and does not replace them.
 	return Installed(mc) && (o.Problem != nil || o.hasOutdatedPods() && cause != "")
 }
 
-// diagnose says in one reason and message why mc is not ready.
+// diagnose returns the reason and the message why mc is not ready.
 func diagnose(o Observed, before history, progress string) conditionState {
 	why := conditionState{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
 	switch cause := o.cause(); {

@@ -41,7 +41,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// runs gives the world a workload made from the current generation, of which some servers are updated and ready.
+// runs adds a workload of the current generation, of which some servers are updated and ready.
 func runs(replicas, updated, ready int32) func(*world) {
 	return func(w *world) {
 		w.deployment = &appsv1.Deployment{
@@ -64,7 +64,7 @@ func runs(replicas, updated, ready int32) func(*world) {
 	}
 }
 
-// proxies gives the world two proxies, of which some are updated and ready.
+// proxies adds two proxies, of which some are updated and ready.
 func proxies(updated, ready int32) func(*world) {
 	return func(w *world) {
 		servers, pods := w.deployment, w.obs.Pods
@@ -98,7 +98,7 @@ func nextGeneration(w *world) {
 	w.deployment.Labels[v1alpha1.GenerationLabel] = strconv.FormatInt(w.mc.Generation, 10)
 }
 
-// then makes what the world is so far the previous status, and ends what was done to reach it.
+// then stores the current status as the previous one, and resets what this reconcile did.
 func then(w *world) {
 	w.mc.Status = w.status()
 	w.obs = Observed{Pods: w.obs.Pods, ProxyPods: w.obs.ProxyPods}
@@ -384,14 +384,14 @@ func TestStatus(t *testing.T) {
 // unobserved says that the controller has not seen the newest spec of the workload.
 func unobserved(w *world) { w.deployment.Generation++ }
 
-// restarted says that another operator process looks.
+// restarted says that another operator process reconciles.
 func restarted(w *world) { w.clock = Clock{} }
 
 func paused(w *world) { w.mc.Spec.Paused = true }
 
 func heldBack(w *world) { w.obs.HeldBack = "spec.paused keeps the operator from applying the spec" }
 
-// ended says that the container of a server ended a moment ago, or that it runs again since.
+// ended says that the container of a server has just terminated, or that it has been restarted since.
 func ended(server int, justNow bool) func(*world) {
 	return func(w *world) {
 		end := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 71, Reason: "Error",
@@ -404,7 +404,7 @@ func ended(server int, justNow bool) func(*world) {
 	}
 }
 
-// evicted adds a pod that the kubelet ended.
+// evicted adds a pod that the kubelet evicted.
 func evicted(w *world) {
 	w.obs.Pods = append(w.obs.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evicted"},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
@@ -436,7 +436,7 @@ func deleted(w *world) {
 	w.mc.Finalizers = []string{v1alpha1.Finalizer}
 }
 
-// TestMessages: the message of Ready names the cause, in the words of whoever knows it.
+// TestMessages: the message of Ready names the cause, as the component that reports it words it.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	pod := func(change func(*corev1.Pod)) func(*world) {
@@ -519,7 +519,7 @@ func describe(t *testing.T, mc *v1alpha1.Memcached, s v1alpha1.MemcachedStatus) 
 	return fmt.Sprintf("%s; %s; %s", strings.Join(parts, " "), s.Phase, read.Status)
 }
 
-// TestTransitionTimes: a condition that stays keeps its time, so that an unchanged status is equal and is not written.
+// TestTransitionTimes: an unchanged condition keeps its time, so that an unchanged status is not written.
 func TestTransitionTimes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,19 +14,19 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Workload is what the status must know of the object that runs the servers, whatever the kind of that object.
+// Workload holds the fields of a Deployment or StatefulSet that the status depends on.
 type Workload struct {
-	// Generation is that of the Memcached that the workload was made from.
+	// Generation is the generation of the Memcached that the workload was built from.
 	Generation string
 	// Terminating says that the workload is being deleted.
 	Terminating bool
-	// Observed says that its controller has seen the newest spec of the workload.
+	// Observed says that its controller has observed its newest spec.
 	Observed bool
 	// Paused says that somebody paused its rollouts.
 	Paused bool
 	// Image is the memcached image of its template.
 	Image string
-	// Wanted is the number of servers that it asks for; the others are numbers of servers by its status.
+	// Wanted is its spec.replicas; the other numbers are those of its status.
 	Wanted, Replicas, Updated, Ready, Available int32
 	// Outdated is the number of servers of an older template.
 	Outdated int32
@@ -34,7 +34,7 @@ type Workload struct {
 	Failure string
 }
 
-// Read reads a Deployment or StatefulSet, of which pods are the servers.
+// Read reads a Deployment or StatefulSet; pods are its servers.
 func Read(obj runtime.Object, pods ...corev1.Pod) *Workload {
 	if s, ok := obj.(*appsv1.StatefulSet); ok {
 		return fromStatefulSet(s, pods)
@@ -76,7 +76,7 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 		Available:   s.Status.AvailableReplicas,
 		Image:       image(&s.Spec.Template),
 	}
-	// By the numbers of its status, a server that ends is one that is not updated: a loss would look like a rollout.
+	// Its status counts a terminating server as not updated, so that a loss would look like a rollout: count the pods.
 	for i := range pods {
 		if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != s.Status.UpdateRevision {
 			w.Outdated++
@@ -85,7 +85,7 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 	return w
 }
 
-// generation is that of the Memcached that a workload was made from.
+// generation returns the generation of the Memcached that a workload was built from.
 func generation(workload metav1.Object) string {
 	return cmp.Or(workload.GetLabels()[v1alpha1.GenerationLabel], workload.GetAnnotations()[v1alpha1.GenerationLabel])
 }
@@ -99,30 +99,30 @@ func image(template *corev1.PodTemplateSpec) string {
 	return ""
 }
 
-// complete reports whether, by the workload, every one of want pods of the current generation of mc is updated and
-// available. The generation on the workload proves that what the cache shows was made from this one, even where the
-// cache lags behind what another operator process wrote.
+// complete reports whether, by the status of the workload, all want pods of the current generation of mc are updated
+// and available. The generation on the workload proves that it was built from this one, even if the informer cache lags
+// behind the writes of another operator process.
 func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
 	current := strconv.FormatInt(mc.Generation, 10)
 	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want &&
 		w.AllAvailable()
 }
 
-// AllAvailable reports whether the workload's controller has counted all pods that are wanted as updated and available,
-// and no others.
+// AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and
+// available.
 func (w *Workload) AllAvailable() bool {
 	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
 		w.Available == w.Wanted
 }
 
-// HasRun reports whether a server of the newest template has been ready, as far as the workload tells. Where it wants
-// no server, that is assumed.
+// HasRun reports whether a server of the newest template has been ready, by the workload's status. For a workload with
+// no servers, that is assumed.
 func (w *Workload) HasRun() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
 
 // IsEmpty reports whether the workload has no pod.
 func (w *Workload) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
 
-// asObserved is the workload as it is once its controller has seen the newest spec, if that touches no pod.
+// asObserved returns the workload as it will be once its controller has observed a spec that changes no pod.
 func (w *Workload) asObserved() *Workload {
 	if w == nil {
 		return nil
@@ -132,8 +132,8 @@ func (w *Workload) asObserved() *Workload {
 	return &observed
 }
 
-// progress is a number that grows as a rollout proceeds. Until its controller has seen the newest template, the workload
-// counts servers of the one before.
+// progress is a number that grows as a rollout proceeds. Until its controller has seen the newest template, the
+// workload counts servers of the one before.
 func (w *Workload) progress() int32 {
 	if w == nil || !w.Observed {
 		return 0
@@ -144,5 +144,5 @@ func (w *Workload) progress() int32 {
 // hasOutdatedPods reports whether servers of an older template still run.
 func (w *Workload) hasOutdatedPods() bool { return w != nil && w.Outdated > 0 }
 
-// rolling reports whether servers are being replaced, or the newest template has not been looked at.
+// rolling reports whether servers are being replaced, or the newest template has not been observed.
 func (w *Workload) rolling() bool { return w != nil && (!w.Observed || w.hasOutdatedPods()) }

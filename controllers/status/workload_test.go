@@ -12,7 +12,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// TestLossIsNoRollout: a StatefulSet counts a server that ends among its servers, and not among the updated ones.
+// TestLossIsNoRollout: a StatefulSet counts a terminating server among its servers, but not among the updated ones.
 func TestLossIsNoRollout(t *testing.T) {
 	set := &appsv1.StatefulSet{}
 	set.Status = appsv1.StatefulSetStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, UpdateRevision: "new"}
@@ -38,7 +38,7 @@ func TestLossIsNoRollout(t *testing.T) {
 	}
 }
 
-// TestPaceIsProgress: a rollout that waits for minReadySeconds between two servers proceeds.
+// TestPaceIsProgress: a rollout that waits for minReadySeconds between two servers is not stalled.
 func TestPaceIsProgress(t *testing.T) {
 	w := newWorld(t)
 	w.mc.Spec.Rollout.MinReadySeconds, w.mc.Spec.Rollout.ProgressDeadlineSeconds = 590, 600
@@ -58,8 +58,8 @@ func TestPaceIsProgress(t *testing.T) {
 	}
 }
 
-// TestLostServerIsNamed: the server of a StatefulSet on a lost node is evicted and never gone, and no other takes its
-// place. That of a Deployment is replaced.
+// TestLostServerIsNamed: a StatefulSet's server on a lost node is evicted, but neither deleted nor replaced. A
+// Deployment's server is replaced.
 func TestLostServerIsNamed(t *testing.T) {
 	p := corev1.Pod{}
 	p.Name, p.Spec.NodeName, p.DeletionTimestamp = "cache-1", "n1", &metav1.Time{Time: start}
