@@ -235,7 +235,7 @@ func TestPredecessor(t *testing.T) {
 	}
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message,
-		"waiting for the end of") {
+		"to be deleted") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	for _, obj := range left {

@@ -94,8 +94,8 @@ func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcache
 		current.Auth, authErr = r.secret(ctx, mc, a.SecretName, recorded.Auth, desired.ReadAuth)
 	}
 	if untilExpiry(current, now) < 0 {
-		tlsErr = errors.Join(tlsErr, invalid(current.TLS.Name, fmt.Errorf("the certificate that the servers show "+
-			"ended at %s; renew it", current.TLS.NotAfter.UTC().Format(time.RFC3339))))
+		tlsErr = errors.Join(tlsErr, invalid(current.TLS.Name, fmt.Errorf("the servers' certificate "+
+			"expired at %s; renew it", current.TLS.NotAfter.UTC().Format(time.RFC3339))))
 	}
 	return current, errors.Join(tlsErr, authErr)
 }

@@ -229,7 +229,7 @@ func TestExpiredCertificate(t *testing.T) {
 	f.now = f.now.Add(result.RequeueAfter + time.Second)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
-	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "that the servers show ended at") {
+	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "certificate expired at") {
 		t.Errorf("Ready says %q", got)
 	}
 }
@@ -278,7 +278,7 @@ func TestSecretIsNotTold(t *testing.T) {
 	for name, tt := range map[string]struct{ content, condition, want string }{
 		"no password":    {"hunter2\n", v1alpha1.ConditionStalled, "line 1 of authfile must be a user"},
 		"no end":         {"app:hunter2", v1alpha1.ConditionStalled, "authfile must end with a line break"},
-		"a user twice":   {"app:hunter2\napp:hunter22\n", v1alpha1.ConditionStalled, "line 2 of authfile names a user again"},
+		"a user twice":   {"app:hunter2\napp:hunter22\n", v1alpha1.ConditionStalled, "line 2 of authfile repeats a user"},
 		"empty":          {"", v1alpha1.ConditionReconciling, "SecretNotFound: Secret passwords has no key authfile"},
 		"as it shall be": {"app:hunter2\n", v1alpha1.ConditionReconciling, "0 of 3 servers ready"},
 	} {

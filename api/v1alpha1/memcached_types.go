@@ -121,7 +121,7 @@ type MemcachedSpec struct {
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 
 	// threads is the number of worker threads of each server (memcached -t), from 1 to 64, 4 by default. More threads
-	// than processors bring nothing.
+	// than processors have no benefit.
 	//
 	// +kubebuilder:default=4
 	// +kubebuilder:validation:Minimum=1
@@ -222,7 +222,7 @@ type MemcachedSpec struct {
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
 	// paused makes the operator observe and report, and write nothing but the status and, on a new object, its
-	// finalizer; false by default. Argo CD shows a paused object as Suspended, which holds later sync waves.
+	// finalizer; false by default. Argo CD shows a paused object as Suspended, which delays later sync waves.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}

@@ -140,7 +140,7 @@ type ResourceRequirements struct {
 	// +optional
 	Limits ResourceList `json:"limits,omitempty"`
 
-	// requests are what a node must have free for the container, at most 6.
+	// requests are what the scheduler reserves on a node for the container, at most 6.
 	//
 	// +optional
 	Requests ResourceList `json:"requests,omitempty"`
@@ -175,7 +175,7 @@ type ComputeResources struct {
 	// +optional
 	Limits ComputeList `json:"limits,omitempty"`
 
-	// requests are what a node must have free for the container.
+	// requests are what the scheduler reserves on a node for the container.
 	//
 	// +optional
 	Requests ComputeList `json:"requests,omitempty"`

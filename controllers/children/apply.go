@@ -73,7 +73,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 		answer, err := s.change(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
-			failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for the end of %s", c.Key)
+			failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for %s to be deleted", c.Key)
 		case err != nil:
 			failed[c.Key] = true
 			errs = append(errs, err)
@@ -233,8 +233,8 @@ type StallError struct{ Reason, Message string }
 func (e *StallError) Error() string { return e.Message }
 
 func (s *Set) conflictWith(key Key) error {
-	return &StallError{ReasonConflict, fmt.Sprintf("%s exists and is not controlled by this %s; remove or rename one of the two",
-		key, s.Owner.GVK.Kind)}
+	return &StallError{ReasonConflict, fmt.Sprintf(
+		"%s exists and is not controlled by this %s; remove or rename one of the two", key, s.Owner.GVK.Kind)}
 }
 
 // classify returns a StallError for a response of the API server that no retry changes.

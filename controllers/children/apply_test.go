@@ -104,8 +104,8 @@ func TestOwnerUnknown(t *testing.T) {
 // is what that child guards. All others are written.
 func TestGuards(t *testing.T) {
 	t.Parallel()
-	workloads := []Change{create("guarded", "guard"), create("further", "guarded"), create("running", "guard").over("owner"),
-		create("free")}
+	workloads := []Change{create("guarded", "guard"), create("further", "guarded"),
+		create("running", "guard").over("owner"), create("free")}
 	for name, tt := range map[string]struct {
 		guard   Change
 		refused []string

@@ -160,7 +160,7 @@ func (d Data) Users() ([]string, error) {
 		case len(line) > maxAuthLine:
 			return nil, fmt.Errorf("line %d of authfile has more than %d bytes", i+1, maxAuthLine)
 		case seen[user]:
-			return nil, fmt.Errorf("line %d of authfile names a user again", i+1)
+			return nil, fmt.Errorf("line %d of authfile repeats a user", i+1)
 		}
 		seen[user] = true
 	}

@@ -41,7 +41,7 @@ func TestUsers(t *testing.T) {
 		"a pp:secret\n":                        "line 1 of authfile must be",
 		"app:sec\x00ret\n":                     "line 1 of authfile must be",
 		"app:sec\rret\n":                       "line 1 of authfile must be",
-		"a:secret\na:secret2\n":                "line 2 of authfile names a user again",
+		"a:secret\na:secret2\n":                "line 2 of authfile repeats a user",
 		"a:" + strings.Repeat("x", 252) + "\n": "",
 		"a:" + strings.Repeat("x", 253) + "\n": "more than 254 bytes",
 	} {

@@ -167,7 +167,8 @@ func TestAgentImage(t *testing.T) {
 	mc := manifest.Parse(t, manifest.Named("m", "{metrics: {}}"))
 	image := func(w *Workload) string { return *w.Template.Spec.InitContainers[0].Image }
 	with := func(own *Workload, agent string) *Workload {
-		return ReadWorkload(deployment(mc, Resolve(mc, Current{Workload: own}, Options{DefaultImage: "m:1", AgentImage: agent})))
+		o := Options{DefaultImage: "m:1", AgentImage: agent}
+		return ReadWorkload(deployment(mc, Resolve(mc, Current{Workload: own}, o)))
 	}
 	first := with(nil, "operator:1")
 	if upgraded := with(first, "operator:2"); !upgraded.SameTemplate(first) {

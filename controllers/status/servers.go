@@ -58,7 +58,7 @@ func causeOf(w *Workload, pods []corev1.Pod) string {
 		}
 	}
 	if w != nil && w.Paused {
-		return "somebody paused the rollouts of the workload; kubectl rollout resume ends that"
+		return "rollouts of the workload are paused; resume them with kubectl rollout resume"
 	}
 	return ""
 }
@@ -72,7 +72,7 @@ func podCause(p *corev1.Pod) string {
 	_, fixed := p.Labels[appsv1.StatefulSetRevisionLabel]
 	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
 		IsTrue(p, corev1.ContainersReady) && (fixed || !ending(p)) {
-		return fmt.Sprintf("node %s does not answer", p.Spec.NodeName)
+		return fmt.Sprintf("node %s is unreachable", p.Spec.NodeName)
 	}
 	if ending(p) {
 		return ""
@@ -96,7 +96,7 @@ func podCause(p *corev1.Pod) string {
 }
 
 func terminated(container string, end *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("%s last ended with exit code %d (%s)", container, end.ExitCode, end.Reason)
+	text := fmt.Sprintf("%s last exited with code %d (%s)", container, end.ExitCode, end.Reason)
 	if container == names.Container && end.Reason == "OOMKilled" {
 		text += ": the container needed more memory than its limit"
 	}

@@ -454,20 +454,20 @@ func TestMessages(t *testing.T) {
 			workload(func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })},
 			"3 of 3 servers ready, waiting until each has been ready for 30 s"},
 		"crash": {[]func(*world){runs(3, 3, 2), ended(2, true)},
-			"2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
+			"2 of 3 servers ready; cache-2: memcached last exited with code 71 (Error): failed to set rlimit for open" +
 				" files"},
 		"crash loop": {[]func(*world){runs(3, 3, 2), ended(2, false), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
-		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
+		})}, "2 of 3 servers ready; cache-2: memcached last exited with code 71 (Error): failed to set rlimit for open" +
 			" files"},
 		"out of memory": {[]func(*world){runs(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
-		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 137 (OOMKilled):" +
+		})}, "2 of 3 servers ready; cache-2: memcached last exited with code 137 (OOMKilled):" +
 			" the container needed more memory than its limit"},
 		"an agent that ended once": {[]func(*world){runs(3, 3, 2), ended(2, true), pod(func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent", Ready: true,
 				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}}}
-		})}, "2 of 3 servers ready; cache-2: memcached last ended with exit code 71 (Error): failed to set rlimit for open" +
+		})}, "2 of 3 servers ready; cache-2: memcached last exited with code 71 (Error): failed to set rlimit for open" +
 			" files"},
 		"an agent that cannot start": {[]func(*world){runs(3, 3, 2), pod(func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{
@@ -477,10 +477,11 @@ func TestMessages(t *testing.T) {
 			p.Spec.NodeName = "worker-1"
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
-		})}, "2 of 3 servers ready; cache-2: node worker-1 does not answer"},
+		})}, "2 of 3 servers ready; cache-2: node worker-1 is unreachable"},
 		"paused by somebody": {[]func(*world){runs(3, 1, 3),
 			workload(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
-			"1 of 3 servers updated, 3 ready; somebody paused the rollouts of the workload; kubectl rollout resume ends that"},
+			"1 of 3 servers updated, 3 ready; " +
+				"rollouts of the workload are paused; resume them with kubectl rollout resume"},
 		"refused pods": {[]func(*world){runs(2, 0, 2), blocked}, "0 of 3 servers updated, 2 ready; violates PodSecurity"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func TestLostServerIsNamed(t *testing.T) {
 		t.Errorf("what keeps a Deployment from being ready is %q", got)
 	}
 	p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: "new"}
-	if got := causeOf(nil, []corev1.Pod{p}); got != "cache-1: node n1 does not answer" {
+	if got := causeOf(nil, []corev1.Pod{p}); got != "cache-1: node n1 is unreachable" {
 		t.Errorf("what keeps a StatefulSet from being ready is %q", got)
 	}
 }
