@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -82,12 +81,4 @@ func (r *MemcachedReconciler) tryStatus(ctx context.Context, mc *v1alpha1.Memcac
 		log.FromContext(ctx).Info("cannot write the status of a Memcached that is being deleted", "cause", err.Error())
 	}
 	return after, wait
-}
-
-// namespaceIsTerminating reports whether a namespace is being deleted; false if the operator may not read it.
-func (r *MemcachedReconciler) namespaceIsTerminating(ctx context.Context, name string) bool {
-	ns := &metav1.PartialObjectMetadata{}
-	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err := r.APIReader.Get(ctx, client.ObjectKey{Name: name}, ns)
-	return apierrors.IsNotFound(err) || err == nil && !ns.DeletionTimestamp.IsZero()
 }

@@ -88,7 +88,7 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		secretNames); err != nil {
 		return fmt.Errorf("index Memcacheds by Secret: %w", err)
 	}
-	b = b.WatchesMetadata(&corev1.Secret{}, r.ofSecret())
+	b = b.WatchesMetadata(&corev1.Secret{}, r.toUsers())
 	for _, kind := range childKinds {
 		b = b.Watches(kind.Object, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
@@ -216,14 +216,4 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		again = soonest(again, predecessorRetry)
 	}
 	return again, nil
-}
-
-// soonest returns the shortest positive duration; 0 for none.
-func soonest(durations ...time.Duration) (shortest time.Duration) {
-	for _, d := range durations {
-		if d > 0 && (shortest == 0 || d < shortest) {
-			shortest = d
-		}
-	}
-	return shortest
 }

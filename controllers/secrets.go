@@ -11,9 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
@@ -39,38 +36,6 @@ func secretNames(obj client.Object) []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
-}
-
-// secretDebounce bounds what a Secret that somebody changes all the time costs: each reconcile reads it, and annotates
-// every server.
-const secretDebounce = time.Second
-
-// ofSecret enqueues the Memcacheds that name a Secret.
-func (r *MemcachedReconciler) ofSecret() handler.EventHandler {
-	enqueue := func(ctx context.Context, secret client.Object, q queue) {
-		for _, req := range r.requestsOfSecret(ctx, secret) {
-			q.AddAfter(req, secretDebounce)
-		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { enqueue(ctx, e.ObjectNew, q) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, q) },
-	}
-}
-
-// requestsOfSecret returns requests for the Memcacheds that name a Secret.
-func (r *MemcachedReconciler) requestsOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
-	var list v1alpha1.MemcachedList
-	if err := r.Client.List(ctx, &list, client.InNamespace(secret.GetNamespace()),
-		client.MatchingFields{bySecret: secret.GetName()}); err != nil {
-		return nil // unreachable: the informer cache is synced
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, request(list.Items[i].Namespace, list.Items[i].Name))
-	}
-	return requests
 }
 
 // secrets returns the records of the Secrets that servers mount, and an error if one cannot be used. The record of such

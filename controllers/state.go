@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,4 +60,22 @@ func (s *states) wroteStatus(mc *v1alpha1.Memcached) bool {
 func (s *state) wroteStatus(mc *v1alpha1.Memcached) bool {
 	version := s.statusVersion.Load()
 	return version != nil && *version == mc.ResourceVersion
+}
+
+// untilDeadline returns the time until the progress deadline; 0 unless Reconciling is True.
+func (st *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Duration {
+	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReconciling) {
+		return 0
+	}
+	return max(st.clock.End(mc).Sub(now), time.Second)
+}
+
+// soonest returns the shortest positive duration; 0 for none.
+func soonest(durations ...time.Duration) (shortest time.Duration) {
+	for _, d := range durations {
+		if d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
 }

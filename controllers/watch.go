@@ -37,7 +37,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // toOwner enqueues the Memcached of a child or pod. It reads the instance label, which also identifies the Memcached of
 // a child that lost its owner reference.
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
-	enqueue := func(ctx context.Context, obj client.Object, deleted bool, q queue) {
+	return onEvent(func(ctx context.Context, obj client.Object, deleted bool, q queue) {
 		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
 		mc := &v1alpha1.Memcached{}
 		if r.Client.Get(ctx, req.NamespacedName, mc, client.UnsafeDisableDeepCopy) != nil {
@@ -51,13 +51,32 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 		default:
 			q.AddAfter(req, debounce)
 		}
-	}
+	})
+}
+
+// toUsers enqueues the Memcacheds that name a Secret. The debounce bounds the cost of a Secret that somebody changes all
+// the time: each reconcile reads it, and annotates every server.
+func (r *MemcachedReconciler) toUsers() handler.EventHandler {
+	return onEvent(func(ctx context.Context, secret client.Object, _ bool, q queue) {
+		var list v1alpha1.MemcachedList
+		if r.Client.List(ctx, &list, client.InNamespace(secret.GetNamespace()),
+			client.MatchingFields{bySecret: secret.GetName()}) != nil {
+			return // unreachable: the informer cache is synced
+		}
+		for i := range list.Items {
+			q.AddAfter(request(list.Items[i].Namespace, list.Items[i].Name), debounce)
+		}
+	})
+}
+
+// onEvent calls enqueue for every event, for an update that moved the object to another Memcached with both versions.
+func onEvent(enqueue func(ctx context.Context, obj client.Object, deleted bool, q queue)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, false, q) },
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			enqueue(ctx, e.ObjectNew, false, q)
-			if before := e.ObjectOld; before.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {
-				enqueue(ctx, before, false, q)
+			if e.ObjectOld.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {
+				enqueue(ctx, e.ObjectOld, false, q)
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { enqueue(ctx, e.Object, true, q) },

@@ -136,12 +136,12 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	return after, 0, nil
 }
 
-// untilDeadline returns the time until the progress deadline; 0 unless Reconciling is True.
-func (st *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Duration {
-	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReconciling) {
-		return 0
-	}
-	return max(st.clock.End(mc).Sub(now), time.Second)
+// namespaceIsTerminating reports whether a namespace is being deleted; false if the operator may not read it.
+func (r *MemcachedReconciler) namespaceIsTerminating(ctx context.Context, name string) bool {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := r.APIReader.Get(ctx, client.ObjectKey{Name: name}, ns)
+	return apierrors.IsNotFound(err) || err == nil && !ns.DeletionTimestamp.IsZero()
 }
 
 // problem converts an error to the form in which the status reports it.

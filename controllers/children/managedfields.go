@@ -126,12 +126,13 @@ func listOperations(path string, v any, fields *fieldpath.Set, desired any, unwa
 		}
 	case []any:
 		list, _ := desired.([]any)
+		named := elements(fields)
 		for i, item := range slices.Backward(v) {
 			at := path + "/" + strconv.Itoa(i)
-			e := slices.IndexFunc(elements(fields), func(e fieldpath.PathElement) bool { return matches(item, e) })
+			e := slices.IndexFunc(named, func(e fieldpath.PathElement) bool { return matches(item, e) })
 			d := -1
 			if e >= 0 {
-				d = slices.IndexFunc(list, func(item any) bool { return matches(item, elements(fields)[e]) })
+				d = slices.IndexFunc(list, func(item any) bool { return matches(item, named[e]) })
 			}
 			switch {
 			case e < 0 || d < 0 && unwanted:
@@ -140,7 +141,7 @@ func listOperations(path string, v any, fields *fieldpath.Set, desired any, unwa
 				}
 				ops = append(ops, operation{"remove", at, nil})
 			case d >= 0:
-				if below, ok := fields.Children.Get(elements(fields)[e]); ok {
+				if below, ok := fields.Children.Get(named[e]); ok {
 					ops = append(ops, listOperations(at, item, below, list[d], unwanted)...)
 				}
 			}
@@ -168,13 +169,14 @@ func extract(v any, fields *fieldpath.Set) (own any, others bool) {
 		}
 	case []any:
 		var picked []any
+		named := elements(fields)
 		for _, item := range v {
-			i := slices.IndexFunc(elements(fields), func(e fieldpath.PathElement) bool { return matches(item, e) })
+			i := slices.IndexFunc(named, func(e fieldpath.PathElement) bool { return matches(item, e) })
 			if i < 0 {
 				others = true
 				continue
 			}
-			owned, more := extractAt(item, elements(fields)[i], fields)
+			owned, more := extractAt(item, named[i], fields)
 			picked, others = append(picked, owned), others || more
 		}
 		if len(picked) > 0 {

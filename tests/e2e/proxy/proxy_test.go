@@ -50,6 +50,7 @@ func TestUnreachable(t *testing.T) {
 			f := start(t, 2)
 			key, other := f.keyOf(0), f.keyOf(1)
 			require.NoError(t, f.servers[0].Process.Signal(signal))
+			require.Eventually(t, func() bool { return stopped(f.servers[0].Process.Pid) }, 10*time.Second, time.Millisecond)
 			assert.Equal(t, []string{"VALUE " + other + " 0 5", "value", "END"}, f.ask("get %s %s", other, key))
 			for request, want := range reads {
 				assert.Equal(t, want, f.ask(request, key), request)
@@ -62,6 +63,16 @@ func TestUnreachable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stopped reports whether no thread of a process runs any more: a signal takes a moment to reach all of them.
+func stopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return err == nil && !slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return err == nil && !strings.ContainsAny(state[:1], "TZX")
+	})
 }
 
 // TestAnswers: what a server answers, errors too, is what the clients of the proxy read.
