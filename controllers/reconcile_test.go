@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -471,9 +472,13 @@ func TestFormerLeader(t *testing.T) {
 	template := get[appsv1.Deployment](f).Spec.Template
 	f.restart()
 	before.Spec.Replicas = ptr.To[int32](9) // which is to be reverted
+	old.Status.Conditions = nil             // what was not ready is changed without an announcement, which would meet a conflict
 	f.cached["Deployment"], f.cached[kindMemcached] = before, old
 	_, _ = f.reconcile()
 	f.wantTemplate(template)
+	if !slices.Contains(f.requests, "apply Deployment") {
+		t.Errorf("nothing is applied: %q", f.requests)
+	}
 }
 
 // TestStatusInFlux: status updates of the Deployment's controller do not block a change.

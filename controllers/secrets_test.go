@@ -201,6 +201,7 @@ func TestOneWrongSecret(t *testing.T) {
 		}
 	}
 	f.wantTemplate(template)
+	f.restart()
 	s.Data["ca.crt"] = alone
 	f.must(f.api.Update(f.ctx, s))
 	f.mustReconcile()

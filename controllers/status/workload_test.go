@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -71,5 +72,20 @@ func TestLostServerIsNamed(t *testing.T) {
 	p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: "new"}
 	if got := causeOf(nil, []corev1.Pod{p}); got != "cache-1: node n1 is unreachable" {
 		t.Errorf("what keeps a StatefulSet from being ready is %q", got)
+	}
+}
+
+// TestWordsOfSecrets: the last words of a container are kept where it cannot read a Secret, and only there.
+func TestWordsOfSecrets(t *testing.T) {
+	const words = "failed to set rlimit"
+	p := &corev1.Pod{}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "memcached", LastTerminationState: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: 71, Message: words}}}}
+	if got := podCause(StripPod(p)); !strings.Contains(got, words) {
+		t.Errorf("the cause is %q", got)
+	}
+	p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}}}
+	if got := podCause(StripPod(p)); strings.Contains(got, words) || got == "" {
+		t.Errorf("beside a Secret, the cause is %q", got)
 	}
 }
