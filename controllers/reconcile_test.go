@@ -472,7 +472,8 @@ func TestFormerLeader(t *testing.T) {
 	template := get[appsv1.Deployment](f).Spec.Template
 	f.restart()
 	before.Spec.Replicas = ptr.To[int32](9) // which is to be reverted
-	old.Status.Conditions = nil             // what was not ready is changed without an announcement, which would meet a conflict
+	// What was not ready is changed without an announcement, which would meet a conflict.
+	old.Status.Conditions = nil
 	f.cached["Deployment"], f.cached[kindMemcached] = before, old
 	_, _ = f.reconcile()
 	f.wantTemplate(template)

@@ -63,11 +63,11 @@ func (s *state) wroteStatus(mc *v1alpha1.Memcached) bool {
 }
 
 // untilDeadline returns the time until the progress deadline; 0 unless Reconciling is True.
-func (st *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Duration {
+func (s *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Duration {
 	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReconciling) {
 		return 0
 	}
-	return max(st.clock.End(mc).Sub(now), time.Second)
+	return max(s.clock.End(mc).Sub(now), time.Second)
 }
 
 // soonest returns the shortest positive duration; 0 for none.
