@@ -138,7 +138,11 @@ func (s *Set) isOfPolicy(ctx context.Context, c *Change) bool {
 	if len(c.foreignItems) == 0 {
 		return true
 	}
-	key := dryRunKey{digest(c.foreignItems), digest(c.Existing)}
+	before, err := s.own(c.Existing)
+	if err != nil {
+		return false
+	}
+	key := dryRunKey{digest(c.foreignItems), digest(before.content["spec"])} // controllers write the rest often
 	if same, ok := s.Memory.dryRuns[c.Key][key]; ok {
 		return same
 	}
@@ -146,8 +150,8 @@ func (s *Set) isOfPolicy(ctx context.Context, c *Change) bool {
 	if err != nil {
 		return false
 	}
-	own, err := s.own(answer)
-	same := err == nil && own.others
+	after, err := s.own(answer)
+	same := err == nil && after.others
 	s.Memory.remember(c.Key, key, same)
 	return same
 }

@@ -1,0 +1,53 @@
+package children
+
+import (
+	"context"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// TestPolicyAddsItem: the API server is asked once whether an item of others comes back when it is removed, however
+// often the child is written for another reason.
+func TestPolicyAddsItem(t *testing.T) {
+	t.Parallel()
+	requests := 0
+	c := interceptor.NewClient(nil, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			requests++ // the object stays as it was: the policy has added the item again
+			return nil
+		}})
+	services := NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.Service)
+	memory := &Memory{}
+	existing := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default",
+		OwnerReferences: []metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "operator", Operation: metav1.ManagedFieldsOperationApply,
+			FieldsV1: metav1.NewFieldsV1(
+				`{"f:spec":{"f:ports":{"k:{\"port\":1,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:protocol":{}}}}}`)}}},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1, Protocol: corev1.ProtocolTCP},
+			{Port: 2, Protocol: corev1.ProtocolTCP}}}}
+	desired := corev1ac.Service("a", "default").WithSpec(corev1ac.ServiceSpec().
+		WithPorts(corev1ac.ServicePort().WithPort(1).WithProtocol(corev1.ProtocolTCP)))
+	key := Key{"Service", "a"}
+	for i := range 3 {
+		set := &Set{Client: c, APIReader: c, FieldManager: "operator", Kinds: []Kind{services}, Memory: memory,
+			Owner: Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}}}
+		now := existing.DeepCopy()
+		now.ResourceVersion = strconv.Itoa(i)
+		now.Status.Conditions = []metav1.Condition{{Type: "Seen", Message: now.ResourceVersion}}
+		changes, err := set.Compare(t.Context(), []runtime.ApplyConfiguration{desired}, nil, Observed{key: now}, true)
+		if err != nil || len(changes) > 0 {
+			t.Errorf("the item is removed though it comes back: %+v, %v", changes, err)
+		}
+	}
+	if requests != 1 || len(memory.dryRuns[key]) != 1 {
+		t.Errorf("%d dry runs, of which %d are remembered, want one", requests, len(memory.dryRuns[key]))
+	}
+}
