@@ -46,7 +46,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		a.annotate = append(a.annotate, annotation{key, value, rollout.Annotate(pods, key, value)})
 	}
 	add(o.servers, v1alpha1.SecretsAnnotation, secrets.Annotation())
-	if config, ok := o.ours(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
+	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
 		add(o.proxies, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data))
 	}
 	return a

@@ -71,7 +71,7 @@ func TestPolicyRewrites(t *testing.T) {
 	f.mustReconcile()
 	f.roll(3)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment", "patch status") // to record the template
+	f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment") // to record the template
 	f.roll(3)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -110,7 +110,7 @@ func TestPolicyAdds(t *testing.T) {
 			f.mustReconcile()
 			f.roll(3)
 			f.mustReconcile()
-			f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment", "patch status") // to record the template
+			f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment") // to record the template
 			f.roll(3)
 			f.mustReconcile()
 			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -229,7 +229,7 @@ func TestPolicyAnswersConflict(t *testing.T) {
 	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))
 	for range maxConflicts {
 		result := f.mustReconcile()
-		f.now = f.now.Add(children.StaleFor)
+		f.now = f.now.Add(children.ExpectationTimeout)
 		if result.RequeueAfter != conflictRetry || f.mc.Status.ObservedGeneration > 0 {
 			t.Errorf("does not wait for the cache: %+v, %+v", result, f.mc.Status)
 		}

@@ -139,7 +139,7 @@ func BenchmarkCompare(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		set := childSet(w.client, w.client)
-		set.Owner, set.Memory = owner(w.mc), &children.Memory{}
+		set.Owner, set.State = owner(w.mc), &children.State{}
 		changes, err := set.Compare(b.Context(), w.desired, nil, w.observed, false)
 		if err != nil || len(changes) > 0 {
 			b.Fatalf("%v, %v", changes, err)

@@ -23,7 +23,7 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	if live == nil {
 		return c, nil
 	}
-	own, err := o.set.Own(live)
+	own, err := o.set.Extract(live)
 	if err != nil {
 		return c, err
 	}
@@ -70,7 +70,7 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
 		if after == nil {
 			continue
 		}
-		before := desired.ReadWorkload(c.Own)
+		before := desired.ReadWorkload(c.Owned)
 		template, size := before != nil && before.SameTemplate(after), before != nil && before.SameSize(after)
 		switch c.Key {
 		case workloadKey(mc):
@@ -90,8 +90,8 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
 	return effect{}
 }
 
-// after removes the effects of changes that turned out to be no-ops when they were applied.
-func (e effect) after(mc *v1alpha1.Memcached, r children.Result) effect {
+// withoutNoOps removes the effects of changes that turned out to be no-ops when they were applied.
+func (e effect) withoutNoOps(mc *v1alpha1.Memcached, r children.Result) effect {
 	wrote := func(key children.Key) bool {
 		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })
 	}
@@ -100,15 +100,15 @@ func (e effect) after(mc *v1alpha1.Memcached, r children.Result) effect {
 	return e
 }
 
-// on returns s with the effect added.
-func (e effect) on(s status.Observed) status.Observed {
+// addTo returns s with the effect added.
+func (e effect) addTo(s status.Observed) status.Observed {
 	s.Changing, s.Resizing, s.ProxyChanging, s.HeldBack = e.changing, e.resizing, e.proxyChanging, e.heldBack
 	return s
 }
 
-// setOf returns the table of child kinds for one reconcile of mc.
-func (r *MemcachedReconciler) setOf(mc *v1alpha1.Memcached, st *state) *children.Set {
+// newChildSet returns the table of child kinds for one reconcile of mc.
+func (r *MemcachedReconciler) newChildSet(mc *v1alpha1.Memcached, st *state) *children.Set {
 	set := childSet(r.Client, r.APIReader)
-	set.Owner, set.Memory = owner(mc), &st.children
+	set.Owner, set.State = owner(mc), &st.children
 	return set
 }

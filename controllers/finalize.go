@@ -27,7 +27,7 @@ const finalizeTimeout = 5 * time.Minute
 // The finalizer is removed at once if the deletion orphans the children, if the workload is not ours, or if the
 // namespace is being deleted: there, the operator may lose its permissions before the servers are deleted.
 func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *state,
-	now time.Time) (again time.Duration, err error) {
+	now time.Time) (requeueAfter time.Duration, err error) {
 	mc := o.mc
 	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
 		return 0, nil
@@ -38,7 +38,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	}
 	defer func() { // the permissions may be gone since
 		if apierrors.IsForbidden(err) && r.namespaceIsTerminating(ctx, mc.Namespace) {
-			again, err = 0, r.removeFinalizer(ctx, mc, st, now)
+			requeueAfter, err = 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}()
 	if len(o.servers) > 0 {
@@ -51,9 +51,9 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 		return 0, r.removeFinalizer(ctx, mc, st, now)
 	}
 	deleted := workload.GetDeletionTimestamp()
-	again = finalizeTimeout
+	requeueAfter = finalizeTimeout
 	if deleted != nil {
-		if again = deleted.Add(finalizeTimeout).Sub(now); again <= 0 {
+		if requeueAfter = deleted.Add(finalizeTimeout).Sub(now); requeueAfter <= 0 {
 			r.record(mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
 				"Servers still exist %s after the deletion; the finalizer is removed anyway", finalizeTimeout)
 			return 0, r.removeFinalizer(ctx, mc, st, now)
@@ -70,7 +70,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, err
 		}
 	}
-	return soonest(wait, again), nil
+	return soonest(wait, requeueAfter), nil
 }
 
 // tryStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.

@@ -62,7 +62,7 @@ func CacheOptions() cache.Options {
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})
 	byObject := map[client.Object]cache.ByObject{}
 	for _, kind := range childKinds {
-		byObject[kind.Object] = cache.ByObject{Label: selector, Transform: set.KeepOwnFields}
+		byObject[kind.Object] = cache.ByObject{Label: selector, Transform: set.TrimManagedFields}
 	}
 	byObject[&corev1.Pod{}] = cache.ByObject{Label: selector, Transform: func(in any) (any, error) {
 		if pod, ok := in.(*corev1.Pod); ok {

@@ -109,14 +109,14 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	mc := &v1alpha1.Memcached{}
 	if err := r.Client.Get(ctx, req.NamespacedName, mc); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.states.forget(req.NamespacedName)
+			r.states.delete(req.NamespacedName)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("read Memcached: %w", err)
 	}
 	status.Normalize(&mc.Status)
-	st := r.states.of(mc)
-	again, err := r.reconcile(ctx, mc, st)
+	st := r.states.get(mc)
+	requeueAfter, err := r.reconcile(ctx, mc, st)
 	switch {
 	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
 		return reconcile.Result{RequeueAfter: predecessorRetry}, nil // the informer cache will show that soon
@@ -127,18 +127,18 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		return reconcile.Result{}, err
 	}
 	st.conflicts = 0
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: requeueAfter}, nil
 }
 
 // reconcile returns the delay before a reconcile that no watch event would trigger; 0 for none.
 func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached,
-	st *state) (again time.Duration, err error) {
+	st *state) (requeueAfter time.Duration, err error) {
 	now := r.Now()
-	o, err := observe(ctx, r.setOf(mc, st), mc)
+	o, err := observe(ctx, r.newChildSet(mc, st), mc)
 	if err != nil {
 		return 0, err
 	}
-	if st.children.Stale(o.children, now) {
+	if st.children.IsBehind(o.children, now) {
 		return staleRetry, nil
 	}
 	if !mc.DeletionTimestamp.IsZero() {
@@ -170,7 +170,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if !mc.Spec.Paused {
 		// If no new generation announces that servers are replaced, announce it in the status first.
 		if (effect.changing || effect.proxyChanging) && status.WasReady(mc) {
-			if mc, _, err = r.writeStatus(ctx, mc, st, effect.on(o.status()), now); err != nil {
+			if mc, _, err = r.writeStatus(ctx, mc, st, effect.addTo(o.status()), now); err != nil {
 				return 0, err
 			}
 		}
@@ -180,15 +180,15 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			return 0, applied.Err
 		}
 		st.applied = mc.Generation
-		effect = effect.after(mc, applied)
-		o = o.with(applied.Written)
+		effect = effect.withoutNoOps(mc, applied)
+		o = o.withWritten(applied.Written)
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 
 	actions := nextActions(o, secrets, secretsErr, now)
 	if len(actions.replace) > 0 && status.WasReady(mc) { // somebody else changed the StatefulSet's template
 		effect.changing = true
-		if mc, _, err = r.writeStatus(ctx, mc, st, effect.on(o.status()), now); err != nil {
+		if mc, _, err = r.writeStatus(ctx, mc, st, effect.addTo(o.status()), now); err != nil {
 			return 0, err
 		}
 	}
@@ -198,22 +198,22 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
-	s := effect.on(o.status())
+	s := effect.addTo(o.status())
 	s.Problem, s.Waiting = problem(failure), applied.Waiting
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	again = soonest(wait, actions.wait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
-		return soonest(again, stalledRetry), nil
+		return soonest(requeueAfter, stalledRetry), nil
 	case failure != nil:
 		return 0, failure
 	case effect.dryRunErr != nil:
 		return 0, effect.dryRunErr
 	case applied.Waiting != "":
-		again = soonest(again, predecessorRetry)
+		requeueAfter = soonest(requeueAfter, predecessorRetry)
 	}
-	return again, nil
+	return requeueAfter, nil
 }

@@ -210,7 +210,7 @@ func TestReplacedChild(t *testing.T) {
 		t.Errorf("Stalled: %+v", f.mc.Status.Conditions)
 	}
 	delete(f.cached, "Service")
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 }

@@ -77,8 +77,8 @@ func proxyConfigKey(mc *v1alpha1.Memcached) children.Key {
 	return children.Key{Kind: "ConfigMap", Name: names.Proxy(mc)}
 }
 
-// ours returns the child with this key if we control it or are about to adopt it; nil for none.
-func (o observation) ours(key children.Key) client.Object {
+// ownChild returns the child with this key if we control it or are about to adopt it; nil for none.
+func (o observation) ownChild(key children.Key) client.Object {
 	child := o.children[key]
 	if child == nil {
 		return nil
@@ -90,26 +90,26 @@ func (o observation) ours(key children.Key) client.Object {
 }
 
 // workload returns the Deployment or StatefulSet of the servers; nil for none.
-func (o observation) workload() client.Object { return o.ours(workloadKey(o.mc)) }
+func (o observation) workload() client.Object { return o.ownChild(workloadKey(o.mc)) }
 
 // service has the signature of status.Service.
 func (o observation) service(name string) (service *corev1.Service, free bool) {
 	key := children.Key{Kind: "Service", Name: name}
-	service, _ = o.ours(key).(*corev1.Service)
+	service, _ = o.ownChild(key).(*corev1.Service)
 	return service, service != nil || o.children[key] == nil
 }
 
 // proxyServers returns the addresses of the servers that the proxies should use.
 func (o observation) proxyServers() []string {
 	var listed []string
-	if config, ok := o.ours(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
+	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
 		listed = strings.Fields(config.Data["servers"])
 	}
 	return status.ProxyServers(o.mc, listed, o.servers, o.service)
 }
 
-// with replaces observed children with the API server's answers, which are newer than the cache.
-func (o observation) with(written []children.Written) observation {
+// withWritten replaces observed children with the API server's answers, which are newer than the cache.
+func (o observation) withWritten(written []children.Written) observation {
 	for _, w := range written {
 		delete(o.children, w.Key)
 		if w.Now != nil {
@@ -125,7 +125,7 @@ func (o observation) status() status.Observed {
 	if w := o.workload(); w != nil {
 		s.Workload = status.Read(w, o.servers...)
 	}
-	if p := o.ours(proxyKey(o.mc)); p != nil {
+	if p := o.ownChild(proxyKey(o.mc)); p != nil {
 		s.Proxy = status.Read(p)
 	}
 	return s

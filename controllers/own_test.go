@@ -57,7 +57,7 @@ func TestOwn(t *testing.T) {
 			f.must(err)
 			want, err := extract(obj)
 			f.must(err)
-			got, err := set.Own(obj)
+			got, err := set.Extract(obj)
 			f.must(err)
 			if !equality.Semantic.DeepEqual(got, want) {
 				t.Fatalf("of %T with %s the operator owns\n%s, want\n%s", obj, spec, toJSON(f, got), toJSON(f, want))
@@ -75,7 +75,7 @@ func TestOwn(t *testing.T) {
 	f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.ApplyPatchType, []byte(others)), client.FieldOwner("somebody")))
 	want, err := extract(d)
 	f.must(err)
-	if got, err := set.Own(d); err != nil || !equality.Semantic.DeepEqual(got, want) {
+	if got, err := set.Extract(d); err != nil || !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("beside others the operator owns\n%s, want\n%s (%v)", toJSON(f, got), toJSON(f, want), err)
 	}
 	if len(kinds) != len(childKinds) {

@@ -65,10 +65,10 @@ func TestProgress(t *testing.T) {
 		t.Errorf("reports new servers after %s, want %s", result.RequeueAfter, progressInterval)
 	}
 	f.wantRequests()
-	f.now = f.now.Add(progressInterval)
+	f.roll(1) // Available, but not Ready
 	f.mustReconcile()
-	f.wantRequests("patch status")
-	f.roll(1)
+	f.wantRequests()
+	f.now = f.now.Add(progressInterval)
 	f.mustReconcile()
 	f.wantRequests("patch status")
 	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
@@ -218,12 +218,12 @@ func TestOutOfSight(t *testing.T) {
 			[]byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"Helm"}}}`)), client.FieldOwner("somebody")))
 	}
 	lose()
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.r.Options.OpenShift, f.r.Options.DefaultImage = true, "memcached:2"
 	f.mustReconcile()
 	f.wantTemplate(template)
 	lose()
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
 	f.gone()
@@ -319,6 +319,27 @@ func TestOthersItems(t *testing.T) {
 			f.mustReconcile()
 			f.wantRequests()
 		})
+	}
+}
+
+// TestMergedFields: a field that was written together with a list can be removed later.
+func TestMergedFields(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	sidecar := `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[
+		{"name":"sidecar","image":"x"}]}}}}`
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.ApplyPatchType, []byte(sidecar)),
+		client.FieldOwner("somebody")))
+	f.patch(`{"spec":{"pod":{"nodeSelector":{"disk":"fast"}}}}`)
+	f.mustReconcile()
+	pod := get[appsv1.Deployment](f).Spec.Template.Spec
+	if len(pod.Containers) != 1 || pod.NodeSelector["disk"] != "fast" {
+		t.Fatalf("the pods have %v and %+v", pod.NodeSelector, pod.Containers)
+	}
+	f.patch(`{"spec":{"pod":null}}`)
+	f.mustReconcile()
+	if left := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(left) > 0 {
+		t.Errorf("the pods still have %v", left)
 	}
 }
 
@@ -451,7 +472,7 @@ func TestAdoptionWithoutLabels(t *testing.T) {
 	f.ready()
 	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(`{"metadata":{"ownerReferences":null,"labels":null}}`),
 		client.FieldOwner("somebody")))
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	f.wantEvent("Normal Adopted Deployment cache")
 	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
@@ -627,7 +648,7 @@ func TestCreatedAndDeletedAtOnce(t *testing.T) {
 	if result := f.mustReconcile(); result.RequeueAfter == 0 || len(f.requests) > 0 {
 		t.Errorf("does not wait for the cache: %+v, %q", result, f.requests)
 	}
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	get[appsv1.Deployment](f)
 }
@@ -703,7 +724,7 @@ func TestErrors(t *testing.T) {
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 
 	f.fail["Deployment"] = nil
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
@@ -736,7 +757,7 @@ func TestNamespaceDeleted(t *testing.T) {
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
-	f.now = f.now.Add(children.StaleFor)
+	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	if n := len(f.events.Events); n > 0 {

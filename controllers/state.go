@@ -23,7 +23,7 @@ type states struct{ m sync.Map }
 // read by the watch.
 type state struct {
 	uid      types.UID // of the Memcached
-	children children.Memory
+	children children.State
 	clock    status.Clock
 	// statusVersion is the resource version of the Memcached after the last write of its status.
 	statusVersion atomic.Pointer[string]
@@ -38,8 +38,8 @@ type state struct {
 	conflicts int
 }
 
-// of returns the state of a Memcached. A new Memcached with the name of a deleted one gets a new state.
-func (s *states) of(mc *v1alpha1.Memcached) *state {
+// get returns the state of a Memcached. A new Memcached with the name of a deleted one gets a new state.
+func (s *states) get(mc *v1alpha1.Memcached) *state {
 	key := client.ObjectKeyFromObject(mc)
 	if v, ok := s.m.Load(key); ok && v.(*state).uid == mc.UID {
 		return v.(*state)
@@ -49,15 +49,15 @@ func (s *states) of(mc *v1alpha1.Memcached) *state {
 	return st
 }
 
-func (s *states) forget(key types.NamespacedName) { s.m.Delete(key) }
+func (s *states) delete(key types.NamespacedName) { s.m.Delete(key) }
 
-// wroteStatus reports whether the status of mc is the last one that we wrote.
-func (s *states) wroteStatus(mc *v1alpha1.Memcached) bool {
+// isLastStatus reports whether the status of mc is the last one that we wrote.
+func (s *states) isLastStatus(mc *v1alpha1.Memcached) bool {
 	v, ok := s.m.Load(client.ObjectKeyFromObject(mc))
-	return ok && v.(*state).wroteStatus(mc)
+	return ok && v.(*state).isLastStatus(mc)
 }
 
-func (s *state) wroteStatus(mc *v1alpha1.Memcached) bool {
+func (s *state) isLastStatus(mc *v1alpha1.Memcached) bool {
 	version := s.statusVersion.Load()
 	return version != nil && *version == mc.ResourceVersion
 }

@@ -93,7 +93,7 @@ func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
 	return before.UID != after.UID || before.Generation != after.Generation ||
 		!maps.Equal(before.Annotations, after.Annotations) || !slices.Equal(before.Finalizers, after.Finalizers) ||
-		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.wroteStatus(after)
+		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.isLastStatus(after)
 }
 
 // podChanged reports whether an update changed fields of a pod that the operator reads. Kubelets write pods often, but

@@ -55,7 +55,7 @@ func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Mem
 	if err != nil {
 		return nil, writeError("add the finalizer to", mc, err)
 	}
-	st.children.Wrote(memcachedKey(mc), answer.ResourceVersion, now)
+	st.children.Expect(memcachedKey(mc), answer.ResourceVersion, now)
 	mc = mc.DeepCopy()
 	mc.ResourceVersion, mc.Finalizers = answer.ResourceVersion, answer.Finalizers
 	return mc, nil
@@ -71,7 +71,7 @@ func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.
 	if err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator)); err != nil {
 		return writeError("remove the finalizer of", mc, err)
 	}
-	st.children.Wrote(memcachedKey(mc), after.ResourceVersion, now)
+	st.children.Expect(memcachedKey(mc), after.ResourceVersion, now)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 		defer func() { err = cmp.Or(err, errDeleted) }()
 	}
 	due := st.statusWritten.Add(progressInterval)
-	if now.Before(due) && st.wroteStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
+	if now.Before(due) && st.isLastStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
 		return mc, due.Sub(now), nil
 	}
 	before := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name,
@@ -125,7 +125,7 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	if err := r.Client.Status().Patch(ctx, answer, patch, client.FieldOwner(names.Operator)); err != nil {
 		return mc, 0, writeError("write the status of", mc, err)
 	}
-	st.children.Wrote(memcachedKey(mc), answer.ResourceVersion, now)
+	st.children.Expect(memcachedKey(mc), answer.ResourceVersion, now)
 	st.statusVersion.Store(&answer.ResourceVersion)
 	st.statusWritten = now
 	if !o.NamespaceTerminating { // which accepts no events

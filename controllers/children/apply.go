@@ -1,6 +1,7 @@
 package children
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,7 +69,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 				continue
 			}
 		}
-		delete(s.Memory.dryRuns, c.Key)
+		delete(s.State.dryRuns, c.Key)
 		existing := c.Existing
 		answer, err := s.change(ctx, &c)
 		switch {
@@ -80,7 +81,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 		case answer == nil:
 			r.Written = append(r.Written, Written{Change: c})
 		default:
-			s.Memory.Wrote(c.Key, answer.GetResourceVersion(), now)
+			s.State.Expect(c.Key, answer.GetResourceVersion(), now)
 			if existing == nil || existing.GetResourceVersion() != answer.GetResourceVersion() {
 				adopted := existing != nil && s.Relation(existing) == Orphaned
 				r.Written = append(r.Written, Written{c, answer, adopted})
@@ -118,43 +119,42 @@ func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 // object exists.
 const absentVersion = "1"
 
-// write takes out what others added to lists of the child, applies the desired child over the existing one, and returns
-// what the API server made of it.
+// write applies the desired child over the existing one, and returns the API server's response.
+//
+// An apply removes no list item that another manager owns, even if the operator owns it too. The API server may refuse
+// the result, for example two ports of one name. All lists are then merged first. The merge makes the operator own
+// their items a second time, so that another apply could not remove them either: all records of ownership except that
+// of the apply are removed.
 func (s *Set) write(ctx context.Context, c *Change) (client.Object, error) {
-	if len(c.foreignItems) > 0 {
-		answer, err := s.patchLists(ctx, c, c.foreignItems)
-		if err != nil {
-			return nil, err
+	var err error
+	if !c.mergeLists {
+		var answer client.Object
+		answer, err = s.apply(ctx, c)
+		if c.Existing == nil || !apierrors.IsInvalid(err) || IsConflict(err) {
+			return answer, err
 		}
-		c.Existing = answer
 	}
-	answer, err := s.apply(ctx, c)
-	if c.Existing == nil || !apierrors.IsInvalid(err) || IsConflict(err) {
-		return answer, err
+	merged, mergeErr := s.merge(ctx, c)
+	if mergeErr != nil {
+		return nil, cmp.Or(err, mergeErr)
 	}
-	// An item that we no longer want, and that somebody else owns too, is not removed by an apply. The API server refuses
-	// a port that stays beside the new one of the same name.
-	ops, listErr := s.listPatch(c, true)
-	if listErr != nil || len(ops) == 0 {
-		return nil, err
-	}
-	if c.Existing, listErr = s.patchLists(ctx, c, ops); listErr != nil {
+	ours := slices.DeleteFunc(merged.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !s.isOurs(e) })
+	c.Existing, err = s.patch(ctx, c, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		"resourceVersion": merged.GetResourceVersion(), "managedFields": ours}})
+	if err != nil {
 		return nil, err
 	}
 	return s.apply(ctx, c)
 }
 
-// patchLists makes changes of lists, of the child as it was read.
-func (s *Set) patchLists(ctx context.Context, c *Change, ops []operation, options ...client.PatchOption) (client.Object,
-	error) {
-	ops = append([]operation{{"replace", "/metadata/resourceVersion", c.Existing.GetResourceVersion()}}, ops...)
-	body, err := json.Marshal(ops)
+// merge merges the desired spec into the existing child: each list then holds the desired items and no others.
+func (s *Set) merge(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
 	if err != nil {
 		return nil, err
 	}
-	answer := c.Existing.DeepCopyObject().(client.Object)
-	return answer, s.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, body),
-		append(options, client.FieldOwner(s.FieldManager))...)
+	return s.patch(ctx, c, types.MergePatchType, map[string]any{"spec": content["spec"],
+		"metadata": map[string]any{"resourceVersion": c.Existing.GetResourceVersion()}}, options...)
 }
 
 // apply applies the desired child over the existing one, and returns the API server's response.
@@ -166,16 +166,16 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 	u := &unstructured.Unstructured{Object: content}
 	if c.Existing == nil {
 		u.SetResourceVersion(absentVersion) // protects an object that somebody else has just created
-		return s.patch(ctx, c, u, options...)
+		return s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
 	}
 	// The uid keeps the apply from recreating a child that has just been deleted. The resource version keeps a former
 	// leader from restoring an older child.
 	u.SetUID(c.Existing.GetUID())
 	u.SetResourceVersion(c.Existing.GetResourceVersion())
 	options = append(slices.Clip(options), client.ForceOwnership)
-	answer, err := s.patch(ctx, c, u, options...)
+	answer, err := s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
 	for try := 0; try < 3 && apierrors.IsConflict(err) && s.onlyStatusChanged(ctx, c, u); try++ {
-		answer, err = s.patch(ctx, c, u, options...)
+		answer, err = s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
 	}
 	return answer, err
 }
@@ -194,17 +194,17 @@ func (s *Set) onlyStatusChanged(ctx context.Context, c *Change, content *unstruc
 		equality.Semantic.DeepEqual(live.GetOwnerReferences(), c.Existing.GetOwnerReferences())
 }
 
-// patch sends an apply. A typed object is answered in protobuf, which is cheaper to decode than JSON.
-func (s *Set) patch(ctx context.Context, c *Change, content *unstructured.Unstructured,
+// patch sends a patch of a child. A typed object is answered in protobuf, which is cheaper to decode than JSON.
+func (s *Set) patch(ctx context.Context, c *Change, patchType types.PatchType, content map[string]any,
 	options ...client.PatchOption) (client.Object, error) {
-	body, err := json.Marshal(content.Object)
+	body, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}
 	answer := c.kind.Object.DeepCopyObject().(client.Object)
-	answer.SetNamespace(content.GetNamespace())
-	answer.SetName(content.GetName())
-	return answer, s.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, body),
+	answer.SetNamespace(s.Owner.GetNamespace())
+	answer.SetName(c.Name)
+	return answer, s.Client.Patch(ctx, answer, client.RawPatch(patchType, body),
 		append(options, client.FieldOwner(s.FieldManager))...)
 }
 

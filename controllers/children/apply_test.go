@@ -46,7 +46,7 @@ func newRecorder(read error, refused ...string) *recorder {
 		},
 	})
 	labels := map[string]string{"a": "b"}
-	r.Set = &Set{Client: c, APIReader: c, Kinds: []Kind{configMaps}, Memory: &Memory{},
+	r.Set = &Set{Client: c, APIReader: c, Kinds: []Kind{configMaps}, State: &State{},
 		Owner: Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}, Labels: labels}}
 	return r
 }

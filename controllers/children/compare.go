@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,8 +20,8 @@ type Change struct {
 	Key
 	// Existing is the child in the informer cache; nil if the child must be created.
 	Existing client.Object
-	// Own holds the fields of Existing that the operator owns.
-	Own runtime.ApplyConfiguration
+	// Owned holds the fields of Existing that the operator owns.
+	Owned runtime.ApplyConfiguration
 	// Desired is nil where the child must be deleted.
 	Desired runtime.ApplyConfiguration
 	// Guards are the children that must be as desired before this one is written.
@@ -31,8 +32,9 @@ type Change struct {
 	// forbidden, is a result.
 	DryRunErr error
 
-	kind         Kind
-	foreignItems []operation // that take out what others added to lists of the child
+	kind Kind
+	// mergeLists says that others added items to lists of the child. An apply would not remove them.
+	mergeLists bool
 }
 
 // After returns the fields that the operator would own after the change: those of the dry run if there was one,
@@ -46,11 +48,12 @@ func (c *Change) After() runtime.ApplyConfiguration {
 
 // Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
 // delete: those that were applied for the owner and are no longer desired. It compares only the fields that
-// managedFields records as ours, so that fields that others set never matter.
+// managedFields records as ours, so that fields that others set never matter. But a list of which the operator owns
+// items must hold no others. In a pod template, items of others are removed when the template changes anyway, because
+// no server is replaced for them.
 //
-// guards are, for a desired child, the children that must be written before it. With dryRun, a dry run of the apply
-// finds out whether it would change anything, because an admission plugin may override fields of ours. The result is
-// stored in Memory.
+// guards are, for a desired child, the children that must be written before it. With dryRun, a dry run finds out
+// whether a write would change anything. Its result is stored in State.
 func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration, observed Observed,
 	dryRun bool) ([]Change, error) {
@@ -74,22 +77,17 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 			return nil, err
 		}
 		if c.Existing = observed[key]; c.Existing != nil {
-			own, err := s.own(c.Existing)
+			e, err := s.extract(c.Existing)
 			if err != nil {
 				return nil, err
 			}
-			c.Own = own.config
-			same := equality.Semantic.DeepEqual(c.Own, config)
-			if own.others {
-				if c.foreignItems, err = s.listPatch(&c, false); err != nil {
-					return nil, err
-				}
-			}
-			if same && len(c.foreignItems) == 0 {
-				delete(s.Memory.dryRuns, key)
+			c.Owned = e.Config
+			c.mergeLists = len(e.ForeignItems) > 0 || len(e.foreignTemplateItems) > 0 && !sameTemplate(e.Config, config)
+			if !c.mergeLists && equality.Semantic.DeepEqual(e.Config, config) {
+				delete(s.State.dryRuns, key)
 				continue
 			}
-			if (same || s.isNoOp(ctx, &c, dryRun)) && s.isOfPolicy(ctx, &c) {
+			if s.isNoOp(ctx, &c, e, dryRun) {
 				continue
 			}
 		}
@@ -97,7 +95,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	}
 	for _, kind := range s.Kinds {
 		for key, obj := range observed {
-			if key.Kind == kind.Kind && !wanted[key] && s.Relation(obj) == Ours && s.applied(obj) &&
+			if key.Kind == kind.Kind && !wanted[key] && s.Relation(obj) == Ours && s.isApplied(obj) &&
 				obj.GetDeletionTimestamp() == nil {
 				changes = append(changes, Change{Key: key, Existing: obj, kind: kind})
 			}
@@ -106,54 +104,45 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	return changes, nil
 }
 
-// isNoOp reports whether an apply of a child that differs would change none of our fields.
-func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
-	key := dryRunKey{digest(c.Desired), digest(c.Own)}
-	if noOp, ok := s.Memory.dryRuns[c.Key][key]; ok {
+// sameTemplate reports whether two workloads have the same pod template.
+func sameTemplate(a, b runtime.ApplyConfiguration) bool {
+	var templates [2]any
+	for i, config := range []runtime.ApplyConfiguration{a, b} {
+		content, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(config) // cannot fail: generated types
+		templates[i], _, _ = unstructured.NestedFieldNoCopy(content, "spec", "template")
+	}
+	return equality.Semantic.DeepEqual(templates[0], templates[1])
+}
+
+// isNoOp reports whether writing a child that differs would change nothing that the operator is responsible for: an
+// admission plugin may override fields of ours, or add an item to a list again.
+func (s *Set) isNoOp(ctx context.Context, c *Change, before extracted, dryRun bool) bool {
+	key := dryRunKey{digest(c.Desired), digest(before)}
+	if noOp, ok := s.State.dryRuns[c.Key][key]; ok {
 		return noOp
 	}
 	if !dryRun || s.Relation(c.Existing) != Ours {
 		return false
 	}
-	answer, err := s.apply(ctx, c, client.DryRunAll)
+	write := s.apply
+	if c.mergeLists {
+		write = s.merge
+	}
+	answer, err := write(ctx, c, client.DryRunAll)
 	if err != nil {
 		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
 			c.DryRunErr = fmt.Errorf("dry-run the apply of %s: %w", c.Key, err)
 		}
 		return false
 	}
-	after, err := s.own(answer)
+	after, err := s.extract(answer)
 	if err != nil {
 		return false
 	}
-	c.DryRun = after.config
-	noOp := digest(after.config) == key.existing
-	s.Memory.remember(c.Key, key, noOp)
+	c.DryRun = after.Config
+	noOp := digest(after) == key.existing
+	s.State.storeDryRun(c.Key, key, noOp)
 	return noOp
-}
-
-// isOfPolicy reports whether the items of others in lists of the child come back when they are taken out, because an
-// admission plugin adds them; it is true where there are none.
-func (s *Set) isOfPolicy(ctx context.Context, c *Change) bool {
-	if len(c.foreignItems) == 0 {
-		return true
-	}
-	before, err := s.own(c.Existing)
-	if err != nil {
-		return false
-	}
-	key := dryRunKey{digest(c.foreignItems), digest(before.content["spec"])} // controllers write the rest often
-	if same, ok := s.Memory.dryRuns[c.Key][key]; ok {
-		return same
-	}
-	answer, err := s.patchLists(ctx, c, c.foreignItems, client.DryRunAll)
-	if err != nil {
-		return false
-	}
-	after, err := s.own(answer)
-	same := err == nil && after.others
-	s.Memory.remember(c.Key, key, same)
-	return same
 }
 
 // digest identifies a value by its JSON form.
@@ -163,63 +152,63 @@ func digest(v any) uint64 {
 	return h.Sum64()
 }
 
-// StaleFor limits the wait for the informer cache to show our own write. After that, the cache is trusted again: an
-// object that was deleted right after the write may never appear in it.
-const StaleFor = 5 * time.Second
+// ExpectationTimeout limits the wait for the informer cache to show our own write. After that, the cache is trusted
+// again: an object that was deleted right after the write may never appear in it.
+const ExpectationTimeout = 5 * time.Second
 
-// Memory is the state of one owner between reconciles. It saves requests and waiting, and is never needed for a correct
-// result: after a restart it is empty. It is used by one reconcile at a time.
-type Memory struct {
+// State is what is remembered about the children of one owner between reconciles. It saves requests and waiting, and is
+// never needed for a correct result: after a restart it is empty. It is used by one reconcile at a time.
+type State struct {
 	expectations map[Key]expectation
 	dryRuns      map[Key]map[dryRunKey]bool
 }
 
-// expectation is our last write to an object that the cache has not shown yet.
+// expectation is our last write to an object that the informer cache has not shown yet.
 type expectation struct {
 	resourceVersion string
 	expires         time.Time
 }
 
-// dryRunKey identifies by digests what a dry run was about. Its result says whether the write would change nothing of
-// ours, because an admission plugin has the last word. It is forgotten when the child is written.
+// dryRunKey identifies by digests what a dry run was about. Its result says whether the write would be a no-op. It is
+// deleted when the child is written.
 type dryRunKey struct{ desired, existing uint64 }
 
-// Wrote records the resource version of our last write, which the informer cache must show.
-func (m *Memory) Wrote(key Key, resourceVersion string, now time.Time) {
-	if m.expectations == nil {
-		m.expectations = map[Key]expectation{}
+// Expect records the resource version of our last write, which the informer cache must show.
+func (s *State) Expect(key Key, resourceVersion string, now time.Time) {
+	if s.expectations == nil {
+		s.expectations = map[Key]expectation{}
 	}
-	m.expectations[key] = expectation{resourceVersion, now.Add(StaleFor)}
+	s.expectations[key] = expectation{resourceVersion, now.Add(ExpectationTimeout)}
 }
 
-// Stale reports whether any object in the informer cache is older than our last write to it. If so, the reconcile must
-// not act on what the cache shows.
-func (m *Memory) Stale(observed Observed, now time.Time) bool {
-	stale := false
-	for key, e := range m.expectations {
-		if now.Before(e.expires) && older(observed[key], e.resourceVersion) {
-			stale = true
+// IsBehind reports whether any object in the informer cache is older than our last write to it. If so, the reconcile
+// must not act on what the cache shows.
+func (s *State) IsBehind(observed Observed, now time.Time) bool {
+	behind := false
+	for key, e := range s.expectations {
+		if now.Before(e.expires) && isOlder(observed[key], e.resourceVersion) {
+			behind = true
 			continue
 		}
-		delete(m.expectations, key)
+		delete(s.expectations, key)
 	}
-	if len(m.expectations) == 0 {
-		m.expectations = nil // to free its memory: most objects are written rarely
+	if len(s.expectations) == 0 {
+		s.expectations = nil // to free its memory: most objects are written rarely
 	}
-	return stale
+	return behind
 }
 
-func (m *Memory) remember(key Key, about dryRunKey, result bool) {
-	if m.dryRuns == nil {
-		m.dryRuns = map[Key]map[dryRunKey]bool{}
+func (s *State) storeDryRun(key Key, about dryRunKey, isNoOp bool) {
+	if s.dryRuns == nil {
+		s.dryRuns = map[Key]map[dryRunKey]bool{}
 	}
-	if m.dryRuns[key] == nil {
-		m.dryRuns[key] = map[dryRunKey]bool{}
+	if s.dryRuns[key] == nil {
+		s.dryRuns[key] = map[dryRunKey]bool{}
 	}
-	m.dryRuns[key][about] = result
+	s.dryRuns[key][about] = isNoOp
 }
 
-func older(obj client.Object, resourceVersion string) bool {
+func isOlder(obj client.Object, resourceVersion string) bool {
 	if obj == nil {
 		return true
 	}

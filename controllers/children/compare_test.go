@@ -19,14 +19,17 @@ import (
 func TestPolicyAddsItem(t *testing.T) {
 	t.Parallel()
 	requests := 0
+	var existing *corev1.Service
 	c := interceptor.NewClient(nil, interceptor.Funcs{
-		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch,
+			_ ...client.PatchOption) error {
 			requests++ // the object stays as it was: the policy has added the item again
+			existing.DeepCopyInto(obj.(*corev1.Service))
 			return nil
 		}})
 	services := NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.Service)
-	memory := &Memory{}
-	existing := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default",
+	state := &State{}
+	existing = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default",
 		OwnerReferences: []metav1.OwnerReference{{UID: "owner", Controller: ptr.To(true)}},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "operator", Operation: metav1.ManagedFieldsOperationApply,
 			FieldsV1: metav1.NewFieldsV1(
@@ -37,7 +40,7 @@ func TestPolicyAddsItem(t *testing.T) {
 		WithPorts(corev1ac.ServicePort().WithPort(1).WithProtocol(corev1.ProtocolTCP)))
 	key := Key{"Service", "a"}
 	for i := range 3 {
-		set := &Set{Client: c, APIReader: c, FieldManager: "operator", Kinds: []Kind{services}, Memory: memory,
+		set := &Set{Client: c, APIReader: c, FieldManager: "operator", Kinds: []Kind{services}, State: state,
 			Owner: Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}}}
 		now := existing.DeepCopy()
 		now.ResourceVersion = strconv.Itoa(i)
@@ -47,7 +50,7 @@ func TestPolicyAddsItem(t *testing.T) {
 			t.Errorf("the item is removed though it comes back: %+v, %v", changes, err)
 		}
 	}
-	if requests != 1 || len(memory.dryRuns[key]) != 1 {
-		t.Errorf("%d dry runs, of which %d are remembered, want one", requests, len(memory.dryRuns[key]))
+	if requests != 1 || len(state.dryRuns[key]) != 1 {
+		t.Errorf("%d dry runs, of which %d are remembered, want one", requests, len(state.dryRuns[key]))
 	}
 }

@@ -49,13 +49,17 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 	s.Conditions = append(s.Conditions, c)
 }
 
-// OnlyProgress reports whether two statuses differ only in counts, names of servers and messages.
+// OnlyProgress reports whether two statuses differ only in counts, names of servers and messages, or in that a server
+// accepts connections while others are not ready yet.
 func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
 	rest := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
 		s = s.DeepCopy()
 		s.Nodes, s.Replicas, s.ReadyReplicas = nil, 0, 0
 		for i := range s.Conditions {
 			s.Conditions[i].Message = ""
+		}
+		if meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionAvailable) {
+			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAvailable)
 		}
 		return s
 	}

@@ -18,14 +18,14 @@ import (
 // maxLastWords limits how much of a container's termination message is quoted, in bytes.
 const maxLastWords = 300
 
-// running returns the names of the pods that are neither terminating nor finished, sorted, and how many of them are
+// activePods returns the names of the pods that are neither terminating nor finished, sorted, and how many of them are
 // ready. It reads the pods, because the status of the workload lags behind: after a loss it still counts the lost
 // servers.
-func running(pods []corev1.Pod) (list []string, ready int32) {
+func activePods(pods []corev1.Pod) (list []string, ready int32) {
 	list = []string{}
 	for i := range pods {
 		p := &pods[i]
-		if ending(p) {
+		if isFinished(p) {
 			continue
 		}
 		list = append(list, p.Name)
@@ -37,8 +37,8 @@ func running(pods []corev1.Pod) (list []string, ready int32) {
 	return list, ready
 }
 
-// ending reports whether a pod is terminating or finished, and so no longer a server.
-func ending(p *corev1.Pod) bool {
+// isFinished reports whether a pod is terminating or finished, and so no longer a server.
+func isFinished(p *corev1.Pod) bool {
 	return !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
@@ -71,10 +71,10 @@ func podCause(p *corev1.Pod) string {
 	// It also evicts the pod. A StatefulSet's pod remains nevertheless, and is not replaced.
 	_, fixed := p.Labels[appsv1.StatefulSetRevisionLabel]
 	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
-		IsTrue(p, corev1.ContainersReady) && (fixed || !ending(p)) {
+		IsTrue(p, corev1.ContainersReady) && (fixed || !isFinished(p)) {
 		return fmt.Sprintf("node %s is unreachable", p.Spec.NodeName)
 	}
-	if ending(p) {
+	if isFinished(p) {
 		return ""
 	}
 	if c := condition(p, corev1.PodScheduled, corev1.ConditionFalse); c != nil {
@@ -135,9 +135,9 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
 	out.DeletionTimestamp, out.OwnerReferences = p.DeletionTimestamp, p.OwnerReferences
-	out.Labels = pick(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
+	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
 		appsv1.DefaultDeploymentUniqueLabelKey)
-	out.Annotations = pick(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation)
+	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	out.Status.Phase = p.Status.Phase
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
@@ -158,8 +158,8 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// pick returns the entries of a map with these keys.
-func pick(m map[string]string, keys ...string) map[string]string {
+// selectKeys returns the entries of a map with these keys.
+func selectKeys(m map[string]string, keys ...string) map[string]string {
 	m = maps.Clone(m)
 	maps.DeleteFunc(m, func(key, _ string) bool { return !slices.Contains(keys, key) })
 	return m

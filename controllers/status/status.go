@@ -58,7 +58,7 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 	if mc.Spec.Proxy == nil {
 		o.Proxy, o.ProxyPods, o.ProxyChanging = nil, nil, false
 	}
-	list, ready := running(o.Pods)
+	list, ready := activePods(o.Pods)
 	s := v1alpha1.MemcachedStatus{
 		ObservedGeneration: mc.Generation,
 		Nodes:              list,
@@ -120,13 +120,13 @@ func (o Observed) proxiesComplete(mc *v1alpha1.Memcached) bool {
 	if mc.Spec.Proxy == nil {
 		return true
 	}
-	list, ready := running(o.ProxyPods)
+	list, ready := activePods(o.ProxyPods)
 	size := mc.Spec.Proxy.Size
 	return !o.ProxyChanging && o.Proxy.complete(mc, size) && int32(len(list)) == size && ready == size
 }
 
 func available(mc *v1alpha1.Memcached, o Observed, ready int32) conditionState {
-	_, proxies := running(o.ProxyPods)
+	_, proxies := activePods(o.ProxyPods)
 	switch {
 	case ready > 0 && mc.Spec.Proxy != nil && proxies == 0:
 		return conditionState{false, v1alpha1.ReasonUnavailable, "No proxy accepts connections"}
@@ -270,7 +270,7 @@ func progressMessage(mc *v1alpha1.Memcached, o Observed, existing, ready int32) 
 		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
 	if mc.Spec.Proxy != nil && !o.proxiesComplete(mc) {
-		_, proxies := running(o.ProxyPods)
+		_, proxies := activePods(o.ProxyPods)
 		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
 	}
 	return text

@@ -551,13 +551,13 @@ func TestServers(t *testing.T) {
 		}
 		return p
 	}
-	got, _ := running([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false),
+	got, _ := activePods([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false),
 		pod("b", corev1.PodRunning, true),
 		pod("d", corev1.PodFailed, false), pod("e", corev1.PodSucceeded, false)})
 	if fmt.Sprint(got) != "[a c]" {
 		t.Errorf("nodes are %v, want [a c]", got)
 	}
-	if got, _ := running(nil); got == nil || len(got) != 0 {
+	if got, _ := activePods(nil); got == nil || len(got) != 0 {
 		t.Errorf("no nodes are %#v, want an empty list, not null", got)
 	}
 }

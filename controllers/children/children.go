@@ -4,9 +4,11 @@ package children
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,8 +51,8 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
 
-// Set is the table of child kinds, the clients that reach them, and the owner of the children. It stores what one
-// reconcile extracted, so each reconcile needs a new one.
+// Set is the table of child kinds, the clients that reach them, and the owner of the children. Each reconcile needs a
+// new one, because it stores what it extracted from the children.
 type Set struct {
 	// Client reads from the informer cache, which must be indexed by SetupIndexes, and writes.
 	Client client.Client
@@ -64,14 +66,14 @@ type Set struct {
 	Kinds []Kind
 	// Owner is the object that has the children.
 	Owner Owner
-	// Memory is the state of the owner between reconciles.
-	Memory *Memory
+	// State is what is remembered about the owner's children between reconciles.
+	State *State
 	// New says that the owner is new and has no children yet. A child that the informer cache does not show then either
 	// does not exist or is an object of somebody else, so it is not looked up in the API server, which refuses to create a
 	// child whose name is taken.
 	New bool
 
-	owned map[client.Object]extracted
+	extracted map[client.Object]extracted
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
@@ -90,31 +92,6 @@ func (s *Set) SetupIndexes(ctx context.Context, indexer client.FieldIndexer, fur
 		}
 	}
 	return nil
-}
-
-// KeepOwnFields is a transform function of the informer cache. It drops the managedFields entries of other managers:
-// they change often, and nothing here reads them.
-func (s *Set) KeepOwnFields(in any) (any, error) {
-	if obj, ok := in.(metav1.Object); ok {
-		var own []metav1.ManagedFieldsEntry
-		for _, e := range obj.GetManagedFields() {
-			if s.isOwn(e) {
-				own = append(own, e)
-			}
-		}
-		obj.SetManagedFields(own)
-	}
-	return in, nil
-}
-
-func (s *Set) isOwn(e metav1.ManagedFieldsEntry) bool {
-	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
-}
-
-// applied reports whether the operator applied an object. A user's copy of a child has the same labels and the same
-// owner.
-func (s *Set) applied(obj client.Object) bool {
-	return slices.ContainsFunc(obj.GetManagedFields(), s.isOwn)
 }
 
 // LookUp reads a child that the informer cache does not show from the API server, and adds it to observed if it exists.
@@ -182,4 +159,72 @@ func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, Key, error) {
 		}
 	}
 	return Kind{}, Key{}, fmt.Errorf("%s is not in the table of child kinds", gvk)
+}
+
+// Owner is an object that has children.
+type Owner struct {
+	client.Object
+	// GVK is the owner's kind.
+	GVK schema.GroupVersionKind
+	// Labels are on every child of this owner, and on no child of another.
+	Labels map[string]string
+}
+
+// Relation of an object to an owner.
+type Relation int
+
+// Relations of an object to an owner.
+const (
+	// Foreign objects belong to somebody else and are never written.
+	Foreign Relation = iota
+	// Ours are controlled by the owner.
+	Ours
+	// Orphaned objects are former children without a controller, which are to be adopted.
+	Orphaned
+	// OfPredecessor are those controlled by a deleted owner of the same kind and name: the garbage collector is about to
+	// delete them.
+	OfPredecessor
+)
+
+// Relation returns how an object relates to the owner. An object without a controller that was applied as a child is an
+// orphan even if it has lost its labels.
+func (s *Set) Relation(obj client.Object) Relation {
+	if controller := metav1.GetControllerOfNoCopy(obj); controller != nil {
+		group := schema.FromAPIVersionAndKind(controller.APIVersion, controller.Kind).GroupKind()
+		switch {
+		case controller.UID == s.Owner.GetUID():
+			return Ours
+		case group == s.Owner.GVK.GroupKind() && controller.Name == s.Owner.GetName():
+			return OfPredecessor
+		}
+		return Foreign
+	}
+	have := obj.GetLabels()
+	for k, v := range s.Owner.Labels {
+		if have[k] != v && (!s.isApplied(obj) || k == s.InstanceLabel && have[k] != "") {
+			return Foreign
+		}
+	}
+	return Orphaned
+}
+
+// ErrOwnerDeleted says that the owner is deleted or being deleted, which the cache does not show yet.
+var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
+
+// verifyOwner reads the owner from the API server, and returns an error unless it exists and is not being deleted.
+// Nothing may be created for a deleted owner: the garbage collector may already have searched for its children.
+func (s *Set) verifyOwner(ctx context.Context) error {
+	owner := s.Owner
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(owner.GVK)
+	if err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(owner), live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return ErrOwnerDeleted
+		}
+		return fmt.Errorf("look up %s %s: %w", owner.GVK.Kind, owner.GetName(), err)
+	}
+	if live.UID != owner.GetUID() || !live.DeletionTimestamp.IsZero() {
+		return ErrOwnerDeleted
+	}
+	return nil
 }
