@@ -1,13 +1,13 @@
 # docker, podman and buildah build this file:
 #   docker build -t example.com/memcached-operator:dev .
-# `make docker-build` and `make docker-buildx` add version, commit and the commit's time, with which two builds are equal
-# bit for bit.
+# `make docker-build` and `make docker-buildx` add version, commit and the commit's time. Two such builds are equal bit
+# for bit.
 
-# The compiler runs on the builder's own platform and crosses over to the target's, so no emulation is needed. For another
-# platform, buildah 1.28 must be told its own: --build-arg BUILDPLATFORM=linux/amd64.
-# The tag names the compiler to the patch: it is what the bytes of the operator depend on besides the source.
+# The compiler runs on the builder's own platform and cross-compiles, so no emulation is needed. For another platform,
+# buildah 1.28 needs its own platform as an argument: --build-arg BUILDPLATFORM=linux/amd64.
+# The tag includes the patch version of the compiler: besides the source, only the compiler determines the binary.
 FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26.8 AS build
-# Where there is a proxy for Go modules: --build-arg GOPROXY=... (and GOSUMDB). Unset, Go's own defaults hold.
+# With a proxy for Go modules: --build-arg GOPROXY=... (and GOSUMDB). By default, Go's own defaults apply.
 ARG GOPROXY
 ARG GOSUMDB
 ENV GOCACHE=/cache/build GOMODCACHE=/cache/mod GOTOOLCHAIN=local
@@ -23,7 +23,8 @@ RUN --mount=type=cache,target=/cache \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /manager .
 
-# One static program and nothing else. Its only peer is the API server, whose authority the service account brings along.
+# One static program and nothing else. It connects only to the API server, and mounts the API server's CA with the
+# service account.
 FROM scratch
 ARG VERSION=dev
 ARG REVISION=unknown

@@ -1,17 +1,17 @@
-# Targets that every operator-sdk user knows, and the tests, clusters and tools behind them.
-# Everything is built from pinned Go modules into bin/: only Go, git and make have to be on the machine.
+# The usual targets of operator-sdk, and the tests, clusters and tools of this project.
+# Everything is built from pinned Go modules into bin/: only Go, git and make must be installed.
 
 VERSION        ?= 0.0.3
 IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
 CATALOG_IMG    ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
-# Of the images of operator and catalog, where they are built for more than this machine.
+# The platforms of the images of operator and catalog, unless they are built only for this machine.
 PLATFORMS      ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
-# The image of every Memcached that names none.
+# The default image of a Memcached.
 MEMCACHED_IMAGE = $(shell sed -n 's/^FROM //p' config/manager/memcached.Dockerfile)
 memcached_version = docker\.io/library/memcached:[0-9]+\.[0-9]+\.[0-9]+
-# The cluster of tests: kwok (simulated nodes), node (a real one, as root on Linux) or kind (where Docker is).
+# The cluster of tests: kwok (simulated nodes), node (a real node, as root on Linux) or kind (with Docker).
 CLUSTER        ?= kwok
 # Further arguments for the program that a target runs, such as ARGS='-run TestScale' for e2e.
 ARGS           ?=
@@ -19,16 +19,16 @@ ARGS           ?=
 SHELL       := /bin/bash
 BIN         := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
-# One set of flags for all that is compiled: operator, image, tests and tools/kubernetes share most packages, in the
-# same versions, and with other flags each would compile them anew. No C, no paths of this machine, and no state of git,
-# which is not to be had in every checkout.
+# The same flags for everything: operator, image, tests and tools/kubernetes share most packages in the same versions,
+# and would compile them again with other flags. No C, no paths of this machine, and no state of git, which not every
+# checkout has.
 export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(shell go env GOFLAGS))
 KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
 tools_kwok := tools-kubernetes tools-etcd tools-kwok
 tools_node := $(tools_kwok) tools-containerd tools-cni tools-coredns tools-crane
 tools_kind := tools-kubectl tools-kind
-# A kubectl of the machine serves as well as the pinned one, which takes a while to build.
+# If the machine has a kubectl, it is used: the pinned one takes a while to build.
 NEED_KUBECTL = $(if $(shell command -v kubectl),,tools-kubectl)
 
 .PHONY: help
@@ -42,7 +42,7 @@ help: ## Show this help
 generate: tools-controller-gen ## Generate the deep copies of the API types
 	controller-gen object paths=./api/...
 
-manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and name the default image everywhere
+manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and write the default image wherever it is named
 	controller-gen rbac:roleName=manager-role crd paths=./api/... paths=./controllers/... output:crd:artifacts:config=config/crd/bases
 	@grep -rlE '$(memcached_version)' config controllers tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
 
@@ -55,100 +55,99 @@ vet: ## Vet the code
 lint: tools-golangci-lint tools-actionlint ## Lint code and workflows
 	golangci-lint run
 	actionlint
-	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: workflows are checked with actionlint alone"; fi
+	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: only actionlint checks the workflows"; fi
 
-govulncheck: tools-govulncheck ## Look for known vulnerabilities that the operator's code reaches
+govulncheck: tools-govulncheck ## Look for known vulnerabilities in code that the operator calls
 	govulncheck .
 
 GENERATED := api config bundle bundle.Dockerfile
-verify-generated: tools-controller-gen tools-operator-sdk tools-kustomize ## Check that what is generated is current
+verify-generated: tools-controller-gen tools-operator-sdk tools-kustomize ## Check that generated files are current
 	@before=$$(mktemp -d) && trap "rm -rf $$before" EXIT && tar -c $(GENERATED) | tar -x -C $$before && \
 	$(MAKE) --no-print-directory generate bundle && \
-	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current: commit what was generated now"; exit 1; }; done
+	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current and has been generated again: commit it"; exit 1; }; done
 
 build: ## Build the operator into bin/manager
 	@tools/progress 'building the operator' go build -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
 
-run: ## Run the operator on this machine, on the cluster of KUBECONFIG; there are no webhooks to switch off
+run: ## Run the operator on this machine, for the cluster of KUBECONFIG; it has no webhooks to disable
 	RELATED_IMAGE_MEMCACHED=$(MEMCACHED_IMAGE) AGENT_IMAGE=$(IMG) go run -ldflags "-X main.version=v$(VERSION)" . $(ARGS)
 
 ##@ Test
 
 .PHONY: test test-tools test-unit chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
-test: ## Everything, on a kwok cluster of its own, with a summary
+test: ## Run all tests before a pull request, on a kwok cluster of their own, with a summary
 	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-operator-sdk tools-opm tools-crane tools-crdify \
 	tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
 
-test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Tables, golden manifests, the API server's own rules, and each Go benchmark once
+test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
-chainsaw: tools-chainsaw operator-start ## What a user sees, on CLUSTER; ARGS=--quiet=false says more
+chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
 
-e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Sequences that YAML cannot say, on CLUSTER
+e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
 .PHONY: clients-e2e
-clients-e2e: tools-gotestsum ## Client snippets of docs/clients.md on CLUSTER=node or kind
+clients-e2e: tools-gotestsum ## Test the client programs of docs/clients.md, on CLUSTER=node or kind
 	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make clients-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)
 
-monitoring-test: tools-promtool tools-kustomize ## Alerts by promtool's unit tests; dashboard and monitors by the libraries that read them
+monitoring-test: tools-promtool tools-kustomize ## Test alerts by promtool, dashboard and monitors by the libraries that read them
 	cd tests/monitoring && go test -count=1 . $(ARGS)
 
-kube-state-metrics-test: ## What kube-state-metrics makes of an object by config/kube-state-metrics
+kube-state-metrics-test: ## Test the metrics that kube-state-metrics derives from an object with config/kube-state-metrics
 	cd tools/kube-state-metrics && go test -count=1 . $(ARGS)
 
-monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## What alerts and dashboard ask of a real Prometheus, and alerts by real faults, on CLUSTER=node
-	@[ $(CLUSTER) = node ] || { echo "memcached runs on a real node: make monitoring-e2e CLUSTER=node"; exit 1; }
+monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## Test alerts and dashboard with a real Prometheus and real faults, on CLUSTER=node
+	@[ $(CLUSTER) = node ] || { echo "memcached runs only on a real node: make monitoring-e2e CLUSTER=node"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start kube-state-metrics-test ARGS=
 	cd tests/monitoring && CLUSTER=$(CLUSTER) go test -v -count=1 -timeout=20m ./e2e $(ARGS)
 
-production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## TLS by a real cert-manager, and NetworkPolicies enforced, on CLUSTER=node
-	@[ $(CLUSTER) = node ] || { echo "memcached runs, and policies are enforced, on a real node: make production-e2e CLUSTER=node"; exit 1; }
+production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## Test TLS with a real cert-manager, and enforced NetworkPolicies, on CLUSTER=node
+	@[ $(CLUSTER) = node ] || { echo "memcached runs, and policies are enforced, only on a real node: make production-e2e CLUSTER=node"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/production $(ARGS)
 
 .PHONY: cache-e2e
-cache-e2e: tools-gotestsum ## What a cache keeps through rollouts, resizes and losses, on CLUSTER=node
-	@[ $(CLUSTER) = node ] || { echo "memcached runs on a real node, where this machine reaches it: make cache-e2e CLUSTER=node"; exit 1; }
+cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resizes and losses, on CLUSTER=node
+	@[ $(CLUSTER) = node ] || { echo "memcached runs only on a real node, where this machine reaches it: make cache-e2e CLUSTER=node"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
 
 .PHONY: bench
-bench: $(tools_kwok) build cluster-tool ## What the operator costs, beside what no operator can avoid, on kwok clusters begun anew
+bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, compared with what no operator can avoid, on new kwok clusters
 	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench
 	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
 
 .PHONY: first-command gitops-e2e nightly
-nightly: ## What CI runs beside make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
+nightly: ## Run what CI runs besides make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
 	.ci/run nightly
 
-first-command: ## The README's first command, as a stranger runs it
+first-command: ## Run the README's first command as on a new machine
 	tests/first-command $(ARGS)
 
-gitops-e2e: tools-kustomize-controller tools-kustomize ## Flux and Argo CD's engine with the operator, on a kwok cluster
+gitops-e2e: tools-kustomize-controller tools-kustomize ## Test Flux and Argo CD's engine with the operator, on a kwok cluster
 	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
 	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
 
-# The version of OLM: empty for the newest, or 0.27.0, which operator-sdk brings along. On kind OLM itself is that of
-# upstream.
+# The version of OLM: empty for the newest, or 0.27.0, which operator-sdk contains. On kind, upstream's images run.
 OLM ?=
 tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
 .PHONY: olm-e2e
-olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) tools-operator-sdk tools-opm tools-crane cluster-tool ## Install, upgrade and removal by a Subscription, on CLUSTER=node or kind, begun anew
+olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) tools-operator-sdk tools-opm tools-crane cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
 	@[ $(CLUSTER) != kwok ] || { echo "OLM runs in pods, which are simulated on kwok: make olm-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(cluster) down
 	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
 
 .PHONY: olmv1-e2e
-olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build ## Install, upgrade and removal by OLM v1, on a kwok cluster of its own
+olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build ## Test install, upgrade and removal by OLM v1, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
 	@cd tests/olmv1 && go test -count=1 -timeout=20m $(ARGS); result=$$?; \
 	$(MAKE) --no-print-directory -C $(CURDIR) cluster-down CLUSTER=kwok; exit $$result
@@ -161,30 +160,30 @@ cluster    := $(BIN)/cluster -kind $(CLUSTER)
 cluster-up: $(tools_$(CLUSTER)) cluster-tool ## Start CLUSTER=kwok (default), node or kind
 	@$(cluster) up
 
-memcached-packages: cluster-tool ## Pin the newest packages of the stand-in for the memcached image
+memcached-packages: cluster-tool ## Pin the newest Debian packages that replace the memcached image on CLUSTER=node
 	@$(BIN)/cluster pin-memcached
 
-cluster-down: cluster-tool ## End the cluster
+cluster-down: cluster-tool ## Delete the cluster
 	@$(cluster) down
 
-operator-start: cluster-up operator-$(CLUSTER) ## Build the operator and start it on CLUSTER, or start it anew
+operator-start: cluster-up operator-$(CLUSTER) ## Build the operator and start or restart it on CLUSTER
 	@$(cluster) operator-start $(IMG)
 
 operator-stop: cluster-tool ## Stop the operator
 	@$(cluster) operator-stop
 
-# What the operator runs from: on kwok a process of this machine, elsewhere an image.
+# On kwok, the operator is a process of this machine; elsewhere it runs from an image.
 .PHONY: operator-kwok operator-node operator-kind
 operator-kwok: build
 operator-node operator-kind: cluster-up docker-build
 	@$(cluster) load $(IMG)
 
-# kind where a Docker engine answers, else a real node as root on Linux, else simulated nodes.
+# kind with a Docker engine, else a real node as root on Linux, else simulated nodes.
 demo_cluster = $(shell if docker info >/dev/null 2>&1; then echo kind; \
 	elif [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then echo node; else echo kwok; fi)
-demo: ## Memcached servers on a cluster of this machine, written to, read from and scaled
+demo: ## Start a cluster on this machine with memcached servers, write and read keys, and scale
 	@cluster=$(demo_cluster); mkdir -p .cluster && echo $$cluster >.cluster/demo; [ $$cluster != kwok ] || \
-		echo "Neither root on Linux nor a Docker engine: nodes are simulated, so memcached itself does not run."; \
+		echo "You are not root on Linux, and there is no Docker engine: nodes are simulated, and memcached does not run."; \
 	$(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
 
 demo-tools: ## Build what the demo needs
@@ -194,7 +193,7 @@ demo-on: operator-start
 	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
 	@$(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl $(if $(filter kwok,$(CLUSTER)),-protocol=false) $(ARGS)
 
-demo-down: ## End the demo
+demo-down: ## Delete the cluster of the demo
 	@$(MAKE) --no-print-directory cluster-down CLUSTER=$$(cat .cluster/demo 2>/dev/null || echo $(CLUSTER)) && rm -f .cluster/demo
 
 ##@ Deploy
@@ -223,7 +222,7 @@ deploy: tools-kustomize $(NEED_KUBECTL) ## Deploy the operator as IMG to the clu
 	@tools/overlay $(OVERLAY) $(IMG)
 	kustomize build $(OVERLAY) | kubectl apply --server-side -f -
 
-undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until they are gone, and remove the operator
+undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until all are deleted, and remove the operator
 	@tools/undeploy
 
 ##@ Bundle and catalog for OLM
@@ -247,14 +246,14 @@ catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 catalog-push: ## Push CATALOG_IMG
 	@$(MAKE) --no-print-directory docker-push IMG=$(CATALOG_IMG)
 
-validate-bundle: tools-operator-sdk tools-kustomize tools-opm tools-crane tools-crdify ## Every check of bundle/ and catalog/ that needs no cluster, the six tests of scorecard among them
+validate-bundle: tools-operator-sdk tools-kustomize tools-opm tools-crane tools-crdify ## Run every check of bundle/ and catalog/ that needs no cluster, also the six tests of scorecard
 	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
-	@echo "The warning about events takes the rule for events.k8s.io, which names no version, for the removed v1beta1; the operator uses v1."
+	@echo "Ignore the warning about events: a rule for events.k8s.io has no version, and the operator uses v1, not the removed v1beta1."
 	opm validate catalog/memcached-operator
 	tools/with-registry MIRROR tools/catalog verify
 	go test -count=1 ./tests/bundle $(ARGS)
 
-scorecard: tools-operator-sdk $(NEED_KUBECTL) ## The six tests of scorecard on the cluster of KUBECONFIG
+scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard on the cluster of KUBECONFIG
 	operator-sdk scorecard ./bundle --namespace default --wait-time 120s --pod-security restricted $(ARGS)
 
 ##@ Release
@@ -265,10 +264,10 @@ release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
 release: $(tools_release) ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE
 	@$(release_environment) tools/with-registry STAGE tools/release $(VERSION)
 
-verify-images: cluster-tool tools-crane ## Build the operator's image twice, from the Dockerfile and as a release does, and compare
+verify-images: cluster-tool tools-crane ## Build the operator's image twice with the Dockerfile and twice as a release does, and compare
 	PLATFORMS=$(PLATFORMS) VERSION=$(VERSION) tools/with-registry REGISTRY go test -v -count=1 -timeout=60m ./tests/images
 
-release-dry-run: $(tools_release) tools-grpcurl ## The whole release, twice, to a registry in memory
+release-dry-run: $(tools_release) tools-grpcurl ## Rehearse a whole release, twice, to a registry in memory
 	@$(release_environment) tools/with-registry MIRROR tools/release-dry-run $(VERSION)
 
 ##@ Tools
@@ -277,8 +276,8 @@ release-dry-run: $(tools_release) tools-grpcurl ## The whole release, twice, to 
 cluster-tool:
 	@tools/progress 'building bin/cluster' go build -o $(BIN)/cluster ./tests/cluster/cmd
 
-clean: ## Remove what was built; clusters must be down
-	@if ls -d .cluster/*/kubeconfig 2>/dev/null; then echo "end these clusters first: make cluster-down CLUSTER=…"; exit 1; fi
+clean: ## Remove what was built; delete clusters first
+	@if ls -d .cluster/*/kubeconfig 2>/dev/null; then echo "delete these clusters first: make cluster-down CLUSTER=…"; exit 1; fi
 	rm -rf bin dist .cluster
 
 include tools/tools.mk

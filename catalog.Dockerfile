@@ -1,5 +1,6 @@
-# The file-based catalog, with the program that serves it to OLM v0; OLM v1 reads the files only. OLM could bring that program
-# along (grpcPodConfig.extractContent), but the one that operator-sdk installs by default cannot in a restricted namespace.
+# The file-based catalog, with the program that serves it to OLM v0; OLM v1 reads only the files. OLM could provide that
+# program (grpcPodConfig.extractContent), but the version that operator-sdk installs by default cannot do so in a
+# restricted namespace.
 FROM quay.io/operator-framework/opm:v1.64.0
 LABEL operators.operatorframework.io.index.configs.v1=/configs
 COPY catalog/memcached-operator /configs/memcached-operator

@@ -1,8 +1,8 @@
 # The tools that the targets of the Makefile run, each built from a module of its own.
 #
-# tools/<name>/go.mod pins a tool and everything below it. `make tools-<name>` builds what its tool directives name,
-# again only when the module changed. These say what a build needs besides, and how long the first one takes if that is
-# long.
+# tools/<name>/go.mod pins a tool and its dependencies. `make tools-<name>` builds what its tool directives name, and
+# builds it again only if the module changed. The variables below are further settings of a build, and the duration of
+# the first build if that is long.
 version_of = $$(awk '{sub(/^require /, "")} /^tool/ {t = 1} t && !p && /\// {p = $$NF} \
 	p && $$2 ~ /^v/ && (index(p "/", $$1 "/") == 1 || p ~ /\/tools\// && $$1 ~ "/$1$$") {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
 kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \

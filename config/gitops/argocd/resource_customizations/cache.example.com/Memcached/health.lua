@@ -2,7 +2,7 @@ local health = {status = "Progressing", message = "Waiting for the operator"}
 if obj.status == nil or obj.status.conditions == nil then
   return health
 end
--- What the status says of an older spec is no news of this one.
+-- A status of an older spec says nothing about this one.
 if obj.status.observedGeneration ~= obj.metadata.generation then
   return health
 end
