@@ -55,17 +55,11 @@ func compare(ctx context.Context, o observation, in desired.Inputs, current desi
 
 func (o observation) isWorkload(c children.Change) bool { return c.Key == workloadKey(o.mc) }
 
-// effect says how changes affect servers and proxies.
-type effect struct {
-	changing, resizing bool // servers are replaced, added or removed; only added or removed
-	proxyChanging      bool
-	heldBack           string
-	dryRunErr          error // why it is unknown which changes spec.paused prevents
-}
-
-func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
+// effectOf returns how changes affect servers and proxies. If a dry run failed, so that it is unknown which changes
+// spec.paused holds back, it also returns the error.
+func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effect, dryRunErr error) {
 	for _, c := range changes {
-		e.dryRunErr = errors.Join(e.dryRunErr, c.DryRunErr)
+		dryRunErr = errors.Join(dryRunErr, c.DryRunErr)
 		after := desired.ReadWorkload(c.After())
 		if after == nil {
 			continue
@@ -74,36 +68,30 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e effect) {
 		template, size := before != nil && before.SameTemplate(after), before != nil && before.SameSize(after)
 		switch c.Key {
 		case workloadKey(mc):
-			e.changing, e.resizing = !template || !size, template && !size
+			e.Changing, e.Resizing = !template || !size, template && !size
 		case proxyKey(mc):
-			e.proxyChanging = before != nil && (!template || !size)
+			e.ProxyChanging = before != nil && (!template || !size)
 		}
 	}
 	switch {
 	case !mc.Spec.Paused:
-		return effect{e.changing, e.resizing, e.proxyChanging, "", nil}
-	case e.dryRunErr != nil:
-		return effect{heldBack: "spec.paused may hold changes back, because " + e.dryRunErr.Error(), dryRunErr: e.dryRunErr}
+		return e, nil
+	case dryRunErr != nil:
+		return status.Effect{HeldBack: "spec.paused may hold changes back, because " + dryRunErr.Error()}, dryRunErr
 	case len(changes) > 0:
-		return effect{heldBack: "spec.paused keeps the operator from applying the spec"}
+		return status.Effect{HeldBack: "spec.paused keeps the operator from applying the spec"}, nil
 	}
-	return effect{}
+	return status.Effect{}, nil
 }
 
 // withoutNoOps removes the effects of changes that turned out to be no-ops when they were applied.
-func (e effect) withoutNoOps(mc *v1alpha1.Memcached, r children.Result) effect {
+func withoutNoOps(e status.Effect, mc *v1alpha1.Memcached, r children.Result) status.Effect {
 	wrote := func(key children.Key) bool {
 		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })
 	}
-	e.changing = e.changing && wrote(workloadKey(mc))
-	e.proxyChanging = e.proxyChanging && wrote(proxyKey(mc))
+	e.Changing = e.Changing && wrote(workloadKey(mc))
+	e.ProxyChanging = e.ProxyChanging && wrote(proxyKey(mc))
 	return e
-}
-
-// addTo returns s with the effect added.
-func (e effect) addTo(s status.Observed) status.Observed {
-	s.Changing, s.Resizing, s.ProxyChanging, s.HeldBack = e.changing, e.resizing, e.proxyChanging, e.heldBack
-	return s
 }
 
 // newChildSet returns the table of child kinds for one reconcile of mc.

@@ -59,7 +59,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
-	s := o.status()
+	s := o.status(status.Effect{})
 	mc, wait := r.tryStatus(ctx, mc, st, s, now) // before the servers are deleted
 	if deleted == nil {
 		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {

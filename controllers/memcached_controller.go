@@ -165,12 +165,12 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return 0, err
 	}
 
-	effect := effectOf(mc, changes)
+	effect, dryRunErr := effectOf(mc, changes)
 	var applied children.Result
 	if !mc.Spec.Paused {
 		// If no new generation announces that servers are replaced, announce it in the status first.
-		if (effect.changing || effect.proxyChanging) && status.WasReady(mc) {
-			if mc, _, err = r.writeStatus(ctx, mc, st, effect.addTo(o.status()), now); err != nil {
+		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) {
+			if mc, _, err = r.writeStatus(ctx, mc, st, o.status(effect), now); err != nil {
 				return 0, err
 			}
 		}
@@ -180,15 +180,15 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			return 0, applied.Err
 		}
 		st.applied = mc.Generation
-		effect = effect.withoutNoOps(mc, applied)
+		effect = withoutNoOps(effect, mc, applied)
 		o = o.withWritten(applied.Written)
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 
 	actions := nextActions(o, secrets, secretsErr, now)
 	if len(actions.replace) > 0 && status.WasReady(mc) { // somebody else changed the StatefulSet's template
-		effect.changing = true
-		if mc, _, err = r.writeStatus(ctx, mc, st, effect.addTo(o.status()), now); err != nil {
+		effect.Changing = true
+		if mc, _, err = r.writeStatus(ctx, mc, st, o.status(effect), now); err != nil {
 			return 0, err
 		}
 	}
@@ -198,7 +198,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
-	s := effect.addTo(o.status())
+	s := o.status(effect)
 	s.Problem, s.Waiting = problem(failure), applied.Waiting
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
@@ -210,8 +210,8 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return soonest(requeueAfter, stalledRetry), nil
 	case failure != nil:
 		return 0, failure
-	case effect.dryRunErr != nil:
-		return 0, effect.dryRunErr
+	case dryRunErr != nil:
+		return 0, dryRunErr
 	case applied.Waiting != "":
 		requeueAfter = soonest(requeueAfter, predecessorRetry)
 	}

@@ -119,9 +119,9 @@ func (o observation) withWritten(written []children.Written) observation {
 	return o
 }
 
-// status returns the part of status.Observed that follows from the observation alone.
-func (o observation) status() status.Observed {
-	s := status.Observed{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service)}
+// status returns what the status is computed from, except errors.
+func (o observation) status(effect status.Effect) status.Observed {
+	s := status.Observed{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
 	if w := o.workload(); w != nil {
 		s.Workload = status.Read(w, o.servers...)
 	}

@@ -5,9 +5,12 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -31,18 +34,23 @@ type Observed struct {
 	Problem *Problem
 	// Waiting names the object that must be deleted before a child can be created; empty for none.
 	Waiting string
-	// Changing says that this reconcile replaces, adds or removes servers; Workload is still from before that.
-	Changing bool
-	// Resizing says that only the number of servers changes.
-	Resizing bool
-	// ProxyChanging says that this reconcile replaces, adds or removes proxies.
-	ProxyChanging bool
-	// HeldBack says what spec.paused keeps the operator from doing; empty for nothing.
-	HeldBack string
+	Effect
 	// NamespaceTerminating says that the namespace and everything in it is being deleted.
 	NamespaceTerminating bool
 	// Clock measures the time without progress.
 	Clock Clock
+}
+
+// Effect says how this reconcile affects servers and proxies. What is observed of them is still from before that.
+type Effect struct {
+	// Changing says that servers are replaced, added or removed.
+	Changing bool
+	// Resizing says that only the number of servers changes.
+	Resizing bool
+	// ProxyChanging says that proxies are replaced, added or removed.
+	ProxyChanging bool
+	// HeldBack says what spec.paused keeps the operator from doing; empty for nothing.
+	HeldBack string
 }
 
 // Problem is an error as the status reports it.
@@ -289,4 +297,58 @@ func phase(mc *v1alpha1.Memcached, conditions []metav1.Condition) v1alpha1.Phase
 	default:
 		return v1alpha1.PhaseProgressing
 	}
+}
+
+// maxMessage bounds the messages of conditions, in bytes. The API server refuses a status with one of more than 32768.
+const maxMessage = 2048
+
+// conditionState holds the status, reason and message of a condition.
+type conditionState struct {
+	status  bool
+	reason  string
+	message string
+}
+
+// Normalize sorts the lists of a status, so that equal statuses compare equal.
+func Normalize(s *v1alpha1.MemcachedStatus) {
+	slices.SortFunc(s.Conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	slices.Sort(s.Nodes)
+}
+
+// setCondition adds a condition. It preserves the transition time if the condition's status did not change.
+func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is conditionState,
+	now time.Time) {
+	c := metav1.Condition{
+		Type:               conditionType,
+		Status:             metav1.ConditionFalse,
+		Reason:             is.reason,
+		Message:            strings.ToValidUTF8(is.message[:min(len(is.message), maxMessage)], ""),
+		ObservedGeneration: mc.Generation,
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+	}
+	if is.status {
+		c.Status = metav1.ConditionTrue
+	}
+	old := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
+	if old != nil && old.Status == c.Status && !old.LastTransitionTime.After(now) {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+// OnlyProgress reports whether two statuses differ only in counts, names of servers and messages, or in that a server
+// accepts connections while others are not ready yet.
+func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
+	rest := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
+		s = s.DeepCopy()
+		s.Nodes, s.Replicas, s.ReadyReplicas = nil, 0, 0
+		for i := range s.Conditions {
+			s.Conditions[i].Message = ""
+		}
+		if meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionAvailable) {
+			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAvailable)
+		}
+		return s
+	}
+	return equality.Semantic.DeepEqual(rest(before), rest(after))
 }

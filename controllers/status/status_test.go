@@ -328,7 +328,7 @@ func TestStatus(t *testing.T) {
 			up + fine + " Ready=False/Paused; Paused; InProgress"},
 		"paused, somebody deletes the workload": {[]func(*world){runs(3, 3, 3), paused, then,
 			func(w *world) {
-				w.deployment, w.obs = nil, Observed{HeldBack: "spec.paused keeps the operator from applying the spec"}
+				w.deployment, w.obs = nil, Observed{Effect: Effect{HeldBack: "spec.paused keeps the operator from applying the spec"}}
 			}},
 			down + " Degraded=True/ServersLost Ready=False/Paused; Paused; InProgress"},
 		"paused": {[]func(*world){runs(3, 3, 3), paused,
