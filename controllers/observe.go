@@ -108,7 +108,7 @@ func (o observation) proxyServers() []string {
 	return status.ProxyServers(o.mc, listed, o.servers, o.service)
 }
 
-// withWritten replaces observed children with the API server's answers, which are newer than the cache.
+// withWritten replaces observed children with the API server's answers, which are newer than the informer cache.
 func (o observation) withWritten(written []children.Written) observation {
 	for _, w := range written {
 		delete(o.children, w.Key)

@@ -105,8 +105,8 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 		return mc, st.awaitedUntil.Sub(now), nil
 	}
 	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
-		// The children are deleted before their Memcached, which is no loss. Report nothing else, and stop the reconcile:
-		// nothing can be created any more.
+		// The namespace's deletion deletes the children before their Memcached, which is no loss. Report only the deletion,
+		// and stop the reconcile: nothing can be created any more.
 		o.NamespaceTerminating = true
 		if s = status.Compute(mc, o, now); equality.Semantic.DeepEqual(mc.Status, s) {
 			return mc, 0, errDeleted

@@ -51,8 +51,8 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 // WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
-// IsWorse reports whether a status says that mc is no longer ready though its spec did not change, or is degraded. The
-// deletion of the namespace may be the cause, and is so if the previous status says it.
+// IsWorse reports whether the new status of mc is not ready although its spec did not change, or is degraded. The deletion
+// of the namespace may be the cause, and is if the previous status says so.
 func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
 	before, after := history{mc.Status.Conditions}, history{s.Conditions}
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
@@ -68,8 +68,8 @@ func Installed(mc *v1alpha1.Memcached) bool {
 }
 
 // Clock measures the time without progress. It is kept in memory, so that time without a running operator does not
-// count. Progress is a new maximum of the updated and ready servers since the clock started, so that a server that
-// becomes ready again and again is no progress.
+// count. Progress is a new maximum of the updated and ready servers since the clock started: a server that becomes
+// ready again and again is no progress.
 type Clock struct {
 	generation int64
 	since      time.Time

@@ -205,17 +205,21 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	set(v1alpha1.ConditionDegraded, degraded)
 }
 
-// lostServers reports whether servers were lost after all had been ready. A server that is being replaced, by us or
-// because somebody changed the workload, is not lost.
+// lostServers reports whether servers were lost after all had been ready:
+//
+//   - A server of a ready Memcached is not ready any more: lost, until all servers are ready again.
+//   - The Memcached was ready until it became Invalid or met a Conflict: the same.
+//   - Servers are being replaced, added or removed, by us or because somebody changed the workload: not lost.
+//   - Such a rollout cannot continue: the servers that it stopped are lost.
+//   - The Memcached is paused, so that nobody replaces servers: those that are missing are lost, whatever the
+//     generation, unless the controller of a Deployment continues a rollout.
 func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
 	w := o.Workload
 	if mc.Spec.Paused {
-		// Nobody replaces the servers of a paused Memcached, so missing servers are lost, whatever the generation.
 		want := names.Size(mc)
 		if w != nil {
 			want = w.Wanted
 		}
-		// But the controller of a Deployment continues a rollout.
 		rollsOn := w.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
 		return ready < want && !rollsOn && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
@@ -229,13 +233,11 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 	if hadLoss(mc) {
 		return true
 	}
-	// A Memcached that was ready until it became Invalid, or met a Conflict, is treated like one that is ready.
 	reason := before.reason(v1alpha1.ConditionDegraded)
 	interrupted := reason == v1alpha1.ReasonInvalid || reason == v1alpha1.ReasonConflict
 	if (before.wasReady() || interrupted) && (o.Problem != nil || !o.changing() && !w.rolling() && !o.Proxy.rolling()) {
 		return true
 	}
-	// A rollout that cannot continue has stopped servers, and does not replace them.
 	return Installed(mc) && (o.Problem != nil || o.hasOutdatedPods() && cause != "")
 }
 
