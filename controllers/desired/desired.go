@@ -24,7 +24,7 @@ type Plan struct {
 // Children returns the plan for mc.
 func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
 	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
-	p.add(service(mc), podDisruptionBudget(mc))
+	p.add(headlessService(mc), podDisruptionBudget(mc, names.Servers))
 	if names.ServerServices(mc) {
 		for i := range names.Size(mc) {
 			p.add(serverService(mc, i))
@@ -41,7 +41,7 @@ func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
 	}
 	if mc.Spec.Proxy != nil {
 		guards := slices.Concat(proxyPolicies, []runtime.ApplyConfiguration{proxyConfig(mc, in.proxyServers)})
-		p.add(proxyService(mc), proxyDisruptionBudget(mc))
+		p.add(service(mc, names.Proxy(mc), names.Proxies), podDisruptionBudget(mc, names.Proxies))
 		p.add(guards...)
 		p.addGuarded(proxyDeployment(mc, in), guards)
 	}

@@ -28,11 +28,6 @@ const (
 	proxyReady = 2
 )
 
-// proxyService has the one address that clients of a Memcached with a proxy use.
-func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
-	return addressedService(mc, names.Proxy(mc), names.Proxies)
-}
-
 // proxyConfig lists the servers by the addresses of their Services, in the order of their ordinals: the position in the
 // list decides which keys a server stores.
 func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapApplyConfiguration {
@@ -61,13 +56,13 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // the minimum of memcached, though proxies store none
 	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
-	c := container(in.image, mc.Spec.ContainerPort, args, proxyResources(p))
-	template := memcachedPod(mc, names.Proxies, c, in.options)
-	mount(template.Spec, corev1ac.Volume().WithName("proxy").
-		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
-		&template.Spec.Containers[0])
+	template := memcachedPod(mc, names.Proxies, in, args, proxyResources(p))
+	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
+		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
+	template.Spec.Containers[0].WithVolumeMounts(
+		corev1ac.VolumeMount().WithName("proxy").WithMountPath(proxyPath).WithReadOnly(true))
 	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
-		WithLabels(in.generationLabel(mc)). // the same as on the servers' workload
+		WithLabels(in.labels). // the same as on the servers' workload
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
 			WithMinReadySeconds(proxyReady).

@@ -10,20 +10,15 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// service is headless: its name resolves to the addresses of all ready servers, and clients spread their keys over
+// headlessService has a name that resolves to the addresses of all ready servers, and clients spread their keys over
 // them. With a cluster IP, each request for a key would reach another server. The names of a StatefulSet's servers
 // resolve even while a server restarts, so that clients preserve their hash ring.
-func service(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
-	s := corev1ac.Service(mc.Name, mc.Namespace).
-		WithSpec(corev1ac.ServiceSpec().
-			WithType(corev1.ServiceTypeClusterIP).
-			WithClusterIP(corev1.ClusterIPNone).
-			WithSelector(names.Servers.Selector(mc)).
-			WithPorts(port(mc)))
+func headlessService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
+	s := service(mc, mc.Name, names.Servers)
+	s.Spec.WithClusterIP(corev1.ClusterIPNone)
 	if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet {
 		s.Spec.WithPublishNotReadyAddresses(true)
 	}
-	objectMeta(s.ObjectMetaApplyConfiguration, mc, names.Servers)
 	return s
 }
 
@@ -31,28 +26,23 @@ func service(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 // connections are refused at once. A terminating server is reachable until it stops, and a starting one as soon as it
 // listens.
 func serverService(mc *v1alpha1.Memcached, ordinal int32) *corev1ac.ServiceApplyConfiguration {
-	s := addressedService(mc, names.Server(mc, ordinal), names.Servers)
+	s := service(mc, names.Server(mc, ordinal), names.Servers)
 	s.Spec.WithSelector(map[string]string{appsv1.StatefulSetPodNameLabel: names.Server(mc, ordinal)}).
 		WithPublishNotReadyAddresses(true)
 	return s
 }
 
-// addressedService returns a Service with a cluster IP.
-func addressedService(mc *v1alpha1.Memcached, name string,
-	component names.Component) *corev1ac.ServiceApplyConfiguration {
+// service returns a Service with a cluster IP for the pods of a component.
+func service(mc *v1alpha1.Memcached, name string, component names.Component) *corev1ac.ServiceApplyConfiguration {
 	s := corev1ac.Service(name, mc.Namespace).
 		WithSpec(corev1ac.ServiceSpec().
 			WithType(corev1.ServiceTypeClusterIP).
 			WithSelector(component.Selector(mc)).
-			WithPorts(port(mc)))
+			WithPorts(corev1ac.ServicePort().
+				WithName(names.Port).
+				WithPort(mc.Spec.ContainerPort).
+				WithProtocol(corev1.ProtocolTCP).
+				WithTargetPort(intstr.FromString(names.Port))))
 	objectMeta(s.ObjectMetaApplyConfiguration, mc, component)
 	return s
-}
-
-func port(mc *v1alpha1.Memcached) *corev1ac.ServicePortApplyConfiguration {
-	return corev1ac.ServicePort().
-		WithName(names.Port).
-		WithPort(mc.Spec.ContainerPort).
-		WithProtocol(corev1.ProtocolTCP).
-		WithTargetPort(intstr.FromString(names.Port))
 }
