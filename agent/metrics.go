@@ -6,13 +6,15 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/memcached_exporter/pkg/exporter"
 )
+
+// socket is where the exporter connects.
+const socket = RunPath + "/memcached.sock"
 
 // collector collects the metrics of memcached with Prometheus's exporter. The exporter cannot log in, and opens a new
 // connection each time, which memcached refuses once maxConnections is reached. So the exporter connects to a socket
@@ -21,16 +23,14 @@ type collector struct {
 	*exporter.Exporter
 	memcached *memcached
 	log       *slog.Logger
-	socket    string
 	expires   *prometheus.Desc
 
-	collecting sync.Mutex  // guards kept, and the socket, which exists only during Collect
-	kept       *connection // to memcached; nil for none
+	collecting sync.Mutex  // guards conn, and the socket, which exists only during Collect
+	conn       *connection // to memcached; nil for none
 }
 
 func newCollector(m *memcached, log *slog.Logger) *collector {
-	socket := filepath.Join(RunPath, "memcached.sock")
-	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, log: log, socket: socket,
+	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, log: log,
 		expires: prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
 			"Time until memcached's certificate expires; negative afterwards.", nil, nil)}
 }
@@ -45,20 +45,20 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.collecting.Lock()
 	defer c.collecting.Unlock()
-	_ = os.Remove(c.socket) // left behind by an agent that was killed
+	_ = os.Remove(socket) // left behind by an agent that was killed
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	var relay sync.WaitGroup
 	defer relay.Wait()
 	defer cancel()
-	if listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", c.socket); err != nil {
+	if listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket); err != nil {
 		c.log.Error("the exporter cannot reach memcached", "error", err)
 	} else {
 		defer func() { _ = listener.Close() }()
 		relay.Go(func() { c.serve(ctx, listener) })
 	}
 	c.Exporter.Collect(ch)
-	if leaf := c.memcached.served.Load(); leaf != nil {
-		ch <- prometheus.MustNewConstMetric(c.expires, prometheus.GaugeValue, time.Until(leaf.NotAfter).Seconds())
+	if certificate := c.memcached.lastCertificate.Load(); certificate != nil {
+		ch <- prometheus.MustNewConstMetric(c.expires, prometheus.GaugeValue, time.Until(certificate.NotAfter).Seconds())
 	}
 }
 
@@ -75,15 +75,15 @@ func (c *collector) serve(ctx context.Context, listener net.Listener) {
 	}
 }
 
-// relay answers the exporter's requests until the collection is done: the exporter never closes its connections.
+// relay responds to the exporter's requests until the collection is done: the exporter never closes its connections.
 func (c *collector) relay(ctx context.Context, from net.Conn) error {
 	defer func() { _ = from.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
 	requests := bufio.NewScanner(from)
 	for requests.Scan() {
-		answer, err := c.ask(ctx, requests.Text())
+		response, err := c.stats(ctx, requests.Text())
 		if err == nil {
-			_, err = from.Write(answer)
+			_, err = from.Write(response)
 		}
 		if err != nil {
 			return err
@@ -92,22 +92,22 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 	return nil
 }
 
-// ask returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed the
-// connection when it was idle or when memcached stopped.
-func (c *collector) ask(ctx context.Context, request string) (answer []byte, err error) {
+// stats returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed
+// the connection when it was idle or when memcached stopped.
+func (c *collector) stats(ctx context.Context, request string) (response []byte, err error) {
 	for range 2 {
-		if c.kept == nil {
+		if c.conn == nil {
 			conn, err := c.memcached.connect(ctx)
 			if err != nil {
 				return nil, err
 			}
-			c.kept = &conn
+			c.conn = &conn
 		}
-		if answer, err = c.kept.stats(request); err == nil {
-			return answer, nil
+		if response, err = c.conn.stats(request); err == nil {
+			return response, nil
 		}
-		_ = c.kept.Close()
-		c.kept = nil
+		_ = c.conn.Close()
+		c.conn = nil
 	}
 	return nil, err
 }

@@ -163,7 +163,7 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	r.auth.activate()
 	putAuth(credentials.Data{"authfile": []byte("without a colon\n")})
 	putTLS(issue(t, s.authority))
-	if err := r.look(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
+	if err := r.reloadIfChanged(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
 		t.Errorf("a wrong file of passwords: %v", err)
 	}
 	if r.tls.pendingSeconds() != 0 || r.auth.pendingSeconds() == 0 {
@@ -179,7 +179,7 @@ func TestStrangeCertificate(t *testing.T) {
 	s := newServer(t)
 	s.ClientAuth, s.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 	r, _, _ := s.start(t)
-	r.setAccess()
+	r.setCandidates()
 	if _, err := r.memcached.connect(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -191,7 +191,7 @@ func TestWrongFromTheStart(t *testing.T) {
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
 	putTLS(with(r.tls.mounted, "tls.key", issue(t, s.authority)))
-	if err := r.look(t.Context()); err == nil {
+	if err := r.reloadIfChanged(t.Context()); err == nil {
 		t.Error("an invalid certificate is accepted")
 	}
 	if _, err := r.memcached.connect(t.Context()); err != nil {
@@ -216,7 +216,7 @@ func TestChangeDuringReload(t *testing.T) {
 		refresh()
 	}
 	for range 2 {
-		if err := r.look(t.Context()); err != nil {
+		if err := r.reloadIfChanged(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -236,7 +236,7 @@ func TestHangs(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	r.memcached.address = silent.Addr().String()
-	r.setAccess()
+	r.setCandidates()
 	start := time.Now()
 	if _, err := r.memcached.connect(t.Context()); err == nil || time.Since(start) > timeout+time.Second {
 		t.Errorf("%v after %s", err, time.Since(start))
@@ -253,7 +253,7 @@ func TestUntrustedByItsOwnCA(t *testing.T) {
 	r.auth.activate()
 	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newAuthority(t))))
 	s.refresh = func() { t.Error("memcached loads a CA that does not accept the agent") }
-	if err := r.look(t.Context()); err == nil || s.signals > 0 {
+	if err := r.reloadIfChanged(t.Context()); err == nil || s.signals > 0 {
 		t.Errorf("%v, %d signals", err, s.signals)
 	}
 }
@@ -278,12 +278,12 @@ func TestChangeOfCA(t *testing.T) {
 	r.memcached.signal = func() error {
 		go func() {
 			defer close(trusted)
-			time.Sleep(3 * askAgain) // memcached checks for a signal once a second
+			time.Sleep(3 * pollInterval) // memcached checks for a signal once a second
 			s.trust(t, next)
 		}()
 		return nil
 	}
-	if err := r.look(t.Context()); err != nil || r.tls.pendingSeconds() > 0 {
+	if err := r.reloadIfChanged(t.Context()); err != nil || r.tls.pendingSeconds() > 0 {
 		t.Errorf("%v, pending for %v s", err, r.tls.pendingSeconds())
 	}
 	select {
@@ -305,17 +305,17 @@ func TestExpired(t *testing.T) {
 	r.auth.activate()
 	r.tls.tls.Leaf.NotAfter = time.Now().Add(-time.Minute)
 	putAuth(credentials.Data{"authfile": []byte("a:second\n")})
-	if err := r.look(t.Context()); err != nil || s.signals != 1 || r.auth.pendingSeconds() > 0 {
+	if err := r.reloadIfChanged(t.Context()); err != nil || s.signals != 1 || r.auth.pendingSeconds() > 0 {
 		t.Errorf("%v, %d signals, pending for %v s", err, s.signals, r.auth.pendingSeconds())
 	}
 }
 
-// TestServedStaysKnown: the certificate from the last handshake is kept while the agent reconnects.
-func TestServedStaysKnown(t *testing.T) {
+// TestLastCertificateStaysKnown: the certificate from the last handshake is kept while the agent reconnects.
+func TestLastCertificateStaysKnown(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
-	if err := r.look(t.Context()); err != nil || r.memcached.served.Load() == nil {
-		t.Fatalf("%v, knows %v", err, r.memcached.served.Load())
+	if err := r.reloadIfChanged(t.Context()); err != nil || r.memcached.lastCertificate.Load() == nil {
+		t.Fatalf("%v, knows %v", err, r.memcached.lastCertificate.Load())
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -323,8 +323,8 @@ func TestServedStaysKnown(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	r.memcached.address = silent.Addr().String()
-	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.served.Load() == nil {
-		t.Errorf("%v, knows %v", err, r.memcached.served.Load())
+	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.lastCertificate.Load() == nil {
+		t.Errorf("%v, knows %v", err, r.memcached.lastCertificate.Load())
 	}
 }
 

@@ -124,8 +124,8 @@ func (d Data) certificates(key string) (list []*x509.Certificate, err error) {
 	return list, nil
 }
 
-// CA is one that servers trust. Renewed with the same subject and key, it has the same ID: memcached accepts the clients
-// of both certificates.
+// CA is a CA that servers trust. If it is renewed with the same subject and key, its ID stays: memcached accepts the
+// clients of both certificates.
 type CA struct {
 	ID       string    `json:"id"`
 	NotAfter time.Time `json:"notAfter"`

@@ -109,7 +109,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	switch {
 	case current.Freeze:
 		in.template, in.record = own.Template, recorded
-		in.record.Secrets = Secrets{recorded.Secrets.TLS.updatedBy(secrets.TLS), recorded.Secrets.Auth.updatedBy(secrets.Auth)}
+		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
+		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	case own.Template == nil, current.Empty:
 	case ok && sameInputs && recorded.Template == Digest(own.Template), !ok && !restart && isOfSpec(mc, own, in.template):
 		in.template = own.Template

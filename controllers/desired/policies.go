@@ -14,9 +14,9 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// podDisruptionBudget limits how many pods of a component a node drain stops at a time. A server that is not healthy
-// holds no data, and never blocks a drain. With an agent, that is not certain: a pod is also not ready if only the agent
-// is down while memcached still serves.
+// podDisruptionBudget limits how many pods of a component a node drain stops at a time. An unhealthy server holds no
+// data, and never blocks a drain. With an agent, that is not certain: a pod is also not ready if only the agent is down
+// while memcached still serves.
 func podDisruptionBudget(mc *v1alpha1.Memcached,
 	component names.Component) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	name, maxUnavailable := mc.Name, ptr.Deref(mc.Spec.DisruptionBudget.MaxUnavailable, 1)
@@ -27,13 +27,11 @@ func podDisruptionBudget(mc *v1alpha1.Memcached,
 	case needsAgent(mc):
 		unhealthy = policyv1.IfHealthyBudget
 	}
-	b := policyv1ac.PodDisruptionBudget(name, mc.Namespace).
+	return owned(policyv1ac.PodDisruptionBudget(name, mc.Namespace).
 		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
 			WithMaxUnavailable(intstr.FromInt32(maxUnavailable)).
 			WithUnhealthyPodEvictionPolicy(unhealthy).
-			WithSelector(matchSelector(mc, component)))
-	objectMeta(b.ObjectMetaApplyConfiguration, mc, component)
-	return b
+			WithSelector(matchSelector(mc, component))), mc, component)
 }
 
 type peers []*networkingv1ac.NetworkPolicyPeerApplyConfiguration
@@ -61,14 +59,13 @@ func networkPolicies(mc *v1alpha1.Memcached) (servers, proxies []runtime.ApplyCo
 
 func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Component,
 	from peers) *networkingv1ac.NetworkPolicyApplyConfiguration {
-	n := networkingv1ac.NetworkPolicy(name, mc.Namespace).
+	n := owned(networkingv1ac.NetworkPolicy(name, mc.Namespace).
 		WithSpec(networkingv1ac.NetworkPolicySpec().
 			WithPodSelector(matchSelector(mc, component)).
-			WithPolicyTypes(networkingv1.PolicyTypeIngress))
+			WithPolicyTypes(networkingv1.PolicyTypeIngress)), mc, component)
 	if len(from) > 0 { // a rule without peers would admit everybody
 		n.Spec.WithIngress(ingress(intstr.FromString(names.Port), from))
 	}
-	objectMeta(n.ObjectMetaApplyConfiguration, mc, component)
 	return n
 }
 

@@ -33,13 +33,11 @@ const (
 func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
-	c := corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
+	return owned(corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
 		WithData(map[string]string{
 			"proxy.lua": fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram),
 			"servers":   strings.Join(servers, "\n") + "\n",
-		})
-	objectMeta(c.ObjectMetaApplyConfiguration, mc, names.Proxies)
-	return c
+		}), mc, names.Proxies)
 }
 
 // proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
@@ -61,14 +59,12 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
 	template.Spec.Containers[0].WithVolumeMounts(
 		corev1ac.VolumeMount().WithName("proxy").WithMountPath(proxyPath).WithReadOnly(true))
-	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
+	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
 		WithLabels(in.labels). // the same as on the servers' workload
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
 			WithMinReadySeconds(proxyReady).
 			// The API server requires more than minReadySeconds.
 			WithProgressDeadlineSeconds(max(mc.Spec.Rollout.ProgressDeadlineSeconds, proxyReady+1)).
-			WithTemplate(template))
-	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Proxies)
-	return d
+			WithTemplate(template)), mc, names.Proxies)
 }

@@ -152,9 +152,9 @@ func tlsArguments(mc *v1alpha1.Memcached) []string {
 	return []string{"--enable-ssl", "--extended=" + options}
 }
 
-// mountSecret mounts keys of a Secret into memcached and its agent. The two share a process namespace, for the signal on
-// which memcached reloads its files.
-func mountSecret(pod *corev1ac.PodSpecApplyConfiguration, agent *corev1ac.ContainerApplyConfiguration,
+// mountSecret mounts the keys of a Secret that memcached reads, and no others, into memcached and its agent (sidecar).
+// The two share a process namespace, so that the agent can signal memcached to reload its files.
+func mountSecret(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.ContainerApplyConfiguration,
 	volume, secret, path string, keys []string) {
 	source := corev1ac.SecretVolumeSource().WithSecretName(secret)
 	for _, key := range keys {
@@ -163,5 +163,5 @@ func mountSecret(pod *corev1ac.PodSpecApplyConfiguration, agent *corev1ac.Contai
 	pod.WithVolumes(corev1ac.Volume().WithName(volume).WithSecret(source)).WithShareProcessNamespace(true)
 	mount := corev1ac.VolumeMount().WithName(volume).WithMountPath(path).WithReadOnly(true)
 	pod.Containers[0].WithVolumeMounts(mount)
-	agent.WithVolumeMounts(mount)
+	sidecar.WithVolumeMounts(mount)
 }

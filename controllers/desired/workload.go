@@ -22,17 +22,16 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 	if names.Size(mc) == 1 {
 		maxSurge, maxUnavailable = 1, 0
 	}
-	d := appsv1ac.Deployment(mc.Name, mc.Namespace).
+	d := owned(appsv1ac.Deployment(mc.Name, mc.Namespace).
 		WithLabels(in.labels).
 		WithAnnotations(in.annotations).
 		WithSpec(deploymentSpec(mc, names.Servers, maxSurge, maxUnavailable).
 			WithReplicas(names.Size(mc)).
-			WithTemplate(in.template))
+			WithTemplate(in.template)), mc, names.Servers)
 	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
 		// The existing object omits a zero, and would always differ from a desired one that sets it.
 		d.Spec.WithMinReadySeconds(s)
 	}
-	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Servers)
 	return d
 }
 
@@ -54,7 +53,7 @@ func deploymentSpec(mc *v1alpha1.Memcached, component names.Component,
 // each other. The operator replaces them itself, as spec.rollout says: before Kubernetes 1.37, a StatefulSet replaces
 // one server at a time or, with parallel pod management, all at once.
 func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyConfiguration {
-	s := appsv1ac.StatefulSet(mc.Name, mc.Namespace).
+	s := owned(appsv1ac.StatefulSet(mc.Name, mc.Namespace).
 		WithLabels(in.labels).
 		WithAnnotations(in.annotations).
 		WithSpec(appsv1ac.StatefulSetSpec().
@@ -65,7 +64,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 			WithUpdateStrategy(appsv1ac.StatefulSetUpdateStrategy().WithType(appsv1.OnDeleteStatefulSetStrategyType)).
 			WithRevisionHistoryLimit(1).
 			WithOrdinals(appsv1ac.StatefulSetOrdinals().WithStart(0)). // Services and addresses count from 0
-			WithTemplate(in.template))
+			WithTemplate(in.template)), mc, names.Servers)
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {
 		seconds = max(seconds, proxyRetry) // until then, proxies may not use the server
@@ -73,7 +72,6 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 	if seconds > 0 {
 		s.Spec.WithMinReadySeconds(seconds)
 	}
-	objectMeta(s.ObjectMetaApplyConfiguration, mc, names.Servers)
 	return s
 }
 
