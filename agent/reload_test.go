@@ -33,7 +33,7 @@ type server struct {
 	login     string // "user password"
 	refresh   func() // makes the server read its certificate
 	signals   int
-	current   atomic.Pointer[tls.Config] // that trust made; nil for Config
+	current   atomic.Pointer[tls.Config] // from trust; nil for Config
 }
 
 // start returns an agent's reloader of the server, with the functions that mount Secrets.
@@ -80,17 +80,17 @@ func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credenti
 
 func (s *server) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	right := false
+	loggedIn := false
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		answer := "CLIENT_ERROR unauthenticated"
 		switch request := lines.Text(); {
 		case strings.HasPrefix(request, "set ") && lines.Scan():
-			if right = lines.Text() == s.login; right {
+			if loggedIn = lines.Text() == s.login; loggedIn {
 				answer = "STORED"
 			}
-		case right && request == "version":
+		case loggedIn && request == "version":
 			answer = "VERSION 1.6.45"
-		case right && request == "refresh_certs":
+		case loggedIn && request == "refresh_certs":
 			s.refresh()
 			answer = "OK"
 		}
@@ -164,7 +164,7 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	putAuth(credentials.Data{"authfile": []byte("without a colon\n")})
 	putTLS(issue(t, s.authority))
 	if err := r.reloadIfChanged(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
-		t.Errorf("a wrong file of passwords: %v", err)
+		t.Errorf("an invalid authfile: %v", err)
 	}
 	if r.tls.pendingSeconds() != 0 || r.auth.pendingSeconds() == 0 {
 		t.Errorf("the certificate is pending for %v s, the passwords for %v s", r.tls.pendingSeconds(),
@@ -172,9 +172,9 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	}
 }
 
-// TestStrangeCertificate: the agent connects without a certificate if memcached requests one but does not trust its
+// TestUntrustedCertificate: the agent connects without a certificate if memcached requests one but does not trust its
 // own.
-func TestStrangeCertificate(t *testing.T) {
+func TestUntrustedCertificate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.ClientAuth, s.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
@@ -185,8 +185,8 @@ func TestStrangeCertificate(t *testing.T) {
 	}
 }
 
-// TestWrongFromTheStart: an agent that starts with an invalid certificate still reads the passwords.
-func TestWrongFromTheStart(t *testing.T) {
+// TestInvalidFromTheStart: an agent that starts with an invalid certificate still reads the passwords.
+func TestInvalidFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
@@ -225,8 +225,8 @@ func TestChangeDuringReload(t *testing.T) {
 	}
 }
 
-// TestHangs: if memcached does not respond, the agent waits only once, not for each certificate and login.
-func TestHangs(t *testing.T) {
+// TestUnresponsive: if memcached does not respond, the agent waits only once, not for each certificate and login.
+func TestUnresponsive(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
 	r.auth.activate()
@@ -243,8 +243,8 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestUntrustedByItsOwnCA: the agent does not load a ca.crt that does not accept the agent, which the operator refuses
-// too: memcached would still trust the CA after it is removed.
+// TestUntrustedByItsOwnCA: memcached never loads a ca.crt that does not accept the agent. The operator refuses it too:
+// memcached would still trust the CA after it is removed.
 func TestUntrustedByItsOwnCA(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -50,7 +50,7 @@ func TestUsers(t *testing.T) {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: %v, want %q", file, err, want)
 		case err != nil && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%q: the error %q tells the password", file, err)
+			t.Errorf("%q: the error %q quotes the password", file, err)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // TestGolden holds the children of each sample and case: what a new object gets. Objects that exist keep their pod
 // template.

@@ -106,17 +106,16 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	in := Inputs{options: o, proxyServers: current.ProxyServers, image: image, record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: generation(mc)}}
 	in.template = podTemplate(mc, in)
-	switch {
-	case current.Freeze:
+	preserve := ok && sameInputs && recorded.Template == Digest(own.Template) ||
+		!ok && !restart && isOfSpec(mc, own, in.template)
+	if preserve && own.Template != nil && !current.Empty {
+		in.template = own.Template
+	}
+	in.record.Template = Digest(in.template)
+	if current.Freeze {
 		in.template, in.record = own.Template, recorded
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
-	case own.Template == nil, current.Empty:
-	case ok && sameInputs && recorded.Template == Digest(own.Template), !ok && !restart && isOfSpec(mc, own, in.template):
-		in.template = own.Template
-	}
-	if !current.Freeze {
-		in.record.Template = Digest(in.template)
 	}
 	in.annotations = in.record.annotations()
 	if paused := mc.Spec.Paused && own.Template != nil; paused || current.Freeze {

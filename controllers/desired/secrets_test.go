@@ -62,7 +62,7 @@ func TestRevocation(t *testing.T) {
 		t.Error("an earlier revocation is lost, which changes the template")
 	}
 	if (&Secret{Name: "other", Version: "2"}).WithRevocation(known, time.Now()).RevokedVersion != "" {
-		t.Error("another Secret is taken for a successor")
+		t.Error("another Secret is treated as a successor")
 	}
 }
 
@@ -83,7 +83,7 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 	removed := with(added, "3", ca("a", 1))
 	if removed.SameTemplate(added) {
-		t.Error("a CA that was removed changes no template, and memcached goes on to trust it")
+		t.Error("a CA that was removed changes no template, so that memcached still trusts it")
 	}
 	if !with(removed, "4", ca("a", 1), ca("b", 1)).SameTemplate(removed) {
 		t.Error("a CA that was removed replaces servers twice")
@@ -93,8 +93,8 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 
 	mc.Spec.Memory = "128Mi"
-	held := Resolve(mc, Current{Workload: first, Secrets: RecordedSecrets(first), Freeze: true}, options)
-	if now := ReadWorkload(deployment(mc, held)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
+	frozen := Resolve(mc, Current{Workload: first, Secrets: RecordedSecrets(first), Freeze: true}, options)
+	if now := ReadWorkload(deployment(mc, frozen)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
 		t.Error("without its Secret the template changes, or what is recorded")
 	}
 	for _, child := range Children(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
@@ -139,17 +139,17 @@ func TestIsCurrent(t *testing.T) {
 		change func(*corev1.Secret)
 		want   bool
 	}{
-		"nothing":          {tls, "{tls: {secretName: s, clientAuth: Require}}", nil, true},
-		"none":             {nil, "{tls: {secretName: s, clientAuth: Require}}", nil, false},
-		"size":             {tls, "{size: 3, tls: {secretName: s, clientAuth: Require}}", nil, true},
-		"clientAuth":       {tls, "{tls: {secretName: s}}", nil, false},
-		"agent is client":  {tls, "{tls: {secretName: s, clientAuth: Require}, metrics: {}}", nil, false},
-		"same CAs":         {tls, "{tls: {secretName: s, clientAuth: Request}, metrics: {}}", nil, true},
-		"passwords":        {auth, "{auth: {secretName: s}}", nil, true},
-		"passwords, TLS":   {auth, "{auth: {secretName: s}, tls: {secretName: t, clientAuth: Require}}", nil, true},
-		"version":          {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
-		"deleted and made": {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.UID = types.UID("v") }, false},
-		"name":             {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.Name = "t" }, false},
+		"nothing":         {tls, "{tls: {secretName: s, clientAuth: Require}}", nil, true},
+		"none":            {nil, "{tls: {secretName: s, clientAuth: Require}}", nil, false},
+		"size":            {tls, "{size: 3, tls: {secretName: s, clientAuth: Require}}", nil, true},
+		"clientAuth":      {tls, "{tls: {secretName: s}}", nil, false},
+		"agent is client": {tls, "{tls: {secretName: s, clientAuth: Require}, metrics: {}}", nil, false},
+		"same CAs":        {tls, "{tls: {secretName: s, clientAuth: Request}, metrics: {}}", nil, true},
+		"passwords":       {auth, "{auth: {secretName: s}}", nil, true},
+		"passwords, TLS":  {auth, "{auth: {secretName: s}, tls: {secretName: t, clientAuth: Require}}", nil, true},
+		"version":         {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
+		"created again":   {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.UID = types.UID("v") }, false},
+		"name":            {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.Name = "t" }, false},
 	} {
 		now := s.DeepCopy()
 		if tt.change != nil {
@@ -174,9 +174,10 @@ func TestAgentImage(t *testing.T) {
 	if upgraded := with(first, "operator:2"); !upgraded.SameTemplate(first) {
 		t.Error("an upgrade of the operator replaces servers")
 	}
-	mended := with(&Workload{Annotations: first.Annotations, Template: with(nil, "somebody:else").Template}, "operator:2")
-	if !mended.SameTemplate(first) {
-		t.Errorf("a change of somebody else brings the image %s", image(mended))
+	changed := &Workload{Annotations: first.Annotations, Template: with(nil, "somebody:else").Template}
+	reverted := with(changed, "operator:2")
+	if !reverted.SameTemplate(first) {
+		t.Errorf("a change of somebody else brings the image %s", image(reverted))
 	}
 	mc.Spec.Memory = "128Mi"
 	if changed := with(first, "operator:2"); image(changed) != "operator:2" {
