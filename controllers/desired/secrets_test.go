@@ -97,6 +97,11 @@ func TestSecretsInTemplate(t *testing.T) {
 	if now := ReadWorkload(deployment(mc, frozen)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
 		t.Error("without its Secret the template changes, or what is recorded")
 	}
+	newer := Secrets{TLS: &Secret{Name: "certificate", Version: "2"}}
+	frozen = Resolve(mc, Current{Workload: first, Secrets: newer, Freeze: true}, options)
+	if now := ReadWorkload(deployment(mc, frozen)); RecordedSecrets(now).TLS.Version != "2" {
+		t.Error("while the template is frozen, the available version of a Secret is not recorded")
+	}
 	for _, child := range Children(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
 		if ReadWorkload(child) != nil {
 			t.Error("without its Secret a workload is created")
