@@ -22,15 +22,15 @@ const timeout = 3 * time.Second
 
 // memcached is a client of the memcached in the same pod.
 type memcached struct {
-	address string
-	tls     bool // every connection speaks TLS
-	signal  func() error
-	access  atomic.Pointer[access]
-	served  atomic.Pointer[x509.Certificate] // from the last handshake; nil before the first
+	address         string
+	tls             bool // every connection speaks TLS
+	signal          func() error
+	candidates      atomic.Pointer[candidates]
+	lastCertificate atomic.Pointer[x509.Certificate] // from the last handshake; nil before the first
 }
 
-// access holds the credentials that memcached may accept, in the order in which to try them; at least one of each.
-type access struct {
+// candidates are the credentials that memcached may accept, in the order in which to try them; at least one of each.
+type candidates struct {
 	certificates []*tls.Certificate
 	logins       []string // "user:password"; empty for none
 }
@@ -38,65 +38,63 @@ type access struct {
 // connection is an authenticated connection to memcached.
 type connection struct {
 	net.Conn
-	*bufio.Reader
-	*shown
+	reader    *bufio.Reader // of Conn
+	handshake *handshake
 }
 
-// shown is what memcached sends in a TLS handshake, even to a client that it refuses.
-type shown struct {
-	leaf     *x509.Certificate
-	subjects [][]byte // of the CAs of clients
+// handshake is what memcached sends in a TLS handshake, even to a client that it refuses.
+type handshake struct {
+	certificate *x509.Certificate
+	caSubjects  [][]byte // of the CAs of clients
 }
-
-func (c connection) Read(b []byte) (int, error) { return c.Reader.Read(b) }
 
 // connect returns a connection with the first certificate and the first login that memcached accepts; by default, it
-// tries the logins of access. If all fail, it returns the closed connection and the error of the first attempt.
-func (m *memcached) connect(ctx context.Context, logins ...string) (first connection, err error) {
+// tries the logins of the candidates. If all fail, it returns the closed connection and the error of the first attempt.
+func (m *memcached) connect(ctx context.Context, logins ...string) (first connection, firstErr error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	known := m.access.Load()
+	candidates := m.candidates.Load()
 	if len(logins) == 0 {
-		logins = known.logins
+		logins = candidates.logins
 	}
-	for _, certificate := range known.certificates {
+	for _, certificate := range candidates.certificates {
 		for _, login := range logins {
-			c, refused := m.dial(ctx, certificate, login)
-			if refused == nil {
+			c, err := m.dial(ctx, certificate, login)
+			if err == nil {
 				return c, nil
 			}
-			if err == nil {
-				first, err = c, refused
+			if firstErr == nil {
+				first, firstErr = c, err
 			}
 		}
 	}
-	return first, err
+	return first, firstErr
 }
 
 // try connects as connect does, and closes the connection. It returns what memcached sent in the handshake, even if
 // memcached refuses the agent.
-func (m *memcached) try(ctx context.Context, logins ...string) (*shown, error) {
+func (m *memcached) try(ctx context.Context, logins ...string) (*handshake, error) {
 	c, err := m.connect(ctx, logins...)
 	if err == nil {
 		_ = c.Close()
 	}
-	return c.shown, err
+	return c.handshake, err
 }
 
 // dial connects, logs in, and requests the version: with TLS 1.3, only the first response shows a client whether its
 // certificate was accepted.
 func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, login string) (connection, error) {
-	shown := &shown{}
+	handshake := &handshake{}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.address)
 	if err != nil {
-		return connection{shown: shown}, err
+		return connection{handshake: handshake}, err
 	}
 	deadline, _ := ctx.Deadline()
 	err = conn.SetDeadline(deadline)
 	if m.tls {
-		conn = tls.Client(conn, m.tlsConfig(certificate, shown))
+		conn = tls.Client(conn, m.tlsConfig(certificate, handshake))
 	}
-	c := connection{conn, bufio.NewReader(conn), shown}
+	c := connection{conn, bufio.NewReader(conn), handshake}
 	if user, password, ok := strings.Cut(login, ":"); ok && err == nil {
 		login := user + " " + password
 		err = c.expect(fmt.Sprintf("set x 0 0 %d\r\n%s", len(login), login), "STORED")
@@ -112,16 +110,16 @@ func (m *memcached) dial(ctx context.Context, certificate *tls.Certificate, logi
 
 // tlsConfig trusts any certificate: only memcached listens on loopback, and the agent must be able to replace a
 // certificate that has expired or that another CA signed.
-func (m *memcached) tlsConfig(own *tls.Certificate, shown *shown) *tls.Config {
+func (m *memcached) tlsConfig(own *tls.Certificate, handshake *handshake) *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true, //nolint:gosec // see above
 		GetClientCertificate: func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			shown.subjects = request.AcceptableCAs
+			handshake.caSubjects = request.AcceptableCAs
 			return own, nil
 		},
 		VerifyConnection: func(s tls.ConnectionState) error {
-			shown.leaf = s.PeerCertificates[0]
-			m.served.Store(shown.leaf)
+			handshake.certificate = s.PeerCertificates[0]
+			m.lastCertificate.Store(handshake.certificate)
 			return nil
 		},
 	}
@@ -131,34 +129,29 @@ func (m *memcached) tlsConfig(own *tls.Certificate, shown *shown) *tls.Config {
 // request, which may contain a password.
 func (c connection) expect(request, want string) error {
 	_, sent := c.Write([]byte(request + "\r\n"))
-	answer, err := c.ReadString('\n')
+	response, err := c.reader.ReadString('\n')
 	if err := errors.Join(sent, err); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(answer, want) {
-		return fmt.Errorf("memcached answered %q", strings.TrimSpace(answer))
+	if !strings.HasPrefix(response, want) {
+		return fmt.Errorf("memcached answered %q", strings.TrimSpace(response))
 	}
 	return nil
 }
 
 // stats returns the response to one of the stats commands.
-func (c connection) stats(request string) (answer []byte, err error) {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return nil, err
+func (c connection) stats(request string) (response []byte, err error) {
+	err = c.SetDeadline(time.Now().Add(timeout))
+	if err == nil {
+		_, err = c.Write([]byte(request + "\r\n"))
 	}
-	if _, err := c.Write([]byte(request + "\r\n")); err != nil {
-		return nil, err
+	for more := true; err == nil && more; {
+		var line []byte
+		line, err = c.reader.ReadBytes('\n')
+		response = append(response, line...)
+		more = bytes.HasPrefix(line, []byte("STAT "))
 	}
-	for {
-		line, err := c.ReadBytes('\n')
-		if err != nil {
-			return nil, err
-		}
-		answer = append(answer, line...)
-		if !bytes.HasPrefix(line, []byte("STAT ")) {
-			return answer, nil
-		}
-	}
+	return response, err
 }
 
 // signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process

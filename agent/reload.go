@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// lookInterval is how often the agent reads the mounted Secrets.
-	lookInterval = time.Second
-	// reloadTime is how long memcached may take to reload its files: it checks for a signal once a second.
-	reloadTime = 4 * time.Second
-	askAgain   = 100 * time.Millisecond
+	// readInterval is how often the agent reads the mounted Secrets.
+	readInterval = time.Second
+	// reloadTimeout is how long memcached may take to reload its files: it checks for a signal once a second.
+	reloadTimeout = 4 * time.Second
+	pollInterval  = 100 * time.Millisecond
 )
 
 // reloader makes memcached reload the mounted Secrets.
@@ -31,7 +31,7 @@ type reloader struct {
 	isClient  bool    // memcached accepts the agent only with the mounted certificate
 	tls, auth *secret // nil for none
 	secrets   []*secret
-	lastError string // that was logged
+	lastError string // as logged last; empty after success
 }
 
 func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus.Registry) *reloader {
@@ -44,38 +44,38 @@ func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus
 		r.auth = newAuthSecret(registry)
 		r.secrets = append(r.secrets, r.auth)
 	}
-	r.setAccess()
+	r.setCandidates()
 	return r
 }
 
-// setAccess updates the credentials that the agent tries. A memcached that only requests client certificates refuses an
-// untrusted one, but accepts a client without any.
-func (r *reloader) setAccess() {
-	r.memcached.access.Store(&access{append(r.tls.certificates(), &tls.Certificate{}), r.auth.logins()})
+// setCandidates updates the credentials that the agent tries. A memcached that only requests client certificates
+// refuses an untrusted one, but accepts a client without any.
+func (r *reloader) setCandidates() {
+	r.memcached.candidates.Store(&candidates{append(r.tls.certificates(), &tls.Certificate{}), r.auth.logins()})
 }
 
-// run calls look every lookInterval until ctx is done.
+// run calls reloadIfChanged every readInterval until ctx is done.
 func (r *reloader) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		switch err := r.look(ctx); {
+		switch err := r.reloadIfChanged(ctx); {
 		case err == nil:
 			r.lastError = ""
 		case ctx.Err() == nil && err.Error() != r.lastError:
 			r.lastError = err.Error()
 			r.log.Error("memcached keeps its previous certificate or passwords", "error", err)
 		}
-	}, lookInterval)
+	}, readInterval)
 	return nil
 }
 
-// look makes memcached reload the mounted Secrets that are valid and not active yet.
-func (r *reloader) look(ctx context.Context) error {
+// reloadIfChanged makes memcached reload the mounted Secrets that are valid and not active yet.
+func (r *reloader) reloadIfChanged(ctx context.Context) error {
 	r.read()
 	var err error
 	for _, s := range r.secrets {
 		err = errors.Join(err, s.invalid)
 	}
-	r.setAccess()
+	r.setCandidates()
 	// A signal makes memcached reload all files, so all must be valid. A command reloads the certificate alone.
 	if r.tls.needsReload() || r.auth.needsReload() && err == nil {
 		err = errors.Join(err, r.reload(ctx))
@@ -93,20 +93,20 @@ func (r *reloader) read() (changed bool) {
 
 // reload makes memcached reload its files, and waits until verify confirms that it did.
 func (r *reloader) reload(ctx context.Context) error {
-	refreshed, err := r.ask(ctx)
+	refreshed, err := r.requestReload(ctx)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil // memcached is starting, and will read its files
 	}
 	changed := false
 	if err == nil {
-		_ = wait.PollUntilContextTimeout(ctx, askAgain, reloadTime, true, func(ctx context.Context) (bool, error) {
+		_ = wait.PollUntilContextTimeout(ctx, pollInterval, reloadTimeout, true, func(ctx context.Context) (bool, error) {
 			err = r.verify(ctx, refreshed)
 			changed = err != nil && r.read()
 			return err == nil || changed, nil
 		})
 	}
 	if changed {
-		return nil // the content has changed again: the next look reloads it
+		return nil // the content has changed again: the next reloadIfChanged reloads it
 	}
 	for _, s := range r.secrets {
 		switch {
@@ -121,10 +121,10 @@ func (r *reloader) reload(ctx context.Context) error {
 	return err
 }
 
-// ask makes memcached reload its files, and reports whether the certificate, key and CAs are already reloaded when it
-// returns. Passwords are reloaded only by a signal; a certificate also by a command, which every version has, but which
-// needs a connection that memcached accepts.
-func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
+// requestReload makes memcached reload its files, and reports whether the certificate, key and CAs are already reloaded
+// when it returns. Passwords are reloaded only by a signal; a certificate also by a command, which every version has,
+// but which needs a connection that memcached accepts.
+func (r *reloader) requestReload(ctx context.Context) (refreshed bool, err error) {
 	c, err := r.memcached.connect(ctx)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -146,18 +146,18 @@ func (r *reloader) ask(ctx context.Context) (refreshed bool, err error) {
 // of the mounted CAs, accepts all users, and refuses those that were removed.
 func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 	if r.tls.needsReload() {
-		shown, err := r.memcached.try(ctx)
-		if shown.leaf == nil {
+		handshake, err := r.memcached.try(ctx)
+		if handshake.certificate == nil {
 			return err
 		}
-		if !shown.leaf.Equal(r.tls.tls.Leaf) {
+		if !handshake.certificate.Equal(r.tls.tls.Leaf) {
 			return errors.New("memcached uses another certificate than the mounted one")
 		}
 		mounted, named := map[string]bool{}, map[string]bool{}
 		for _, ca := range r.tls.tls.CAs {
 			mounted[string(ca.RawSubject)] = true
 		}
-		for _, subject := range shown.subjects {
+		for _, subject := range handshake.caSubjects {
 			named[string(subject)] = true
 		}
 		if !refreshed && !maps.Equal(mounted, named) {

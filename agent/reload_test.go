@@ -33,7 +33,7 @@ type server struct {
 	login     string // "user password"
 	refresh   func() // makes the server read its certificate
 	signals   int
-	current   atomic.Pointer[tls.Config] // that trust made; nil for Config
+	current   atomic.Pointer[tls.Config] // from trust; nil for Config
 }
 
 // start returns an agent's reloader of the server, with the functions that mount Secrets.
@@ -80,17 +80,17 @@ func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credenti
 
 func (s *server) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	right := false
+	loggedIn := false
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		answer := "CLIENT_ERROR unauthenticated"
 		switch request := lines.Text(); {
 		case strings.HasPrefix(request, "set ") && lines.Scan():
-			if right = lines.Text() == s.login; right {
+			if loggedIn = lines.Text() == s.login; loggedIn {
 				answer = "STORED"
 			}
-		case right && request == "version":
+		case loggedIn && request == "version":
 			answer = "VERSION 1.6.45"
-		case right && request == "refresh_certs":
+		case loggedIn && request == "refresh_certs":
 			s.refresh()
 			answer = "OK"
 		}
@@ -163,8 +163,8 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	r.auth.activate()
 	putAuth(credentials.Data{"authfile": []byte("without a colon\n")})
 	putTLS(issue(t, s.authority))
-	if err := r.look(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
-		t.Errorf("a wrong file of passwords: %v", err)
+	if err := r.reloadIfChanged(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
+		t.Errorf("an invalid authfile: %v", err)
 	}
 	if r.tls.pendingSeconds() != 0 || r.auth.pendingSeconds() == 0 {
 		t.Errorf("the certificate is pending for %v s, the passwords for %v s", r.tls.pendingSeconds(),
@@ -172,26 +172,26 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	}
 }
 
-// TestStrangeCertificate: the agent connects without a certificate if memcached requests one but does not trust its
+// TestUntrustedCertificate: the agent connects without a certificate if memcached requests one but does not trust its
 // own.
-func TestStrangeCertificate(t *testing.T) {
+func TestUntrustedCertificate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.ClientAuth, s.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 	r, _, _ := s.start(t)
-	r.setAccess()
+	r.setCandidates()
 	if _, err := r.memcached.connect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestWrongFromTheStart: an agent that starts with an invalid certificate still reads the passwords.
-func TestWrongFromTheStart(t *testing.T) {
+// TestInvalidFromTheStart: an agent that starts with an invalid certificate still reads the passwords.
+func TestInvalidFromTheStart(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
 	putTLS(with(r.tls.mounted, "tls.key", issue(t, s.authority)))
-	if err := r.look(t.Context()); err == nil {
+	if err := r.reloadIfChanged(t.Context()); err == nil {
 		t.Error("an invalid certificate is accepted")
 	}
 	if _, err := r.memcached.connect(t.Context()); err != nil {
@@ -216,7 +216,7 @@ func TestChangeDuringReload(t *testing.T) {
 		refresh()
 	}
 	for range 2 {
-		if err := r.look(t.Context()); err != nil {
+		if err := r.reloadIfChanged(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -225,8 +225,8 @@ func TestChangeDuringReload(t *testing.T) {
 	}
 }
 
-// TestHangs: if memcached does not respond, the agent waits only once, not for each certificate and login.
-func TestHangs(t *testing.T) {
+// TestUnresponsive: if memcached does not respond, the agent waits only once, not for each certificate and login.
+func TestUnresponsive(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
 	r.auth.activate()
@@ -236,15 +236,15 @@ func TestHangs(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	r.memcached.address = silent.Addr().String()
-	r.setAccess()
+	r.setCandidates()
 	start := time.Now()
 	if _, err := r.memcached.connect(t.Context()); err == nil || time.Since(start) > timeout+time.Second {
 		t.Errorf("%v after %s", err, time.Since(start))
 	}
 }
 
-// TestUntrustedByItsOwnCA: the agent does not load a ca.crt that does not accept the agent, which the operator refuses
-// too: memcached would still trust the CA after it is removed.
+// TestUntrustedByItsOwnCA: memcached never loads a ca.crt that does not accept the agent. The operator refuses it too:
+// memcached would still trust the CA after it is removed.
 func TestUntrustedByItsOwnCA(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -253,7 +253,7 @@ func TestUntrustedByItsOwnCA(t *testing.T) {
 	r.auth.activate()
 	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newAuthority(t))))
 	s.refresh = func() { t.Error("memcached loads a CA that does not accept the agent") }
-	if err := r.look(t.Context()); err == nil || s.signals > 0 {
+	if err := r.reloadIfChanged(t.Context()); err == nil || s.signals > 0 {
 		t.Errorf("%v, %d signals", err, s.signals)
 	}
 }
@@ -278,12 +278,12 @@ func TestChangeOfCA(t *testing.T) {
 	r.memcached.signal = func() error {
 		go func() {
 			defer close(trusted)
-			time.Sleep(3 * askAgain) // memcached checks for a signal once a second
+			time.Sleep(3 * pollInterval) // memcached checks for a signal once a second
 			s.trust(t, next)
 		}()
 		return nil
 	}
-	if err := r.look(t.Context()); err != nil || r.tls.pendingSeconds() > 0 {
+	if err := r.reloadIfChanged(t.Context()); err != nil || r.tls.pendingSeconds() > 0 {
 		t.Errorf("%v, pending for %v s", err, r.tls.pendingSeconds())
 	}
 	select {
@@ -305,17 +305,17 @@ func TestExpired(t *testing.T) {
 	r.auth.activate()
 	r.tls.tls.Leaf.NotAfter = time.Now().Add(-time.Minute)
 	putAuth(credentials.Data{"authfile": []byte("a:second\n")})
-	if err := r.look(t.Context()); err != nil || s.signals != 1 || r.auth.pendingSeconds() > 0 {
+	if err := r.reloadIfChanged(t.Context()); err != nil || s.signals != 1 || r.auth.pendingSeconds() > 0 {
 		t.Errorf("%v, %d signals, pending for %v s", err, s.signals, r.auth.pendingSeconds())
 	}
 }
 
-// TestServedStaysKnown: the certificate from the last handshake is kept while the agent reconnects.
-func TestServedStaysKnown(t *testing.T) {
+// TestLastCertificateStaysKnown: the certificate from the last handshake is kept while the agent reconnects.
+func TestLastCertificateStaysKnown(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
-	if err := r.look(t.Context()); err != nil || r.memcached.served.Load() == nil {
-		t.Fatalf("%v, knows %v", err, r.memcached.served.Load())
+	if err := r.reloadIfChanged(t.Context()); err != nil || r.memcached.lastCertificate.Load() == nil {
+		t.Fatalf("%v, knows %v", err, r.memcached.lastCertificate.Load())
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -323,8 +323,8 @@ func TestServedStaysKnown(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	r.memcached.address = silent.Addr().String()
-	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.served.Load() == nil {
-		t.Errorf("%v, knows %v", err, r.memcached.served.Load())
+	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.lastCertificate.Load() == nil {
+		t.Errorf("%v, knows %v", err, r.memcached.lastCertificate.Load())
 	}
 }
 

@@ -124,18 +124,18 @@ func (d Data) certificates(key string) (list []*x509.Certificate, err error) {
 	return list, nil
 }
 
-// Authority is a CA that servers trust. A CA that is renewed with the same subject and key is the same Authority:
-// memcached accepts the clients of both certificates.
-type Authority struct {
+// CA is a CA that servers trust. If it is renewed with the same subject and key, its ID stays: memcached accepts the
+// clients of both certificates.
+type CA struct {
 	ID       string    `json:"id"`
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// Authorities returns the CAs of clients. An ID occurs once for each certificate of the CA.
-func (t *TLS) Authorities() (list []Authority) {
+// TrustedCAs returns the CAs of clients. An ID occurs once for each certificate of the CA.
+func (t *TLS) TrustedCAs() (list []CA) {
 	for _, c := range t.CAs {
 		sum := sha256.Sum256(slices.Concat(c.RawSubject, c.RawSubjectPublicKeyInfo))
-		list = append(list, Authority{hex.EncodeToString(sum[:8]), c.NotAfter})
+		list = append(list, CA{hex.EncodeToString(sum[:8]), c.NotAfter})
 	}
 	return list
 }

@@ -50,7 +50,7 @@ func TestUsers(t *testing.T) {
 		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: %v, want %q", file, err, want)
 		case err != nil && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%q: the error %q tells the password", file, err)
+			t.Errorf("%q: the error %q quotes the password", file, err)
 		}
 	}
 }
@@ -187,15 +187,15 @@ func TestErrorsHoldNoContent(t *testing.T) {
 	}
 }
 
-// TestAuthorities: a CA is identified by subject and public key, whatever surrounds it.
-func TestAuthorities(t *testing.T) {
+// TestTrustedCAs: a CA is identified by subject and public key, whatever surrounds it.
+func TestTrustedCAs(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Truncate(time.Second).UTC()
 	pair := certificate{"m", now.Add(-time.Hour), now.Add(time.Hour), nil}
 	one := certificate{"one", now, now.Add(time.Hour), newKey(t)}
 	renewed, renamed, rekeyed := one, one, one
 	renewed.to, renamed.name, rekeyed.key = now.Add(2*time.Hour), "two", newKey(t)
-	of := func(cas ...certificate) []Authority {
+	of := func(cas ...certificate) []CA {
 		data := Data{}
 		data[KeyCertificate], data[KeyPrivateKey] = issue(t, pair, nil)
 		for _, ca := range cas {
@@ -206,7 +206,7 @@ func TestAuthorities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return content.Authorities()
+		return content.TrustedCAs()
 	}
 	first := of(one)[0]
 	if len(first.ID) != 16 || !first.NotAfter.Equal(one.to) {

@@ -4,7 +4,11 @@ package desired
 import (
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -24,7 +28,7 @@ type Plan struct {
 // Children returns the plan for mc.
 func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
 	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
-	p.add(service(mc), podDisruptionBudget(mc))
+	p.add(headlessService(mc), podDisruptionBudget(mc, names.Servers))
 	if names.ServerServices(mc) {
 		for i := range names.Size(mc) {
 			p.add(serverService(mc, i))
@@ -41,7 +45,7 @@ func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
 	}
 	if mc.Spec.Proxy != nil {
 		guards := slices.Concat(proxyPolicies, []runtime.ApplyConfiguration{proxyConfig(mc, in.proxyServers)})
-		p.add(proxyService(mc), proxyDisruptionBudget(mc))
+		p.add(service(mc, names.Proxy(mc), names.Proxies), podDisruptionBudget(mc, names.Proxies))
 		p.add(guards...)
 		p.addGuarded(proxyDeployment(mc, in), guards)
 	}
@@ -57,9 +61,47 @@ func (p *Plan) addGuarded(workload runtime.ApplyConfiguration, guards []runtime.
 	p.Guards[workload] = guards
 }
 
-// objectMeta completes the metadata of a child with labels and the controller owner reference.
-func objectMeta(meta *metav1ac.ObjectMetaApplyConfiguration, mc *v1alpha1.Memcached, component names.Component) {
-	meta.WithLabels(component.Labels(mc)).
+// headlessService has a name that resolves to the addresses of all ready servers, and clients spread their keys over
+// them. With a cluster IP, each request for a key would reach another server. The names of a StatefulSet's servers
+// resolve even while a server restarts, so that clients preserve their hash ring.
+func headlessService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
+	s := service(mc, mc.Name, names.Servers)
+	s.Spec.WithClusterIP(corev1.ClusterIPNone)
+	if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet {
+		s.Spec.WithPublishNotReadyAddresses(true)
+	}
+	return s
+}
+
+// serverService gives one server of a StatefulSet an address that outlives the server's pod. Without a pod,
+// connections are refused at once. A terminating server is reachable until it stops, and a starting one as soon as it
+// listens.
+func serverService(mc *v1alpha1.Memcached, ordinal int32) *corev1ac.ServiceApplyConfiguration {
+	s := service(mc, names.Server(mc, ordinal), names.Servers)
+	s.Spec.WithSelector(map[string]string{appsv1.StatefulSetPodNameLabel: names.Server(mc, ordinal)}).
+		WithPublishNotReadyAddresses(true)
+	return s
+}
+
+// service returns a Service with a cluster IP for the pods of a component.
+func service(mc *v1alpha1.Memcached, name string, component names.Component) *corev1ac.ServiceApplyConfiguration {
+	return owned(corev1ac.Service(name, mc.Namespace).
+		WithSpec(corev1ac.ServiceSpec().
+			WithType(corev1.ServiceTypeClusterIP).
+			WithSelector(component.Selector(mc)).
+			WithPorts(corev1ac.ServicePort().
+				WithName(names.Port).
+				WithPort(mc.Spec.ContainerPort).
+				WithProtocol(corev1.ProtocolTCP).
+				WithTargetPort(intstr.FromString(names.Port)))), mc, component)
+}
+
+// owned completes a child with its labels and the controller owner reference.
+func owned[T interface {
+	WithLabels(map[string]string) T
+	WithOwnerReferences(...*metav1ac.OwnerReferenceApplyConfiguration) T
+}](child T, mc *v1alpha1.Memcached, component names.Component) T {
+	return child.WithLabels(component.Labels(mc)).
 		WithOwnerReferences(metav1ac.OwnerReference().
 			WithAPIVersion(v1alpha1.GroupVersion.String()).
 			WithKind("Memcached").

@@ -16,7 +16,7 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // TestGolden holds the children of each sample and case: what a new object gets. Objects that exist keep their pod
 // template.
@@ -67,7 +67,7 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	var secrets Secrets
 	if mc.Spec.TLS != nil {
 		secrets.TLS = &Secret{Name: mc.Spec.TLS.SecretName, Version: "uid/1",
-			Checks: tlsChecks(mc), Authorities: []credentials.Authority{{ID: "id of a CA", NotAfter: time.Unix(0, 0).UTC()}},
+			Checks: tlsChecks(mc), CAs: []credentials.CA{{ID: "id of a CA", NotAfter: time.Unix(0, 0).UTC()}},
 			NotAfter: time.Unix(1, 0).UTC()}
 	}
 	if mc.Spec.Auth != nil {

@@ -2,12 +2,15 @@ package desired
 
 import (
 	"cmp"
-	"maps"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -43,17 +46,14 @@ type Current struct {
 
 // Inputs are what the children are built from, besides the spec. Resolve computes them before the builders run.
 type Inputs struct {
-	proxyServers []string
-	image        string // of the servers
-	agent        string // image of the agent
-	restartedAt  string // value of the restart annotation for the servers' pods; empty for none
-	secrets      Secrets
 	options      Options
+	proxyServers []string
+	image        string                                      // of servers and proxies
 	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
-	record       record                                      // for the workload
-	// frozenFrom is the workload whose generation label is preserved; nil if the label gets the current generation.
-	frozenFrom  *Workload
-	annotations map[string]string // of the workload
+	record       record                                      // of the template
+	// frozen says that an unavailable Secret, or spec.paused, keeps the workload unchanged.
+	frozen              bool
+	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
 
 // Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
@@ -72,56 +72,54 @@ type Inputs struct {
 //     built. The Secrets that are available are recorded.
 //   - spec.paused: the record is preserved too, so that it alone is no difference that the status reports.
 func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
-	own, secrets := current.Workload, current.Secrets
-	if own == nil {
-		own = &Workload{}
-	}
+	own, secrets := cmp.Or(current.Workload, &Workload{}), current.Secrets
 	recorded, ok := readRecord(own)
 	secrets.TLS = secrets.TLS.WithRevocation(recorded.Secrets.TLS, current.Now)
-	in := Inputs{image: cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage),
-		restartedAt: cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt),
-		secrets:     secrets, options: o, proxyServers: current.ProxyServers}
-	restart := own.Template != nil && in.restartedAt != recorded.RestartedAt
+	restartedAt := cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt)
+	restart := own.Template != nil && restartedAt != recorded.RestartedAt
 	ran := current.Ran || recorded.Ran || recorded.PreviousImage == "" && current.Installed
+	image := cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage)
 	switch {
 	case mc.Spec.Image != "":
-		in.image = mc.Spec.Image
+		image = mc.Spec.Image
 	case restart:
-		in.image = o.DefaultImage
+		image = o.DefaultImage
 	case recorded.RequestedImage != "" && !ran:
-		in.image = cmp.Or(recorded.PreviousImage, o.DefaultImage)
+		image = cmp.Or(recorded.PreviousImage, o.DefaultImage)
 	}
-	in.record = record{Image: in.image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
-		RestartedAt: in.restartedAt, Inputs: digestOfInputs(mc, in), Secrets: secrets}
-	if in.agent = o.AgentImage; recorded.Inputs == in.record.Inputs {
-		in.agent = cmp.Or(recorded.Agent, in.agent)
-	}
-	if needsAgent(mc) {
-		in.record.Agent = in.agent
-	}
-	in.template = podTemplate(mc, in)
-	if in.image != recorded.Image && ran {
-		in.record.PreviousImage = recorded.Image
-	} else if in.image == recorded.Image {
-		in.record.Ran = recorded.Ran || ran && recorded.Inputs != in.record.Inputs
+	r := record{Image: image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
+		RestartedAt: restartedAt, Secrets: secrets}
+	r.Inputs = digestOfInputs(mc, r)
+	sameInputs := r.Inputs == recorded.Inputs
+	switch {
+	case needsAgent(mc) && sameInputs:
+		r.Agent = cmp.Or(recorded.Agent, o.AgentImage)
+	case needsAgent(mc):
+		r.Agent = o.AgentImage
 	}
 	switch {
-	case current.Freeze:
-		in.template, in.record = own.Template, recorded
-		in.record.Secrets = recorded.Secrets.updatedBy(secrets)
-	case own.Template == nil:
-	case current.Empty:
-	case ok && recorded.Inputs == in.record.Inputs && recorded.Template == Digest(own.Template):
-		in.template = own.Template
-	case !ok && !restart && isOfSpec(mc, own, in.template):
+	case image == recorded.Image:
+		r.Ran = recorded.Ran || ran && !sameInputs
+	case ran:
+		r.PreviousImage = recorded.Image
+	}
+	in := Inputs{options: o, proxyServers: current.ProxyServers, image: image, record: r,
+		labels: map[string]string{v1alpha1.GenerationLabel: generation(mc)}}
+	in.template = podTemplate(mc, in)
+	preserve := ok && sameInputs && recorded.Template == Digest(own.Template) ||
+		!ok && !restart && isOfSpec(mc, own, in.template)
+	if preserve && own.Template != nil && !current.Empty {
 		in.template = own.Template
 	}
-	if !current.Freeze {
-		in.record.Template = Digest(in.template)
+	in.record.Template = Digest(in.template)
+	if current.Freeze {
+		in.template, in.record = own.Template, recorded
+		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
+		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
 	in.annotations = in.record.annotations()
 	if paused := mc.Spec.Paused && own.Template != nil; paused || current.Freeze {
-		in.frozenFrom = own
+		in.frozen, in.labels = true, own.Labels
 		if paused || !ok {
 			in.annotations = own.Annotations
 		}
@@ -141,7 +139,9 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 		return []any{t.Labels, t.Annotations, c.Image, c.Args, c.Resources, s.NodeSelector, s.Tolerations, s.Affinity,
 			s.TopologySpreadConstraints, s.PriorityClassName, s.ImagePullSecrets, s.SecurityContext, len(s.InitContainers)}
 	}
-	return recordedGeneration(own) == generation(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built))
+	// Releases before v0.0.3 recorded the generation in an annotation.
+	recorded := cmp.Or(own.Labels[v1alpha1.GenerationLabel], own.Annotations[v1alpha1.GenerationLabel])
+	return recorded == generation(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
 // MatchesRecord reports whether the template of a workload is the recorded one, which Resolve preserves.
@@ -151,7 +151,7 @@ func (w *Workload) MatchesRecord() bool {
 }
 
 // IsFrozen reports whether an unavailable Secret, or spec.paused, keeps the workload unchanged.
-func (in Inputs) IsFrozen() bool { return in.frozenFrom != nil }
+func (in Inputs) IsFrozen() bool { return in.frozen }
 
 // PreserveTemplate returns inputs with the current template, which an admission plugin changed when the desired one was
 // applied.
@@ -161,26 +161,11 @@ func (in Inputs) PreserveTemplate(own *Workload) Inputs {
 	return in
 }
 
-// generationLabel returns the generation label for the workload and the proxies of mc.
-func (in Inputs) generationLabel(mc *v1alpha1.Memcached) map[string]string {
-	if in.frozenFrom == nil {
-		return map[string]string{v1alpha1.GenerationLabel: generation(mc)}
-	}
-	labels := maps.Clone(in.frozenFrom.Labels)
-	maps.DeleteFunc(labels, func(key, _ string) bool { return key != v1alpha1.GenerationLabel })
-	return labels
-}
-
 func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
-
-// recordedGeneration is the generation that a workload was built from. Releases before v0.0.3 used an annotation.
-func recordedGeneration(own *Workload) string {
-	return cmp.Or(own.Labels[v1alpha1.GenerationLabel], own.Annotations[v1alpha1.GenerationLabel])
-}
 
 // digestOfInputs hashes what a pod template is built from. A field that is added later must be omitted while it has its
 // default, or the next upgrade of the operator restarts every server: TestInputs pins the digests.
-func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
+func digestOfInputs(mc *v1alpha1.Memcached, r record) string {
 	pod := names.Pod(mc)
 	pod.Resources, pod.Affinity = nilIfEmpty(pod.Resources), nilIfEmpty(pod.Affinity)
 	pod.SecurityContext = nilIfEmpty(pod.SecurityContext)
@@ -197,9 +182,9 @@ func digestOfInputs(mc *v1alpha1.Memcached, in Inputs) string {
 		Metrics             *v1alpha1.MetricsSpec      `json:",omitempty"`
 		Restarts            []string                   `json:",omitempty"`
 		AgentResources      *v1alpha1.ComputeResources `json:",omitempty"`
-	}{in.image, in.restartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
+	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		in.secrets.revocations(), agentOverrides(mc)})
+		r.Secrets.revocations(), agentOverrides(mc)})
 }
 
 // nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.
@@ -208,4 +193,65 @@ func nilIfEmpty[T any](v *T) *T {
 		return nil
 	}
 	return v
+}
+
+// record says what the pod template of a workload was built from. It is an annotation of the workload, so that it is
+// written together with the template, and is right even if the operator stops a moment later.
+type record struct {
+	// Image is the image of the template, RequestedImage was spec.image then, and PreviousImage the last other image
+	// with which a server was ready.
+	Image          string `json:"image,omitempty"`
+	RequestedImage string `json:"requestedImage,omitempty"`
+	PreviousImage  string `json:"previousImage,omitempty"`
+	// Ran says that a server was ready with Image, as far as that was known when the record was last made.
+	Ran         bool   `json:"ran,omitempty"`
+	RestartedAt string `json:"restartedAt,omitempty"`
+	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
+	Agent string `json:"agent,omitempty"`
+	// Inputs is the digest of all inputs, image and restart included. The agent's image is not an input: a new one is used
+	// only when servers are replaced anyway.
+	Inputs string `json:"inputs,omitempty"`
+	// Template is the digest of the template as the API server stored it. If the current template has another digest,
+	// somebody has changed it.
+	Template string `json:"template,omitempty"`
+	// Secrets are those that the servers mount.
+	Secrets Secrets `json:"secrets,omitzero"`
+}
+
+// readRecord reads the record of a workload. If ok is false, there is none, and image and restart are from the
+// template.
+func readRecord(own *Workload) (r record, ok bool) {
+	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateRecordAnnotation]), &r) == nil && r.Inputs != "" {
+		return r, true
+	}
+	r = record{}
+	if t := own.Template; t != nil && t.ObjectMetaApplyConfiguration != nil {
+		r.RestartedAt = t.Annotations[v1alpha1.RestartedAtAnnotation]
+	}
+	if c := own.container(); c != nil {
+		r.Image = ptr.Deref(c.Image, "")
+	}
+	return r, false
+}
+
+func (r record) annotations() map[string]string {
+	b, _ := json.Marshal(r) // only strings and times
+	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
+}
+
+// RecordedSecrets returns the Secrets in the record of a workload.
+func RecordedSecrets(own *Workload) Secrets {
+	r, _ := readRecord(cmp.Or(own, &Workload{}))
+	return r.Secrets
+}
+
+// Digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may
+// change, and must not replace servers.
+func Digest(v any) string {
+	var sorted any
+	b, _ := json.Marshal(v) // cannot fail: JSON types
+	_ = json.Unmarshal(b, &sorted)
+	b, _ = json.Marshal(sorted)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
 }

@@ -44,8 +44,8 @@ func TestInputs(t *testing.T) {
 // would never reach a cache that runs.
 func TestDigestFollowsTemplate(t *testing.T) {
 	t.Parallel()
-	type made struct{ spec, template string }
-	byDigest := map[string]made{}
+	type result struct{ spec, template string }
+	byDigest := map[string]result{}
 	for _, spec := range append(specs.Generate(300), specs.Accepted...) {
 		in := Resolve(manifest.Parse(t, manifest.Named("m", spec)), Current{}, Options{DefaultImage: "memcached:1"})
 		template, err := json.Marshal(in.template)
@@ -53,7 +53,7 @@ func TestDigestFollowsTemplate(t *testing.T) {
 			t.Fatal(err)
 		}
 		// An empty affinity, as charts render, says nothing.
-		now := made{spec, strings.Replace(string(template), `"affinity":{},`, "", 1)}
+		now := result{spec, strings.Replace(string(template), `"affinity":{},`, "", 1)}
 		if other, ok := byDigest[in.record.Inputs]; ok && other.template != now.template {
 			t.Errorf("one digest for two templates, of %s and of %s", other.spec, spec)
 		}
@@ -64,7 +64,7 @@ func TestDigestFollowsTemplate(t *testing.T) {
 	}
 }
 
-// deployed is the Deployment of mc as an operator with these options made it, over the one that ran.
+// deployed returns the Deployment of mc that an operator with these options applies over own, whose servers were ready.
 func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	o Options) *appsv1ac.DeploymentApplyConfiguration {
 	t.Helper()
@@ -140,8 +140,8 @@ func TestTemplateStays(t *testing.T) {
 	}
 }
 
-// TestTemplateIsMended: somebody else's change of the template is reverted, with the previous image.
-func TestTemplateIsMended(t *testing.T) {
+// TestTemplateIsReverted: somebody else's change of the template is reverted, with the previous image.
+func TestTemplateIsReverted(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
 	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
@@ -182,7 +182,7 @@ func TestTakeOver(t *testing.T) {
 		paused.Spec.Paused = true
 		if after := deployed(t, paused, before, o); !maps.Equal(after.Labels, before.Labels) ||
 			!maps.Equal(after.Annotations, before.Annotations) {
-			t.Errorf("%s: what a paused workload remembers is a difference: %v, %v", name, after.Labels, after.Annotations)
+			t.Errorf("%s: the record of a paused workload is a difference: %v, %v", name, after.Labels, after.Annotations)
 		}
 		tt.change(mc)
 		after := deployed(t, mc, before, o)
@@ -193,7 +193,7 @@ func TestTakeOver(t *testing.T) {
 			t.Errorf("%s: the template is not that of today's builder", name)
 		}
 		if after.Annotations[v1alpha1.TemplateRecordAnnotation] == "" || !read(after).MatchesRecord() {
-			t.Errorf("%s: what the template was made from is not remembered", name)
+			t.Errorf("%s: the template is not recorded", name)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func TestLostRecord(t *testing.T) {
 	}
 }
 
-// TestEmptyWorkload: a template of which no pod exists is made anew. It may be one that the cluster refuses, as where
+// TestEmptyWorkload: a template of which no pod exists is replaced. It may be one that the cluster refuses, as where
 // OpenShift was not recognized at first.
 func TestEmptyWorkload(t *testing.T) {
 	t.Parallel()
@@ -256,6 +256,6 @@ func TestImageThatNeverRan(t *testing.T) {
 		t.Errorf("then the image is %s", image(again))
 	}
 	if ran := deployed(t, mc, bad, o); image(ran) != "bad:2" {
-		t.Errorf("an image with which a server was ready is given up for %s", image(ran))
+		t.Errorf("an image with which a server was ready is replaced by %s", image(ran))
 	}
 }

@@ -28,23 +28,16 @@ const (
 	proxyReady = 2
 )
 
-// proxyService has the one address that clients of a Memcached with a proxy use.
-func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
-	return addressedService(mc, names.Proxy(mc), names.Proxies)
-}
-
 // proxyConfig lists the servers by the addresses of their Services, in the order of their ordinals: the position in the
 // list decides which keys a server stores.
 func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
-	c := corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
+	return owned(corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
 		WithData(map[string]string{
 			"proxy.lua": fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram),
 			"servers":   strings.Join(servers, "\n") + "\n",
-		})
-	objectMeta(c.ObjectMetaApplyConfiguration, mc, names.Proxies)
-	return c
+		}), mc, names.Proxies)
 }
 
 // proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
@@ -61,19 +54,17 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // the minimum of memcached, though proxies store none
 	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
-	c := container(in.image, mc.Spec.ContainerPort, args, proxyResources(p))
-	template := memcachedPod(mc, names.Proxies, c, in.options)
-	mount(template.Spec, corev1ac.Volume().WithName("proxy").
-		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))), readOnly(proxyPath),
-		&template.Spec.Containers[0])
-	d := appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
-		WithLabels(in.generationLabel(mc)). // the same as on the servers' workload
+	template := memcachedPod(mc, names.Proxies, in, args, proxyResources(p))
+	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
+		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
+	template.Spec.Containers[0].WithVolumeMounts(
+		corev1ac.VolumeMount().WithName("proxy").WithMountPath(proxyPath).WithReadOnly(true))
+	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
+		WithLabels(in.labels). // the same as on the servers' workload
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
 			WithMinReadySeconds(proxyReady).
 			// The API server requires more than minReadySeconds.
 			WithProgressDeadlineSeconds(max(mc.Spec.Rollout.ProgressDeadlineSeconds, proxyReady+1)).
-			WithTemplate(template))
-	objectMeta(d.ObjectMetaApplyConfiguration, mc, names.Proxies)
-	return d
+			WithTemplate(template)), mc, names.Proxies)
 }

@@ -32,3 +32,20 @@ func TestProxyFiles(t *testing.T) {
 		t.Error("a few servers more replace the proxies")
 	}
 }
+
+// TestProxyPlacement: affinity and spread constraints place servers, and their selectors match no proxy. The other
+// fields are for all pods.
+func TestProxyPlacement(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, manifest.Named("cache", `{workload: StatefulSet, proxy: {}, pod: {
+		affinity: {podAntiAffinity: {}}, priorityClassName: high,
+		topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}`))
+	server := podTemplate(mc, Inputs{}).Spec
+	if server.Affinity == nil || len(server.TopologySpreadConstraints) != 1 || server.PriorityClassName == nil {
+		t.Errorf("servers lack a field of spec.pod: %+v", server)
+	}
+	proxy := proxyDeployment(mc, Inputs{}).Spec.Template.Spec
+	if proxy.Affinity != nil || proxy.TopologySpreadConstraints != nil || proxy.PriorityClassName == nil {
+		t.Errorf("proxies are placed as servers, or lack a field of spec.pod: %+v", proxy)
+	}
+}

@@ -93,13 +93,12 @@ func replaceResources[L ~map[corev1.ResourceName]resource.Quantity](memoryReques
 	}
 	// The API server refuses a request above its limit. If only one of the two is given, set the other to the same value.
 	for name, limit := range limits {
-		request, ok := requests[name]
-		if !ok || request.Cmp(limit) <= 0 {
-			continue
-		}
-		if _, given := givenLimits[name]; given {
+		_, given := givenLimits[name]
+		switch request := requests[name]; {
+		case request.Cmp(limit) <= 0:
+		case given:
 			requests[name] = limit
-		} else {
+		default:
 			limits[name] = request
 		}
 	}

@@ -65,7 +65,7 @@ func TestSidecarResources(t *testing.T) {
 		if mc.Spec.Proxy != nil {
 			r = proxyDeployment(mc, Inputs{}).Spec.Template.Spec.Containers[0].Resources
 		} else {
-			r = agentContainer(mc, "agent").Resources
+			r = agentResources(mc)
 		}
 		requests, limits := *r.Requests, *r.Limits
 		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}

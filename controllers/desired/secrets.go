@@ -2,13 +2,16 @@ package desired
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/credentials"
 )
@@ -26,22 +29,12 @@ type Secret struct {
 	Version string `json:"version"`
 	// Checks are those that this version passed; empty for passwords, which have only one.
 	Checks credentials.Checks `json:"checks,omitempty"`
-	// Authorities are the CAs that servers trust.
-	Authorities []credentials.Authority `json:"authorities,omitempty"`
+	// CAs are those that servers trust.
+	CAs []credentials.CA `json:"authorities,omitempty"`
 	// NotAfter is when the certificate expires; zero for passwords.
 	NotAfter time.Time `json:"notAfter,omitzero"`
-	// Restart is the version in which a CA was last removed. memcached trusts a removed CA until it restarts.
-	Restart string `json:"restart,omitempty"`
-}
-
-// updatedBy are the Secrets that servers mount while their template is frozen, in the newest version.
-func (s Secrets) updatedBy(now Secrets) Secrets {
-	for _, secret := range []struct{ recorded, now **Secret }{{&s.TLS, &now.TLS}, {&s.Auth, &now.Auth}} {
-		if was, is := *secret.recorded, *secret.now; was != nil && is != nil && was.Name == is.Name {
-			*secret.recorded = is
-		}
-	}
-	return s
+	// RevokedVersion is the version in which a CA was last removed. memcached trusts a removed CA until it restarts.
+	RevokedVersion string `json:"restart,omitempty"`
 }
 
 // Annotation is the value of SecretsAnnotation on the pods of servers; empty where they mount no Secret. An agent of an
@@ -59,10 +52,10 @@ func (s Secrets) Annotation() string {
 
 // revocations returns the versions of Secrets in which a CA was removed. Servers trust the CA until they restart.
 func (s Secrets) revocations() []string {
-	if s.TLS == nil || s.TLS.Restart == "" {
+	if s.TLS == nil || s.TLS.RevokedVersion == "" {
 		return nil
 	}
-	return []string{s.TLS.Restart}
+	return []string{s.TLS.RevokedVersion}
 }
 
 // IsCurrent reports whether s records this version of a Secret, with the checks that servers of mc need now.
@@ -86,19 +79,27 @@ func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 		return s
 	}
 	next := *s
-	next.Restart = cmp.Or(s.Restart, known.Restart)
-	for _, before := range known.Authorities {
-		same := func(a credentials.Authority) bool { return a.ID == before.ID }
-		later := func(a credentials.Authority) bool { return same(a) && !a.NotAfter.Before(before.NotAfter) }
+	next.RevokedVersion = cmp.Or(s.RevokedVersion, known.RevokedVersion)
+	for _, before := range known.CAs {
+		same := func(ca credentials.CA) bool { return ca.ID == before.ID }
+		later := func(ca credentials.CA) bool { return same(ca) && !ca.NotAfter.Before(before.NotAfter) }
 		switch {
-		case !before.NotAfter.After(now) || slices.ContainsFunc(s.Authorities, later):
-		case slices.ContainsFunc(s.Authorities, same):
-			next.Authorities = append(slices.Clip(next.Authorities), before)
+		case !before.NotAfter.After(now) || slices.ContainsFunc(s.CAs, later):
+		case slices.ContainsFunc(s.CAs, same):
+			next.CAs = append(slices.Clip(next.CAs), before)
 		default:
-			next.Restart = s.Version
+			next.RevokedVersion = s.Version
 		}
 	}
 	return &next
+}
+
+// updatedBy returns the newest version of a Secret that servers mount while their template is frozen.
+func (s *Secret) updatedBy(now *Secret) *Secret {
+	if s != nil && now != nil && s.Name == now.Name {
+		return now
+	}
+	return s
 }
 
 // tlsChecks says what the Secret for TLS must contain. With Require, metrics and passwords need an agent that memcached
@@ -122,7 +123,7 @@ func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, now time.Time) (*Secret, 
 	if err != nil {
 		return nil, err
 	}
-	return &Secret{Name: s.Name, Version: secretVersion(s), Checks: checks, Authorities: content.Authorities(),
+	return &Secret{Name: s.Name, Version: secretVersion(s), Checks: checks, CAs: content.TrustedCAs(),
 		NotAfter: content.Leaf.NotAfter}, nil
 }
 
@@ -132,4 +133,35 @@ func ReadAuth(s *corev1.Secret) (*Secret, error) {
 		return nil, err
 	}
 	return &Secret{Name: s.Name, Version: secretVersion(s)}, nil
+}
+
+// tlsArguments returns the options that enable TLS on every listener of memcached.
+// https://docs.memcached.org/features/tls/
+func tlsArguments(mc *v1alpha1.Memcached) []string {
+	t := mc.Spec.TLS
+	if t == nil {
+		return nil
+	}
+	mode := map[v1alpha1.ClientAuth]int{v1alpha1.ClientAuthRequest: 1, v1alpha1.ClientAuthRequire: 2}[t.ClientAuth]
+	version := map[v1alpha1.TLSVersion]int{v1alpha1.TLS12: 2, v1alpha1.TLS13: 3}[t.MinVersion]
+	options := fmt.Sprintf("ssl_chain_cert=%s/%s,ssl_key=%s/%s,ssl_verify_mode=%d,ssl_min_version=%d",
+		agent.TLSPath, credentials.KeyCertificate, agent.TLSPath, credentials.KeyPrivateKey, mode, version)
+	if mode > 0 {
+		options += fmt.Sprintf(",ssl_ca_cert=%s/%s", agent.TLSPath, credentials.KeyCA)
+	}
+	return []string{"--enable-ssl", "--extended=" + options}
+}
+
+// mountSecret mounts the keys of a Secret that memcached reads, and no others, into memcached and its agent (sidecar).
+// The two share a process namespace, so that the agent can signal memcached to reload its files.
+func mountSecret(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.ContainerApplyConfiguration,
+	volume, secret, path string, keys []string) {
+	source := corev1ac.SecretVolumeSource().WithSecretName(secret)
+	for _, key := range keys {
+		source.WithItems(corev1ac.KeyToPath().WithKey(key).WithPath(key))
+	}
+	pod.WithVolumes(corev1ac.Volume().WithName(volume).WithSecret(source)).WithShareProcessNamespace(true)
+	mount := corev1ac.VolumeMount().WithName(volume).WithMountPath(path).WithReadOnly(true)
+	pod.Containers[0].WithVolumeMounts(mount)
+	sidecar.WithVolumeMounts(mount)
 }

@@ -15,15 +15,15 @@ import (
 )
 
 // ca is a CA with an ID that expires in so many hours.
-func ca(id string, hours int) credentials.Authority {
+func ca(id string, hours int) credentials.CA {
 	end := time.Now().Add(time.Duration(hours) * time.Hour)
-	return credentials.Authority{ID: id, NotAfter: end.UTC().Truncate(time.Second)}
+	return credentials.CA{ID: id, NotAfter: end.UTC().Truncate(time.Second)}
 }
 
 // TestRevocation: servers are replaced only if memcached must stop trusting a CA.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
-	type cas = []credentials.Authority
+	type cas = []credentials.CA
 	for name, tt := range map[string]struct {
 		known, now cas
 		restart    string
@@ -41,28 +41,28 @@ func TestRevocation(t *testing.T) {
 		"renewed, then the new one removed":  {cas{ca("a", 9), ca("a", 1)}, cas{ca("a", 1)}, "", 9},
 		"both removed, one of which expired": {cas{ca("a", 9), ca("a", -1)}, cas{ca("b", 1)}, "2", 1},
 	} {
-		known := &Secret{Name: "s", Version: "1", Authorities: tt.known}
-		next := (&Secret{Name: "s", Version: "2", Authorities: tt.now}).WithRevocation(known, time.Now())
+		known := &Secret{Name: "s", Version: "1", CAs: tt.known}
+		next := (&Secret{Name: "s", Version: "2", CAs: tt.now}).WithRevocation(known, time.Now())
 		var last time.Time
-		for _, a := range next.Authorities {
+		for _, a := range next.CAs {
 			if a.NotAfter.After(last) {
 				last = a.NotAfter
 			}
 		}
-		if next.Restart != tt.restart || tt.last > 0 && last.After(time.Now().Add(time.Duration(tt.last)*time.Hour)) ||
+		if next.RevokedVersion != tt.restart || tt.last > 0 && last.After(time.Now().Add(time.Duration(tt.last)*time.Hour)) ||
 			tt.last > 0 && last.Before(time.Now().Add(time.Duration(tt.last)*time.Hour-time.Minute)) {
-			t.Errorf("%s: restart %q, %v is trusted last", name, next.Restart, last)
+			t.Errorf("%s: restart %q, %v is trusted last", name, next.RevokedVersion, last)
 		}
-		if again := next.WithRevocation(next, time.Now()); again.Restart != next.Restart {
+		if again := next.WithRevocation(next, time.Now()); again.RevokedVersion != next.RevokedVersion {
 			t.Errorf("%s: restarts twice", name)
 		}
 	}
-	known := &Secret{Name: "s", Authorities: cas{ca("a", 1)}, Restart: "1"}
-	if (&Secret{Name: "s", Version: "2", Authorities: cas{ca("a", 1)}}).WithRevocation(known, time.Now()).Restart != "1" {
+	known := &Secret{Name: "s", CAs: cas{ca("a", 1)}, RevokedVersion: "1"}
+	if (&Secret{Name: "s", Version: "2", CAs: cas{ca("a", 1)}}).WithRevocation(known, time.Now()).RevokedVersion != "1" {
 		t.Error("an earlier revocation is lost, which changes the template")
 	}
-	if (&Secret{Name: "other", Version: "2"}).WithRevocation(known, time.Now()).Restart != "" {
-		t.Error("another Secret is taken for a successor")
+	if (&Secret{Name: "other", Version: "2"}).WithRevocation(known, time.Now()).RevokedVersion != "" {
+		t.Error("another Secret is treated as a successor")
 	}
 }
 
@@ -71,8 +71,8 @@ func TestSecretsInTemplate(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, tls: {secretName: certificate, clientAuth: Require}}"))
 	options := Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
-	with := func(own *Workload, version string, authorities ...credentials.Authority) *Workload {
-		secret := &Secret{Name: "certificate", Version: version, Authorities: authorities}
+	with := func(own *Workload, version string, cas ...credentials.CA) *Workload {
+		secret := &Secret{Name: "certificate", Version: version, CAs: cas}
 		in := Resolve(mc, Current{Workload: own, Secrets: Secrets{TLS: secret}, Now: time.Now()}, options)
 		return ReadWorkload(deployment(mc, in))
 	}
@@ -83,7 +83,7 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 	removed := with(added, "3", ca("a", 1))
 	if removed.SameTemplate(added) {
-		t.Error("a CA that was removed changes no template, and memcached goes on to trust it")
+		t.Error("a CA that was removed changes no template, so that memcached still trusts it")
 	}
 	if !with(removed, "4", ca("a", 1), ca("b", 1)).SameTemplate(removed) {
 		t.Error("a CA that was removed replaces servers twice")
@@ -93,9 +93,14 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 
 	mc.Spec.Memory = "128Mi"
-	held := Resolve(mc, Current{Workload: first, Secrets: RecordedSecrets(first), Freeze: true}, options)
-	if now := ReadWorkload(deployment(mc, held)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
+	frozen := Resolve(mc, Current{Workload: first, Secrets: RecordedSecrets(first), Freeze: true}, options)
+	if now := ReadWorkload(deployment(mc, frozen)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
 		t.Error("without its Secret the template changes, or what is recorded")
+	}
+	newer := Secrets{TLS: &Secret{Name: "certificate", Version: "2"}}
+	frozen = Resolve(mc, Current{Workload: first, Secrets: newer, Freeze: true}, options)
+	if now := ReadWorkload(deployment(mc, frozen)); RecordedSecrets(now).TLS.Version != "2" {
+		t.Error("while the template is frozen, the available version of a Secret is not recorded")
 	}
 	for _, child := range Children(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
 		if ReadWorkload(child) != nil {
@@ -120,7 +125,7 @@ func TestIsCurrent(t *testing.T) {
 	spec := func(spec string) *v1alpha1.Memcached { return manifest.Parse(t, manifest.Named("m", spec)) }
 	mc := spec("{tls: {secretName: s, clientAuth: Require}}")
 	tls, err := ReadTLS(mc, s, time.Now())
-	if err != nil || len(tls.Authorities) != 1 || tls.NotAfter.Before(time.Now()) {
+	if err != nil || len(tls.CAs) != 1 || tls.NotAfter.Before(time.Now()) {
 		t.Fatalf("%+v, %v", tls, err)
 	}
 	auth, err := ReadAuth(s)
@@ -139,17 +144,17 @@ func TestIsCurrent(t *testing.T) {
 		change func(*corev1.Secret)
 		want   bool
 	}{
-		"nothing":          {tls, "{tls: {secretName: s, clientAuth: Require}}", nil, true},
-		"none":             {nil, "{tls: {secretName: s, clientAuth: Require}}", nil, false},
-		"size":             {tls, "{size: 3, tls: {secretName: s, clientAuth: Require}}", nil, true},
-		"clientAuth":       {tls, "{tls: {secretName: s}}", nil, false},
-		"agent is client":  {tls, "{tls: {secretName: s, clientAuth: Require}, metrics: {}}", nil, false},
-		"same CAs":         {tls, "{tls: {secretName: s, clientAuth: Request}, metrics: {}}", nil, true},
-		"passwords":        {auth, "{auth: {secretName: s}}", nil, true},
-		"passwords, TLS":   {auth, "{auth: {secretName: s}, tls: {secretName: t, clientAuth: Require}}", nil, true},
-		"version":          {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
-		"deleted and made": {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.UID = types.UID("v") }, false},
-		"name":             {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.Name = "t" }, false},
+		"nothing":         {tls, "{tls: {secretName: s, clientAuth: Require}}", nil, true},
+		"none":            {nil, "{tls: {secretName: s, clientAuth: Require}}", nil, false},
+		"size":            {tls, "{size: 3, tls: {secretName: s, clientAuth: Require}}", nil, true},
+		"clientAuth":      {tls, "{tls: {secretName: s}}", nil, false},
+		"agent is client": {tls, "{tls: {secretName: s, clientAuth: Require}, metrics: {}}", nil, false},
+		"same CAs":        {tls, "{tls: {secretName: s, clientAuth: Request}, metrics: {}}", nil, true},
+		"passwords":       {auth, "{auth: {secretName: s}}", nil, true},
+		"passwords, TLS":  {auth, "{auth: {secretName: s}, tls: {secretName: t, clientAuth: Require}}", nil, true},
+		"version":         {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.ResourceVersion = "2" }, false},
+		"created again":   {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.UID = types.UID("v") }, false},
+		"name":            {auth, "{auth: {secretName: s}}", func(s *corev1.Secret) { s.Name = "t" }, false},
 	} {
 		now := s.DeepCopy()
 		if tt.change != nil {
@@ -174,9 +179,10 @@ func TestAgentImage(t *testing.T) {
 	if upgraded := with(first, "operator:2"); !upgraded.SameTemplate(first) {
 		t.Error("an upgrade of the operator replaces servers")
 	}
-	mended := with(&Workload{Annotations: first.Annotations, Template: with(nil, "somebody:else").Template}, "operator:2")
-	if !mended.SameTemplate(first) {
-		t.Errorf("a change of somebody else brings the image %s", image(mended))
+	changed := &Workload{Annotations: first.Annotations, Template: with(nil, "somebody:else").Template}
+	reverted := with(changed, "operator:2")
+	if !reverted.SameTemplate(first) {
+		t.Errorf("a change of somebody else brings the image %s", image(reverted))
 	}
 	mc.Spec.Memory = "128Mi"
 	if changed := with(first, "operator:2"); image(changed) != "operator:2" {

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -11,92 +10,84 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// userID and groupID are those of the memcached user in the upstream image. They are spelled out because the image
-// names its user, and the kubelet cannot verify by a name that the user is not root.
-const (
-	userID  = 11211
-	groupID = 11211
-)
+// memcachedUser is the user and the group in the upstream image. It is spelled out because the image names its user,
+// and the kubelet cannot verify by a name that the user is not root.
+const memcachedUser = 11211
+
+// agentConnections are added to spec.maxConnections: the agent keeps one connection for the metrics, and opens another
+// to verify what memcached has reloaded.
+const agentConnections = 2
+
+// needsAgent reports whether an agent runs beside each server of mc.
+func needsAgent(mc *v1alpha1.Memcached) bool {
+	return mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
+}
 
 // podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
 // changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
-	p := names.Pod(mc)
-	server := container(in.image, mc.Spec.ContainerPort, arguments(mc), resources(mc))
-	template := memcachedPod(mc, names.Servers, server, in.options)
+	template := memcachedPod(mc, names.Servers, in, arguments(mc), resources(mc))
 	if needsAgent(mc) {
-		addAgent(mc, in.agent, template.Spec)
+		addAgent(mc, in.record.Agent, template.Spec)
 	}
-	if p.Affinity != nil {
-		template.Spec.WithAffinity(convert(p.Affinity, corev1ac.Affinity()))
+	if in.record.RestartedAt != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.record.RestartedAt})
 	}
-	for i := range p.TopologySpreadConstraints {
-		template.Spec.WithTopologySpreadConstraints(
-			convert(&p.TopologySpreadConstraints[i], corev1ac.TopologySpreadConstraint()))
-	}
-	if in.restartedAt != "" {
-		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.restartedAt})
-	}
-	if restarts := in.secrets.revocations(); len(restarts) > 0 {
-		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(restarts, " ")})
+	if versions := in.record.Secrets.revocations(); len(versions) > 0 {
+		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(versions, " ")})
 	}
 	return template
 }
 
-// memcachedPod is what the pods of all components have in common.
-func memcachedPod(mc *v1alpha1.Memcached, component names.Component, c *corev1ac.ContainerApplyConfiguration,
-	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
-	p := names.Pod(mc)
+// memcachedPod is what the pods of all components have in common. They comply with the restricted Pod Security Standard
+// unless the user overrides a field of the security context.
+func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, args []string,
+	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.PodTemplateSpecApplyConfiguration {
+	security := corev1ac.PodSecurityContext().
+		WithRunAsNonRoot(true).
+		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
+	if !in.options.OpenShift {
+		security.WithRunAsUser(memcachedUser).WithRunAsGroup(memcachedUser)
+	}
 	spec := corev1ac.PodSpec().
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
-		WithSecurityContext(podSecurityContext(p, o)).
-		WithContainers(c)
-	if len(p.NodeSelector) > 0 {
-		spec.WithNodeSelector(p.NodeSelector)
+		WithSecurityContext(security).
+		WithContainers(restrictedContainer(names.Container, in.image, resources).
+			WithCommand("memcached").
+			WithArgs(args...).
+			WithPorts(containerPort(names.Port, mc.Spec.ContainerPort)).
+			WithStartupProbe(probe(1, 60)).
+			WithReadinessProbe(probe(5, 2)).
+			WithLivenessProbe(probe(10, 6)).
+			// Let clients and Services notice that a server terminates before it stops.
+			WithLifecycle(corev1ac.Lifecycle().
+				WithPreStop(corev1ac.LifecycleHandler().
+					WithSleep(corev1ac.SleepAction().WithSeconds(5)))))
+	given := names.Pod(mc)
+	given.Resources = nil // these are the container's, not the pod's
+	if component == names.Proxies {
+		given.Affinity, given.TopologySpreadConstraints = nil, nil // they place servers
 	}
-	for i := range p.Tolerations {
-		spec.WithTolerations(convert(&p.Tolerations[i], corev1ac.Toleration()))
-	}
-	if p.PriorityClassName != "" {
-		spec.WithPriorityClassName(p.PriorityClassName)
-	}
-	for _, s := range p.ImagePullSecrets {
-		spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(s.Name))
-	}
-	template := corev1ac.PodTemplateSpec().WithLabels(component.PodLabels(mc)).WithSpec(spec)
-	if len(p.Annotations) > 0 {
-		template.WithAnnotations(p.Annotations)
-	}
-	return template
+	return corev1ac.PodTemplateSpec().
+		WithLabels(component.PodLabels(mc)).
+		WithAnnotations(given.Annotations).
+		WithSpec(convert(given, spec))
 }
 
-func container(image string, port int32, args []string,
-	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
-	return restricted(names.Container, image, args, resources).
-		WithCommand("memcached").
-		WithPorts(containerPort(names.Port, port)).
-		WithStartupProbe(probe(1, 60)).
-		WithReadinessProbe(probe(5, 2)).
-		WithLivenessProbe(probe(10, 6)).
-		// Let clients and Services notice that a server terminates before it stops.
-		WithLifecycle(corev1ac.Lifecycle().
-			WithPreStop(corev1ac.LifecycleHandler().
-				WithSleep(corev1ac.SleepAction().WithSeconds(5))))
-}
-
-// restricted returns a container that complies with the restricted Pod Security Standard.
-func restricted(name, image string, args []string,
+// restrictedContainer returns a container that complies with the restricted Pod Security Standard.
+func restrictedContainer(name, image string,
 	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
 	return corev1ac.Container().
 		WithName(name).
 		WithImage(image).
-		WithArgs(args...).
 		WithResources(resources).
 		WithSecurityContext(corev1ac.SecurityContext().
 			WithAllowPrivilegeEscalation(false).
@@ -116,8 +107,11 @@ func arguments(mc *v1alpha1.Memcached) []string {
 	if needsAgent(mc) {
 		connections += agentConnections
 	}
-	return slices.Concat(baseArguments(mc, memory.Value(), connections, mc.Spec.Threads),
-		tlsArguments(mc), authArguments(mc), mc.Spec.ExtraArgs)
+	args := append(baseArguments(mc, memory.Value(), connections, mc.Spec.Threads), tlsArguments(mc)...)
+	if mc.Spec.Auth != nil {
+		args = append(args, "--auth-file="+agent.AuthPath+"/"+credentials.KeyAuthFile)
+	}
+	return append(args, mc.Spec.ExtraArgs...)
 }
 
 func baseArguments(mc *v1alpha1.Memcached, memory int64, connections, threads int32) []string {
@@ -141,24 +135,34 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 		WithFailureThreshold(failureThreshold)
 }
 
-// podSecurityContext complies with the restricted Pod Security Standard. Users can override each field.
-func podSecurityContext(p v1alpha1.PodSpec, o Options) *corev1ac.PodSecurityContextApplyConfiguration {
-	c := corev1ac.PodSecurityContext().
-		WithRunAsNonRoot(true).
-		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
-	if !o.OpenShift {
-		c.WithRunAsUser(userID).WithRunAsGroup(groupID)
+// addAgent adds the agent to a pod, with the volumes that it needs. It is a sidecar container: it starts before
+// memcached, stops after it, and is restarted without it.
+// https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
+// It has no probe: memcached serves clients even if the agent does not respond.
+func addAgent(mc *v1alpha1.Memcached, image string, pod *corev1ac.PodSpecApplyConfiguration) {
+	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
+	resources := agentResources(mc)
+	c := restrictedContainer("agent", image, resources).
+		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),
+			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit(resources.Limits.Memory().Value()))).
+		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
+	if t := mc.Spec.TLS; t != nil {
+		mountSecret(pod, c, "tls", t.SecretName, agent.TLSPath, options.TLS.Keys())
 	}
-	if p.SecurityContext != nil {
-		if p.SecurityContext.SeccompProfile != nil {
-			c.SeccompProfile = nil
-		}
-		convert(p.SecurityContext, c)
+	if a := mc.Spec.Auth; a != nil {
+		mountSecret(pod, c, "auth", a.SecretName, agent.AuthPath, credentials.AuthKeys)
 	}
-	return c
+	if m := mc.Spec.Metrics; m != nil {
+		options.MetricsPort = int(m.Port)
+		pod.WithVolumes(corev1ac.Volume().WithName("agent").WithEmptyDir(corev1ac.EmptyDirVolumeSource().
+			WithMedium(corev1.StorageMediumMemory).WithSizeLimit(resource.MustParse("1Mi"))))
+		c.WithPorts(containerPort(names.MetricsPort, m.Port)).
+			WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(agent.RunPath))
+	}
+	pod.WithInitContainers(c.WithArgs(options.Args()...))
 }
 
-// convert copies an API object into its apply configuration: the two have the same JSON form.
+// convert copies an API object into an apply configuration, whose fields have the same JSON form.
 func convert[T any](in any, out *T) *T {
 	b, err := json.Marshal(in)
 	if err == nil {

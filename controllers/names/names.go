@@ -4,9 +4,9 @@ package names
 
 import (
 	"fmt"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -57,17 +57,12 @@ func (c Component) SelectorQuery(mc *v1alpha1.Memcached) string {
 // Labels are on every child and pod of a component of mc. They do not copy those of mc itself: tracking labels of
 // GitOps tools would make the children look like objects of the application, which the tools then prune.
 func (c Component) Labels(mc *v1alpha1.Memcached) map[string]string {
-	l := c.Selector(mc)
-	maps.Copy(l, Labels(mc))
-	return l
+	return labels.Merge(Labels(mc), c.Selector(mc))
 }
 
 // PodLabels returns the labels of the pods of a component of mc: the user's, overridden by ours.
 func (c Component) PodLabels(mc *v1alpha1.Memcached) map[string]string {
-	l := map[string]string{}
-	maps.Copy(l, Pod(mc).Labels)
-	maps.Copy(l, c.Labels(mc))
-	return l
+	return labels.Merge(labels.Set(Pod(mc).Labels), c.Labels(mc))
 }
 
 // Labels are on every child of mc, whatever its component.
@@ -81,20 +76,10 @@ func Labels(mc *v1alpha1.Memcached) map[string]string {
 }
 
 // Size returns the desired number of servers.
-func Size(mc *v1alpha1.Memcached) int32 {
-	if mc.Spec.Size == nil {
-		return 1
-	}
-	return *mc.Spec.Size
-}
+func Size(mc *v1alpha1.Memcached) int32 { return ptr.Deref(mc.Spec.Size, 1) }
 
 // Pod is spec.pod, empty where it is not set.
-func Pod(mc *v1alpha1.Memcached) v1alpha1.PodSpec {
-	if mc.Spec.Pod == nil {
-		return v1alpha1.PodSpec{}
-	}
-	return *mc.Spec.Pod
-}
+func Pod(mc *v1alpha1.Memcached) v1alpha1.PodSpec { return ptr.Deref(mc.Spec.Pod, v1alpha1.PodSpec{}) }
 
 // Server is the name of a server of a StatefulSet, and of the Service that has its address.
 func Server(mc *v1alpha1.Memcached, ordinal int32) string {

@@ -1,0 +1,78 @@
+package desired
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
+	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// podDisruptionBudget limits how many pods of a component a node drain stops at a time. An unhealthy server holds no
+// data, and never blocks a drain. With an agent, that is not certain: a pod is also not ready if only the agent is down
+// while memcached still serves.
+func podDisruptionBudget(mc *v1alpha1.Memcached,
+	component names.Component) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+	name, maxUnavailable := mc.Name, ptr.Deref(mc.Spec.DisruptionBudget.MaxUnavailable, 1)
+	unhealthy := policyv1.AlwaysAllow
+	switch {
+	case component == names.Proxies:
+		name, maxUnavailable = names.Proxy(mc), 1
+	case needsAgent(mc):
+		unhealthy = policyv1.IfHealthyBudget
+	}
+	return owned(policyv1ac.PodDisruptionBudget(name, mc.Namespace).
+		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
+			WithMaxUnavailable(intstr.FromInt32(maxUnavailable)).
+			WithUnhealthyPodEvictionPolicy(unhealthy).
+			WithSelector(matchSelector(mc, component))), mc, component)
+}
+
+type peers []*networkingv1ac.NetworkPolicyPeerApplyConfiguration
+
+// networkPolicies allows only the peers of the spec to reach memcached. With a proxy, these peers may reach the proxy,
+// and only the proxy may reach the servers.
+func networkPolicies(mc *v1alpha1.Memcached) (servers, proxies []runtime.ApplyConfiguration) {
+	spec := mc.Spec.NetworkPolicy
+	if spec == nil {
+		return nil, nil
+	}
+	from := *convert(spec.From, &peers{})
+	if mc.Spec.Proxy != nil {
+		proxies = append(proxies, networkPolicy(mc, names.Proxy(mc), names.Proxies, from))
+		from = peers{networkingv1ac.NetworkPolicyPeer().WithPodSelector(matchSelector(mc, names.Proxies))}
+	}
+	policy := networkPolicy(mc, mc.Name, names.Servers, from)
+	if m := mc.Spec.Metrics; m != nil {
+		// Metrics have a rule of their own: Prometheus is not a client of the cache. The rule names the port by number,
+		// because network plugins look for its name in containers, and the agent is an init container.
+		policy.Spec.WithIngress(ingress(intstr.FromInt32(m.Port), *convert(spec.MetricsFrom, &peers{})))
+	}
+	return append(servers, policy), proxies
+}
+
+func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Component,
+	from peers) *networkingv1ac.NetworkPolicyApplyConfiguration {
+	n := owned(networkingv1ac.NetworkPolicy(name, mc.Namespace).
+		WithSpec(networkingv1ac.NetworkPolicySpec().
+			WithPodSelector(matchSelector(mc, component)).
+			WithPolicyTypes(networkingv1.PolicyTypeIngress)), mc, component)
+	if len(from) > 0 { // a rule without peers would admit everybody
+		n.Spec.WithIngress(ingress(intstr.FromString(names.Port), from))
+	}
+	return n
+}
+
+func ingress(port intstr.IntOrString, from peers) *networkingv1ac.NetworkPolicyIngressRuleApplyConfiguration {
+	return networkingv1ac.NetworkPolicyIngressRule().
+		WithFrom(from...).
+		WithPorts(networkingv1ac.NetworkPolicyPort().
+			WithProtocol(corev1.ProtocolTCP).
+			WithPort(port))
+}
