@@ -35,7 +35,7 @@ type atRest struct {
 
 // childrenOf returns the children of a new Memcached.
 func childrenOf(mc *v1alpha1.Memcached, secrets desired.Secrets) []runtime.ApplyConfiguration {
-	return desired.Children(mc, desired.Resolve(mc, desired.Current{Secrets: secrets}, benchOptions)).Children
+	return desired.NewPlan(mc, desired.Resolve(mc, desired.Current{Secrets: secrets}, benchOptions)).Children
 }
 
 var benchOptions = desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}

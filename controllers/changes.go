@@ -28,7 +28,7 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 		return c, err
 	}
 	w := status.Read(live, o.servers...)
-	c.Workload, c.Empty, c.Ran = desired.ReadWorkload(own), w.IsEmpty(), w.HasRun()
+	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(own), w.IsEmpty(), w.WasReady()
 	if record := live.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
 		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // whoever else owns it
 	}
@@ -36,17 +36,19 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 }
 
 // compare returns the children that are not as desired.
-func compare(ctx context.Context, o observation, in desired.Inputs, current desired.Current,
-	dryRun bool) ([]children.Change, error) {
-	plan := desired.Children(o.mc, in)
+func compare(ctx context.Context, o observation, in desired.Inputs,
+	current desired.Current) ([]children.Change, error) {
+	plan := desired.NewPlan(o.mc, in)
+	// A new generation that no workload has been built from makes the object InProgress in any case, so that a no-op apply
+	// needs no dry run first.
+	dryRun := o.mc.Spec.Paused || o.mc.Status.ObservedGeneration == o.mc.Generation || current.IsOfGeneration(o.mc)
 	changes, err := o.set.Compare(ctx, plan.Children, plan.Guards, o.children, dryRun)
-	if err != nil || current.Workload == nil || current.MatchesRecord() || o.mc.Spec.Paused || in.IsFrozen() ||
-		slices.ContainsFunc(changes, o.isWorkload) {
+	if err != nil || !in.HasUnrecordedTemplate() || slices.ContainsFunc(changes, o.isWorkload) {
 		return changes, err
 	}
 	// An admission plugin changed the template, and its result wins: preserve the current template. If the plugin would
 	// change even that, do not apply it, because each apply would replace the servers.
-	plan = desired.Children(o.mc, in.PreserveTemplate(current.Workload))
+	plan = desired.NewPlan(o.mc, in.PreserveTemplate(current.Workload))
 	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
 	return slices.DeleteFunc(changes, func(c children.Change) bool {
 		return o.isWorkload(c) && c.DryRun != nil && !current.SameTemplate(desired.ReadWorkload(c.DryRun))

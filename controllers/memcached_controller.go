@@ -158,9 +158,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	secrets, secretsErr := r.secrets(ctx, mc, st, desired.RecordedSecrets(current.Workload), now)
 	current.Secrets, current.Freeze = secrets, secretsErr != nil
-	// A new generation already makes the object InProgress, so a no-op apply needs no dry run first.
-	dryRun := mc.Spec.Paused || mc.Status.ObservedGeneration == mc.Generation || st.applied == mc.Generation
-	changes, err := compare(ctx, o, desired.Resolve(mc, current, r.Options), current, dryRun)
+	changes, err := compare(ctx, o, desired.Resolve(mc, current, r.Options), current)
 	if err != nil {
 		return 0, err
 	}
@@ -179,7 +177,6 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			errors.Is(applied.Err, children.ErrOwnerDeleted) {
 			return 0, applied.Err
 		}
-		st.applied = mc.Generation
 		effect = withoutNoOps(effect, mc, applied)
 		o = o.withWritten(applied.Written)
 		r.reportWritten(ctx, mc, applied.Written)

@@ -32,8 +32,6 @@ type state struct {
 	awaitedUntil time.Time
 	// tls is what was last read of the Secret for TLS, recorded or not.
 	tls *desired.Secret
-	// applied is the generation of the Memcached that children were last applied for.
-	applied int64
 	// conflicts counts the consecutive reconciles that failed with a write conflict.
 	conflicts int
 }

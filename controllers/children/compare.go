@@ -49,8 +49,8 @@ func (c *Change) After() runtime.ApplyConfiguration {
 // Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
 // delete: those that were applied for the owner and are no longer desired. It compares only the fields that
 // managedFields records as ours, so that fields that others set never matter. But a list of which the operator owns
-// items must hold no others. In a pod template, items of others are removed when the template changes anyway, because
-// no server is replaced for them.
+// items must hold no other items. In a pod template, others' items are removed only when the template changes anyway,
+// so that no server is replaced for them.
 //
 // guards are, for a desired child, the children that must be written before it. With dryRun, a dry run finds out
 // whether a write would change anything. Its result is stored in State.

@@ -2,8 +2,6 @@
 package desired
 
 import (
-	"slices"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,45 +18,45 @@ type Plan struct {
 	// Children are all children that the Memcached should have, in the order in which they are written. A child that is
 	// not among them is deleted.
 	Children []runtime.ApplyConfiguration
-	// Guards are, for a workload, the children that must exist before its pods may be created: the policy that restricts
-	// access, and the configuration that the pods read, whose name a foreign object could have.
+	// Guards are, for a workload, the children that must exist before its pods may be created: the Services that have
+	// their names and addresses, the policy that restricts access, and the configuration that the pods read. A foreign
+	// object could have the name of each.
 	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
 }
 
-// Children returns the plan for mc.
-func Children(mc *v1alpha1.Memcached, in Inputs) Plan {
+// NewPlan returns the plan for mc.
+func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
-	p.add(headlessService(mc), podDisruptionBudget(mc, names.Servers))
+	serverPolicies, proxyPolicies := networkPolicies(mc)
+	guards := append(serverPolicies, headlessService(mc))
 	if names.ServerServices(mc) {
 		for i := range names.Size(mc) {
-			p.add(serverService(mc, i))
+			guards = append(guards, serverService(mc, i))
 		}
 	}
-	serverPolicies, proxyPolicies := networkPolicies(mc)
-	p.add(serverPolicies...)
+	var workload runtime.ApplyConfiguration
 	switch {
 	case in.template == nil:
 	case mc.Spec.Workload == v1alpha1.WorkloadStatefulSet:
-		p.addGuarded(statefulSet(mc, in), serverPolicies)
+		workload = statefulSet(mc, in)
 	default:
-		p.addGuarded(deployment(mc, in), serverPolicies)
+		workload = deployment(mc, in)
 	}
+	p.add(guards, podDisruptionBudget(mc, names.Servers), workload)
 	if mc.Spec.Proxy != nil {
-		guards := slices.Concat(proxyPolicies, []runtime.ApplyConfiguration{proxyConfig(mc, in.proxyServers)})
-		p.add(service(mc, names.Proxy(mc), names.Proxies), podDisruptionBudget(mc, names.Proxies))
-		p.add(guards...)
-		p.addGuarded(proxyDeployment(mc, in), guards)
+		guards := append(proxyPolicies, service(mc, names.Proxy(mc), names.Proxies), proxyConfig(mc, in.proxyServers))
+		p.add(guards, podDisruptionBudget(mc, names.Proxies), proxyDeployment(mc, in))
 	}
 	return p
 }
 
-func (p *Plan) add(children ...runtime.ApplyConfiguration) {
-	p.Children = append(p.Children, children...)
-}
-
-func (p *Plan) addGuarded(workload runtime.ApplyConfiguration, guards []runtime.ApplyConfiguration) {
-	p.add(workload)
-	p.Guards[workload] = guards
+// add adds the children of one component; workload is nil where it cannot be built.
+func (p *Plan) add(guards []runtime.ApplyConfiguration, budget, workload runtime.ApplyConfiguration) {
+	p.Children = append(append(p.Children, guards...), budget)
+	if workload != nil {
+		p.Children = append(p.Children, workload)
+		p.Guards[workload] = guards
+	}
 }
 
 // headlessService has a name that resolves to the addresses of all ready servers, and clients spread their keys over

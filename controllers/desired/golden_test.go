@@ -75,7 +75,7 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	}
 	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default"}
 	current := Current{Secrets: secrets, ProxyServers: []string{"10.0.0.1:11211", "[fd00::2]:11211"}}
-	for _, config := range Children(mc, Resolve(mc, current, options)).Children {
+	for _, config := range NewPlan(mc, Resolve(mc, current, options)).Children {
 		b, err := yaml.Marshal(config)
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,8 +32,8 @@ type Current struct {
 	*Workload
 	// Empty says that the workload has no pod, so that a new pod template loses no data.
 	Empty bool
-	// Ran says that a server of the newest pod template was ready, Installed that all servers were at some time.
-	Ran, Installed bool
+	// WasReady says that a server of the newest pod template was ready, Installed that all servers were at some time.
+	WasReady, Installed bool
 	// Secrets are those that the servers mount. Freeze says that one of them is unavailable: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
@@ -51,8 +50,9 @@ type Inputs struct {
 	image        string                                      // of servers and proxies
 	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
 	record       record                                      // of the template
-	// frozen says that an unavailable Secret, or spec.paused, keeps the workload unchanged.
-	frozen              bool
+	// unrecorded says that the workload has another template than the record says, and is not frozen by an unavailable
+	// Secret or spec.paused.
+	unrecorded          bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
 
@@ -77,14 +77,14 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	secrets.TLS = secrets.TLS.WithRevocation(recorded.Secrets.TLS, current.Now)
 	restartedAt := cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt)
 	restart := own.Template != nil && restartedAt != recorded.RestartedAt
-	ran := current.Ran || recorded.Ran || recorded.PreviousImage == "" && current.Installed
+	wasReady := current.WasReady || recorded.WasReady || recorded.PreviousImage == "" && current.Installed
 	image := cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage)
 	switch {
 	case mc.Spec.Image != "":
 		image = mc.Spec.Image
 	case restart:
 		image = o.DefaultImage
-	case recorded.RequestedImage != "" && !ran:
+	case recorded.RequestedImage != "" && !wasReady:
 		image = cmp.Or(recorded.PreviousImage, o.DefaultImage)
 	}
 	r := record{Image: image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
@@ -99,19 +99,21 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	}
 	switch {
 	case image == recorded.Image:
-		r.Ran = recorded.Ran || ran && !sameInputs
-	case ran:
+		r.WasReady = recorded.WasReady || wasReady && !sameInputs
+	case wasReady:
 		r.PreviousImage = recorded.Image
 	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, image: image, record: r,
-		labels: map[string]string{v1alpha1.GenerationLabel: generation(mc)}}
+		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	in.template = podTemplate(mc, in)
-	preserve := ok && sameInputs && recorded.Template == Digest(own.Template) ||
-		!ok && !restart && isOfSpec(mc, own, in.template)
+	digest := Digest(own.Template)
+	in.unrecorded = own.Template != nil && recorded.Template != digest
+	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, in.template)
 	if preserve && own.Template != nil && !current.Empty {
-		in.template = own.Template
+		in.template, in.record.Template = own.Template, digest
+	} else {
+		in.record.Template = Digest(in.template)
 	}
-	in.record.Template = Digest(in.template)
 	if current.Freeze {
 		in.template, in.record = own.Template, recorded
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
@@ -119,7 +121,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	}
 	in.annotations = in.record.annotations()
 	if paused := mc.Spec.Paused && own.Template != nil; paused || current.Freeze {
-		in.frozen, in.labels = true, own.Labels
+		in.unrecorded, in.labels = false, own.Labels
 		if paused || !ok {
 			in.annotations = own.Annotations
 		}
@@ -139,19 +141,11 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 		return []any{t.Labels, t.Annotations, c.Image, c.Args, c.Resources, s.NodeSelector, s.Tolerations, s.Affinity,
 			s.TopologySpreadConstraints, s.PriorityClassName, s.ImagePullSecrets, s.SecurityContext, len(s.InitContainers)}
 	}
-	// Releases before v0.0.3 recorded the generation in an annotation.
-	recorded := cmp.Or(own.Labels[v1alpha1.GenerationLabel], own.Annotations[v1alpha1.GenerationLabel])
-	return recorded == generation(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built))
+	return own.IsOfGeneration(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
-// MatchesRecord reports whether the template of a workload is the recorded one, which Resolve preserves.
-func (w *Workload) MatchesRecord() bool {
-	r, _ := readRecord(w)
-	return w.Template == nil || r.Template == Digest(w.Template)
-}
-
-// IsFrozen reports whether an unavailable Secret, or spec.paused, keeps the workload unchanged.
-func (in Inputs) IsFrozen() bool { return in.frozen }
+// HasUnrecordedTemplate reports whether the workload has another template than its record says, and may be written.
+func (in Inputs) HasUnrecordedTemplate() bool { return in.unrecorded }
 
 // PreserveTemplate returns inputs with the current template, which an admission plugin changed when the desired one was
 // applied.
@@ -160,8 +154,6 @@ func (in Inputs) PreserveTemplate(own *Workload) Inputs {
 	in.annotations = in.record.annotations()
 	return in
 }
-
-func generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
 
 // digestOfInputs hashes what a pod template is built from. A field that is added later must be omitted while it has its
 // default, or the next upgrade of the operator restarts every server: TestInputs pins the digests.
@@ -203,8 +195,8 @@ type record struct {
 	Image          string `json:"image,omitempty"`
 	RequestedImage string `json:"requestedImage,omitempty"`
 	PreviousImage  string `json:"previousImage,omitempty"`
-	// Ran says that a server was ready with Image, as far as that was known when the record was last made.
-	Ran         bool   `json:"ran,omitempty"`
+	// WasReady says that a server was ready with Image, as far as that was known when the record was last made.
+	WasReady    bool   `json:"wasReady,omitempty"`
 	RestartedAt string `json:"restartedAt,omitempty"`
 	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
 	Agent string `json:"agent,omitempty"`

@@ -102,7 +102,7 @@ func TestSecretsInTemplate(t *testing.T) {
 	if now := ReadWorkload(deployment(mc, frozen)); RecordedSecrets(now).TLS.Version != "2" {
 		t.Error("while the template is frozen, the available version of a Secret is not recorded")
 	}
-	for _, child := range Children(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
+	for _, child := range NewPlan(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
 		if ReadWorkload(child) != nil {
 			t.Error("without its Secret a workload is created")
 		}

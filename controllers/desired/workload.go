@@ -110,6 +110,11 @@ func (w *Workload) SameTemplate(other *Workload) bool {
 // SameSize reports whether two workloads ask for the same number of servers.
 func (w *Workload) SameSize(other *Workload) bool { return ptr.Equal(w.Replicas, other.Replicas) }
 
+// IsOfGeneration reports whether a workload was built from the current generation of mc.
+func (w *Workload) IsOfGeneration(mc *v1alpha1.Memcached) bool {
+	return w != nil && names.RecordedGeneration(w.Labels, w.Annotations) == names.Generation(mc)
+}
+
 // container returns the memcached container; nil if there is none.
 func (w *Workload) container() *corev1ac.ContainerApplyConfiguration {
 	if w.Template != nil && w.Template.Spec != nil {

@@ -3,7 +3,9 @@
 package names
 
 import (
+	"cmp"
 	"fmt"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
@@ -73,6 +75,15 @@ func Labels(mc *v1alpha1.Memcached) map[string]string {
 		LabelPartOf:    "memcached",
 		LabelManagedBy: Operator,
 	}
+}
+
+// Generation is the generation of mc, as the value of a label.
+func Generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
+
+// RecordedGeneration is the generation of the Memcached that a workload was built from. Releases before v0.0.3 recorded
+// it in an annotation.
+func RecordedGeneration(labels, annotations map[string]string) string {
+	return cmp.Or(labels[v1alpha1.GenerationLabel], annotations[v1alpha1.GenerationLabel])
 }
 
 // Size returns the desired number of servers.

@@ -1,12 +1,8 @@
 package status
 
 import (
-	"cmp"
-	"strconv"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -44,7 +40,7 @@ func Read(obj runtime.Object, pods ...corev1.Pod) *Workload {
 
 func fromDeployment(d *appsv1.Deployment) *Workload {
 	w := &Workload{
-		Generation:  generation(d),
+		Generation:  names.RecordedGeneration(d.Labels, d.Annotations),
 		Terminating: !d.DeletionTimestamp.IsZero(),
 		Observed:    d.Status.ObservedGeneration >= d.Generation,
 		Paused:      d.Spec.Paused,
@@ -66,7 +62,7 @@ func fromDeployment(d *appsv1.Deployment) *Workload {
 
 func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 	w := &Workload{
-		Generation:  generation(s),
+		Generation:  names.RecordedGeneration(s.Labels, s.Annotations),
 		Terminating: !s.DeletionTimestamp.IsZero(),
 		Observed:    s.Status.ObservedGeneration >= s.Generation,
 		Wanted:      ptr.Deref(s.Spec.Replicas, 1),
@@ -85,11 +81,6 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
 	return w
 }
 
-// generation returns the generation of the Memcached that a workload was built from.
-func generation(workload metav1.Object) string {
-	return cmp.Or(workload.GetLabels()[v1alpha1.GenerationLabel], workload.GetAnnotations()[v1alpha1.GenerationLabel])
-}
-
 func image(template *corev1.PodTemplateSpec) string {
 	for i := range template.Spec.Containers {
 		if c := &template.Spec.Containers[i]; c.Name == names.Container {
@@ -103,8 +94,7 @@ func image(template *corev1.PodTemplateSpec) string {
 // and available. The generation on the workload proves that it was built from this one, even if the informer cache lags
 // behind the writes of another operator process.
 func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
-	current := strconv.FormatInt(mc.Generation, 10)
-	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == current) && w.Wanted == want &&
+	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == names.Generation(mc)) && w.Wanted == want &&
 		w.AllAvailable()
 }
 
@@ -115,9 +105,9 @@ func (w *Workload) AllAvailable() bool {
 		w.Available == w.Wanted
 }
 
-// HasRun reports whether a server of the newest template has been ready, by the workload's status. For a workload with
+// WasReady reports whether a server of the newest template has been ready, by the workload's status. For a workload with
 // no servers, that is assumed.
-func (w *Workload) HasRun() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
+func (w *Workload) WasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
 
 // IsEmpty reports whether the workload has no pod.
 func (w *Workload) IsEmpty() bool { return w.Observed && w.Replicas == 0 }

@@ -59,5 +59,5 @@ func TestChildren(t *testing.T) {
 
 func children(mc *v1alpha1.Memcached) []runtime.ApplyConfiguration {
 	options := desired.Options{DefaultImage: "docker.io/library/memcached:1.6", AgentImage: "example.com/operator:dev"}
-	return desired.Children(mc, desired.Resolve(mc, desired.Current{}, options)).Children
+	return desired.NewPlan(mc, desired.Resolve(mc, desired.Current{}, options)).Children
 }

@@ -84,7 +84,7 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	inputs := desired.Resolve(mc, desired.Current{},
 		desired.Options{DefaultImage: "docker.io/library/memcached:1.6.45"})
 	var group errgroup.Group
-	for _, child := range desired.Children(mc, inputs).Children {
+	for _, child := range desired.NewPlan(mc, inputs).Children {
 		group.Go(func() error {
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(child)
 			if err != nil {

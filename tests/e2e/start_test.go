@@ -61,7 +61,7 @@ func (w world) arguments() (all [][]string) {
 			continue
 		}
 		inputs := desired.Resolve(mc, desired.Current{}, desired.Options{DefaultImage: "memcached"})
-		for _, child := range desired.Children(mc, inputs).Children {
+		for _, child := range desired.NewPlan(mc, inputs).Children {
 			if config, ok := child.(*corev1ac.ConfigMapApplyConfiguration); ok {
 				config.Data["servers"] = "127.0.0.1:1\n" // nobody is there, and no name has to be looked up
 				w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, &corev1.ConfigMap{

@@ -182,7 +182,7 @@ func start(t *testing.T, servers int) *fleet {
 	f.list(f.addresses...)
 	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
 	current := desired.Current{ProxyServers: f.addresses}
-	for _, child := range desired.Children(mc, desired.Resolve(mc, current, desired.Options{})).Children {
+	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
 		switch child := child.(type) {
 		case *corev1ac.ConfigMapApplyConfiguration:
 			for name, text := range child.Data {
