@@ -12,25 +12,26 @@ const (
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
 	// spec.paused is set, Ready is not True while the workload has another generation. Releases before v0.0.3 used an
-	// annotation with this name. A label costs less: a Deployment's controller first copies annotations to the ReplicaSet,
-	// and then conflicts with its own write when it scales the ReplicaSet.
+	// annotation with this name. The Deployment controller copies annotations, but not labels, to the ReplicaSet, and
+	// that write conflicts with its next one, which scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
 	// TemplateRecordAnnotation on a workload records what its pod template was built from: digests of the inputs and of
-	// the template, and the inputs that are needed later. While the inputs are the same, the template stays, even if a
-	// newer operator would build another one.
+	// the template, and the inputs that are needed later. While the inputs stay the same, the operator preserves the
+	// template, even if a newer operator would build a different one.
 	TemplateRecordAnnotation = "cache.example.com/template-record"
 
-	// SecretsAnnotation on the pods of servers names the versions of the Secrets that they mount: tls=UID/VERSION
-	// auth=UID/VERSION. A kubelet refreshes the volumes of a pod at once when an annotation of the pod changes, and
-	// otherwise within a minute or two.
+	// SecretsAnnotation on a server's pod names the versions of the Secrets that the pod mounts: tls=UID/VERSION
+	// auth=UID/VERSION. When an annotation of a pod changes, the kubelet refreshes the pod's volumes at once; without such
+	// a change it takes a minute or two.
 	SecretsAnnotation = "cache.example.com/secrets"
 
-	// RevokedAnnotation on the pods of servers is the version of the Secret in which a CA was last removed. memcached
-	// trusts a removed CA until it restarts, so a new value replaces the pods.
+	// RevokedAnnotation on a server's pod is the version of the Secret in which a CA was last removed. memcached trusts a
+	// removed CA until it restarts, so a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
-	// ProxyConfigAnnotation on proxy pods is the digest of their configuration; a change refreshes their volumes at once.
+	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration. When the digest changes, the
+	// kubelet refreshes the pod's volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 
@@ -234,7 +235,7 @@ type MemcachedSpec struct {
 // +kubebuilder:validation:Enum=Deployment;StatefulSet
 type WorkloadKind string
 
-// Workloads of a Memcached.
+// Kinds of workloads.
 const (
 	WorkloadDeployment  WorkloadKind = "Deployment"
 	WorkloadStatefulSet WorkloadKind = "StatefulSet"
@@ -245,11 +246,11 @@ const (
 // +kubebuilder:validation:Enum=DNS;ClusterIP
 type ServerAddresses string
 
-// Addresses of the servers of a StatefulSet.
+// Ways to address the servers of a StatefulSet.
 const (
 	// AddressesDNS are names like sessions-0.sessions.shop.svc.
 	AddressesDNS ServerAddresses = "DNS"
-	// AddressesClusterIP are those of Services, one for each server.
+	// AddressesClusterIP are the cluster IPs of one Service for each server.
 	AddressesClusterIP ServerAddresses = "ClusterIP"
 )
 
@@ -328,7 +329,7 @@ const (
 	ReasonRollingOut = "RollingOut"
 	// ReasonResizing says that servers are added or removed.
 	ReasonResizing = "Resizing"
-	// ReasonServersLost says that servers that were ready no longer are.
+	// ReasonServersLost says that servers are no longer ready.
 	ReasonServersLost = "ServersLost"
 	// ReasonProgressingWithRetry says that an error, named in the message, is retried.
 	ReasonProgressingWithRetry = "ProgressingWithRetry"
