@@ -46,8 +46,8 @@ func TestNoDefaultImage(t *testing.T) {
 	}
 }
 
-// TestRuntimeLimits: GOMEMLIMIT is nine tenths of the container's memory limit, and the benchmark runs the operator with
-// the same GOMEMLIMIT and GOMAXPROCS.
+// TestRuntimeLimits: GOMEMLIMIT is nine tenths of the container's memory limit, and the benchmark runs the operator
+// with the same GOMEMLIMIT and GOMAXPROCS.
 func TestRuntimeLimits(t *testing.T) {
 	var manager appsv1.Deployment
 	var subject struct{ Env map[string]string }

@@ -48,8 +48,8 @@ func OpenShift(ctx context.Context, config *rest.Config) (found bool, err error)
 }
 
 // Namespaces returns the namespaces of names that the operator can watch:
-//   - A namespace that does not exist is left out. Where permissions are bound per namespace, its RoleBinding is missing,
-//     so the informers could not list there and the operator would serve no namespace at all.
+//   - A namespace that does not exist is left out. Where permissions are bound per namespace, its RoleBinding is
+//     missing, so the informers could not list there and the operator would serve no namespace at all.
 //   - A namespace that is being deleted is left out for the same reason. Namespaces removes the operator's finalizers
 //     there, because no operator will do so later.
 //   - A namespace that cannot be read is watched.

@@ -55,8 +55,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: the API server keeps a spec exactly as the user wrote it, and the operator's writes of the finalizer and
-// of the status change neither the spec nor the generation.
+// TestRoundTrip: the API server keeps a spec exactly as the user wrote it, and the operator's writes of the finalizer
+// and of the status change neither the spec nor the generation.
 func TestRoundTrip(t *testing.T) {
 	const spec = `
 size: 0

@@ -41,8 +41,8 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// isAnchored reports whether a regular expression is anchored at the begin and the end of the text, not only of a line or
-// in one of several alternatives.
+// isAnchored reports whether a regular expression is anchored at the begin and the end of the text, not only of a line
+// or in one of several alternatives.
 func isAnchored(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpConcat && re.Sub[0].Op == syntax.OpBeginText && re.Sub[len(re.Sub)-1].Op == syntax.OpEndText
 }

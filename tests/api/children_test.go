@@ -13,8 +13,8 @@ import (
 	"github.com/example/memcached-operator/tests/specs"
 )
 
-// TestChildren: for each spec that the API server accepts, it also accepts all children and a pod of the template. If it
-// refused a child, the CRD should have refused the spec.
+// TestChildren: for each spec that the API server accepts, it also accepts all children and a pod of the template. If
+// it refused a child, the CRD should have refused the spec.
 func TestChildren(t *testing.T) {
 	accepted := 0
 	for i, spec := range append(specs.Generate(2000), specs.Accepted...) {
