@@ -16,6 +16,7 @@ import (
 )
 
 // memcachedPins are the packages for the stand-in for the memcached image.
+//
 //go:embed node/memcached.sha256
 var memcachedPins string
 

@@ -87,7 +87,7 @@ func (n *node) deleteNetwork(ctx context.Context) error {
 
 // deleteTable deletes a table, if it exists.
 func deleteTable(ctx context.Context, table string) error {
-	return nft(ctx, "add table "+table+"\ndelete table "+table+"\n") // "delete" fails without a table, so "add" comes first
+	return nft(ctx, "add table "+table+"\ndelete table "+table+"\n") // delete fails if there is no table
 }
 
 func nft(ctx context.Context, rules string) error {

@@ -55,7 +55,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		return err
 	}
 	container := deployment.Spec.Template.Spec.Containers[0]
-	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod to read this from; the Deployment may override it
+	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod; the Deployment may override it
 	for _, e := range container.Env {
 		if e.ValueFrom == nil {
 			env = append(env, e.Name+"="+e.Value)

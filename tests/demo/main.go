@@ -198,7 +198,7 @@ func (d *demo) checkGrowth(ctx context.Context, before int) error {
 	fmt.Printf("From %d to %d servers %d of the %d keys survived. With consistent hashing only the share of\n"+
 		"the new servers moves; a client that takes the remainder of a hash loses far more.\n", before, after, kept, d.keys)
 	if expected := d.keys * min(before, after) / max(before, after); kept < expected*5/6 {
-		return fmt.Errorf("%d keys survived, about %d should have", kept, expected)
+		return fmt.Errorf("%d keys survived, want about %d", kept, expected)
 	}
 	return nil
 }
@@ -219,13 +219,13 @@ func (d *demo) showNodes(ctx context.Context) error {
 
 // explain shows what helps to understand why the tour failed.
 func (d *demo) explain(ctx context.Context) {
-	heading("What the cluster says about it")
+	heading("State of the cluster")
 	for _, args := range [][]string{
 		{"describe", "memcached", d.name},
 		{"get", "pods", "-o", "wide", "-l", "app.kubernetes.io/instance=" + d.name},
 		{"-n", "memcached-operator-system", "logs", "deployment/memcached-operator-controller-manager", "--tail=20"},
 	} {
-		_ = d.run(ctx, args...) // Each is worth trying, whatever became of the others.
+		_ = d.run(ctx, args...) // Each one helps, even if the others fail.
 	}
 	fmt.Println()
 }
