@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestContractLive brings Memcacheds into every row of the contract, on a cluster with the real operator, and asks Argo
-// CD's health check about each. With -update it records the documents and their health.
+// TestContractLive: with the real operator, Memcacheds reach every row of the contract, and Argo CD's health check
+// gives the health of each row. With -update, the test records the documents and their health.
 func TestContractLive(t *testing.T) {
 	e := newEnv(t)
 	seen := e.observe(memcachedKind, e.namespace)
@@ -35,7 +35,7 @@ func TestContractLive(t *testing.T) {
 	e.create(zero)
 	reach("zero", "ready-at-zero")
 
-	// Nodes that do not exist: the scheduler may find them later, until the deadline of the second ends.
+	// No node matches: the operator retries until the progress deadline of the second one.
 	e.create(e.memcached("retry", "{pod: {nodeSelector: {disk: none}}}"),
 		e.memcached("deadline", "{pod: {nodeSelector: {disk: none}}, rollout: {progressDeadlineSeconds: 2}}"),
 		e.memcached("invalid", "{pod: "+refusedPod+"}"))
