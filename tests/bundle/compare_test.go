@@ -67,7 +67,7 @@ var exceptions = map[string][]exception{
 		{"^.spec.pod.securityContext", "must be MountOption or Recursive", neverMade},
 		{"^.spec.pod.securityContext", "type must be RuntimeDefault, Unconfined or Localhost", neverMade},
 		{"^.spec.pod.securityContext", "names must be safe sysctls",
-			"a kubelet refuses other sysctls unless it is told to allow them"},
+			"a kubelet refuses other sysctls unless it is configured to allow them"},
 		{"^.spec.pod.securityContext", "must not ask for hostProcess", neverMade},
 		{"^.spec.pod.affinity", "nodeSelectorTerms must not be empty", neverMade},
 		{"^.spec.pod.affinity", "matchExpressions must have values with In and NotIn", neverMade},

@@ -56,7 +56,7 @@ type Cluster struct {
 type driver interface {
 	// up starts the cluster after down has removed an earlier one, and writes its kubeconfig.
 	up(ctx context.Context) error
-	// down removes the cluster completely, in whatever state it is.
+	// down removes the cluster completely, in any state.
 	down(ctx context.Context) error
 	// check returns nil if the cluster is up, or an error that names what is missing.
 	check(ctx context.Context) error

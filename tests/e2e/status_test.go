@@ -58,7 +58,7 @@ func (w world) mustBeInProgress(name string) {
 	}
 }
 
-// TestKubectlWait: when kubectl wait returns, every server answers, whatever changed before.
+// TestKubectlWait: when kubectl wait returns, every server answers, after each kind of change.
 func TestKubectlWait(t *testing.T) {
 	feature := features.New("kubectl wait --for=condition=Ready returns when every server answers").
 		Setup(step(func(w world) { w.create("cache", 3) }))

@@ -110,8 +110,8 @@ func TestJudge(t *testing.T) {
 		events []Event
 		lie    string // part of the wanted lie; empty: no lie
 	}{
-		"ready with its workload":                {[]Event{event(t, 0, deployment), event(t, 1, memcached)}, ""},
-		"order is that of the resource versions": {[]Event{event(t, 0, memcached), event(t, 9, deployment)}, ""},
+		"ready with its workload":                        {[]Event{event(t, 0, deployment), event(t, 1, memcached)}, ""},
+		"events in the order of their resource versions": {[]Event{event(t, 0, memcached), event(t, 9, deployment)}, ""},
 		"not observed by any operator": {[]Event{
 			event(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown",
 				", observedGeneration: 1}=>}"),
@@ -160,7 +160,7 @@ func TestJudge(t *testing.T) {
 		"another size": {[]Event{
 			event(t, 0, deployment),
 			event(t, 1, memcached, "size: 2=>size: 3"),
-		}, "asks for 2 servers, not 3"},
+		}, "wants 2 servers, not 3"},
 		"another image": {[]Event{
 			event(t, 0, deployment),
 			event(t, 1, memcached, "memcached:1=>memcached:2"),
@@ -515,7 +515,7 @@ func TestJudge(t *testing.T) {
 			event(t, 0, deployment, asStatefulSet),
 			event(t, 0, deployment, asProxy, proxyThreads, "replicas: 2=>replicas: 1"),
 			event(t, 1, memcached, withProxy, oneAddress),
-		}, "the proxy asks for 1 proxies, not 2"},
+		}, "the proxy wants 1 proxies, not 2"},
 		"proxies with other options": {[]Event{
 			event(t, 0, deployment, asStatefulSet),
 			event(t, 0, deployment, asProxy),
@@ -568,15 +568,15 @@ func TestJudge(t *testing.T) {
 		"servers that speak no TLS": {[]Event{
 			event(t, 0, deployment, withAgent, twoMoreConnections),
 			event(t, 1, memcached, "size: 2, =>size: 2, tls: {secretName: certificate}, "),
-		}, "speak TLS is false"},
+		}, "use TLS: false"},
 		"servers that speak TLS": {[]Event{
 			event(t, 0, deployment, "--verbose=>--verbose, --enable-ssl"),
 			event(t, 1, memcached),
-		}, "speak TLS is true"},
+		}, "use TLS: true"},
 		"servers that require no password": {[]Event{
 			event(t, 0, deployment, withAgent, twoMoreConnections),
 			event(t, 1, memcached, withAuth),
-		}, "ask for passwords is false"},
+		}, "require passwords: false"},
 		"servers that require a password": {[]Event{
 			event(t, 0, deployment, withAgent, twoMoreConnections, "--verbose=>--verbose, --auth-file=/passwords"),
 			event(t, 1, memcached, withAuth),
@@ -584,11 +584,11 @@ func TestJudge(t *testing.T) {
 		"servers without metrics": {[]Event{
 			event(t, 0, deployment, twoMoreConnections),
 			event(t, 1, memcached, "size: 2, =>size: 2, metrics: {port: 9150}, "),
-		}, "have an agent is false"},
+		}, "have an agent: false"},
 		"an unnecessary agent": {[]Event{
 			event(t, 0, deployment, withAgent),
 			event(t, 1, memcached),
-		}, "have an agent is true"},
+		}, "have an agent: true"},
 		"an agent that takes connections of clients": {[]Event{
 			event(t, 0, deployment, withAgent),
 			event(t, 1, memcached, "size: 2, =>size: 2, metrics: {port: 9150}, "),

@@ -94,7 +94,7 @@ func (w *Workload) contradiction(mc *v1alpha1.Memcached, what string, size int32
 	case w.Spec.Replicas == nil:
 		return "a size is missing"
 	case *w.Spec.Replicas != size:
-		return fmt.Sprintf("the %s asks for %d %s, not %d", what, *w.Spec.Replicas, pods, size)
+		return fmt.Sprintf("the %s wants %d %s, not %d", what, *w.Spec.Replicas, pods, size)
 	}
 	return w.missing(size, pods)
 }
@@ -146,15 +146,15 @@ func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
 		return reason
 	}
 	if got := len(pod.InitContainers) == 1; got != agent {
-		return fmt.Sprintf("that the servers have an agent is %t, not %t", got, agent)
+		return fmt.Sprintf("servers have an agent: %t, want %t", got, agent)
 	}
 	args := pod.Containers[0].Args
 	if got, want := slices.Contains(args, "--enable-ssl"), mc.Spec.TLS != nil; got != want {
-		return fmt.Sprintf("that the servers speak TLS is %t, not %t", got, want)
+		return fmt.Sprintf("servers use TLS: %t, want %t", got, want)
 	}
-	asks := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") })
-	if want := mc.Spec.Auth != nil; asks != want {
-		return fmt.Sprintf("that the servers ask for passwords is %t, not %t", asks, want)
+	got := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") })
+	if want := mc.Spec.Auth != nil; got != want {
+		return fmt.Sprintf("servers require passwords: %t, want %t", got, want)
 	}
 	return ""
 }
