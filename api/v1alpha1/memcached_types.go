@@ -48,7 +48,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
-	// servers. An autoscaler that owns size works through the scale subresource; leave size out of git then.
+	// servers. An autoscaler sets size through the scale subresource; leave size out of git then.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -77,9 +77,9 @@ type MemcachedSpec struct {
 	ServerAddresses ServerAddresses `json:"serverAddresses,omitempty"`
 
 	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
-	// "docker.io/library/memcached:1.6.45". When image is left out, the operator's default at creation is used, and
-	// from then on the image that runs: upgrading the operator never restarts a cache. Setting image, or the annotation
-	// cache.example.com/restartedAt, moves the servers to the new image or to the operator's current default.
+	// "docker.io/library/memcached:1.6.45". Without image, the servers run the operator's default at creation and keep
+	// that image: upgrading the operator never restarts a cache. Setting image replaces the servers; without image,
+	// setting the annotation cache.example.com/restartedAt changes them to the operator's current default.
 	//
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*|[[][0-9a-f:]+[]])(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest], with registry and name in lower case"
@@ -214,16 +214,16 @@ type MemcachedSpec struct {
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
 	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists.
-	// Servers that are not healthy may always be evicted; with metrics, tls or auth only while enough others are healthy,
-	// because a server that is not healthy may serve while only its agent is down.
+	// Unhealthy servers may always be evicted. With metrics, tls or auth they may be evicted only while enough others are
+	// healthy: if only its agent is down, an unhealthy server may still serve clients.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
-	// paused makes the operator observe and report, and write nothing but the status and, on a new object, its
-	// finalizer; false by default. Argo CD shows a paused object as Suspended, which delays later sync waves.
+	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. Argo CD shows
+	// a paused object as Suspended, which delays later sync waves.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
@@ -260,7 +260,7 @@ const (
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
 	// more servers than size run during a rollout, except for a Deployment with a size of 1: then the new server starts
-	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest number.
+	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest numbers.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -400,8 +400,8 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
 	Phase Phase `json:"phase,omitempty"`
 
-	// nodes are the names of the servers' pods that are neither terminating nor finished, sorted. The field has the name
-	// that tutorials use; it does not hold nodes of the cluster.
+	// nodes are the names of the servers' pods that are neither terminating nor finished, sorted. Tutorials use this
+	// name; the field does not hold nodes of the cluster.
 	//
 	// +listType=set
 	// +optional
@@ -434,7 +434,7 @@ type MemcachedStatus struct {
 
 	// servers are the host:port addresses to configure clients with: for a StatefulSet one for each server, in the order
 	// of their numbers; for a Deployment the name of a headless Service, which resolves to the addresses of all ready
-	// servers; with a proxy its address only. They change only with size, containerPort, serverAddresses and proxy.
+	// servers; with a proxy only its address. They change only with size, containerPort, serverAddresses and proxy.
 	//
 	// +listType=atomic
 	// +optional
@@ -469,7 +469,7 @@ type Memcached struct {
 	// +optional
 	Spec MemcachedSpec `json:"spec,omitzero"`
 
-	// status is the observed state. Before any operator has seen the object it says so: Ready is Unknown.
+	// status is the observed state. Until an operator has seen the object, Ready is Unknown.
 	//
 	// +default={"observedGeneration": -1, "phase": "Pending", "conditions": [{"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}, {"type": "Available", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}]}
 	// +optional
