@@ -120,7 +120,7 @@ func hasSize(size int64) func(event) string {
 		if n := sizeOf(got.Unstructured); n != size {
 			return fmt.Sprintf("size is %d, not %d", n, size)
 		}
-		return rowOf("ready").wrong(got)
+		return rowOf("ready").check(got)
 	}
 }
 

@@ -229,8 +229,8 @@ func (o *observer) all(name string) (events []event) {
 	return events
 }
 
-// until returns the first event, past or future, of the object with this name for which wrong returns "".
-func (o *observer) until(name string, wrong func(event) string) event {
+// until returns the first event, past or future, of the object with this name for which check returns "".
+func (o *observer) until(name string, check func(event) string) event {
 	o.e.Helper()
 	timeout := time.After(patience)
 	last, seen := "the object does not exist", 0
@@ -240,7 +240,7 @@ func (o *observer) until(name string, wrong func(event) string) event {
 		o.mu.Unlock()
 		events := o.all(name)
 		for _, got := range events[seen:] {
-			if last = wrong(got); last == "" {
+			if last = check(got); last == "" {
 				return got
 			}
 		}
@@ -254,10 +254,10 @@ func (o *observer) until(name string, wrong func(event) string) event {
 	}
 }
 
-// await waits until wrong returns "" for the object. Unlike until, it ignores earlier events.
-func (e *env) await(obj *unstructured.Unstructured, wrong func(event) string) *unstructured.Unstructured {
+// await waits until check returns "" for the object. Unlike until, it ignores earlier events.
+func (e *env) await(obj *unstructured.Unstructured, check func(event) string) *unstructured.Unstructured {
 	e.Helper()
-	return e.observe(obj.GroupVersionKind(), obj.GetNamespace()).until(obj.GetName(), wrong).Unstructured
+	return e.observe(obj.GroupVersionKind(), obj.GetNamespace()).until(obj.GetName(), check).Unstructured
 }
 
 // established waits until the API server serves a CRD.
@@ -271,7 +271,7 @@ func (e *env) established(crd string) {
 	})
 }
 
-func (r row) wrong(got event) string { return r.mismatch(got.Unstructured) }
+func (r row) check(got event) string { return r.mismatch(got.Unstructured) }
 
 // rowOf returns the row with this name.
 func rowOf(name string) row {

@@ -53,7 +53,7 @@ func TestFluxWithoutOperator(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(failed.Object["status"]), "status: 'InProgress'")
 	start()
 	ready := kustomizations.until("caches", applied(revision))
-	healthy := f.await(f.object(memcachedKind, "cache"), rowOf("ready").wrong)
+	healthy := f.await(f.object(memcachedKind, "cache"), rowOf("ready").check)
 	assert.Less(t, version(healthy), version(ready.Unstructured))
 }
 
@@ -81,7 +81,7 @@ func TestFluxByHand(t *testing.T) {
 	pause("pause", "null")
 	assert.False(t, paused())
 	pause("kubectl-patch", "true") // kubectl's default field manager
-	assert.False(t, paused(), "Flux no longer reverts changes by kubectl-patch, as docs/gitops.md says")
+	assert.False(t, paused(), "docs/gitops.md says that Flux reverts changes of kubectl-patch, but Flux did not")
 }
 
 // refused is a spec that the CRD accepts, but with which the API server refuses the Deployment.
@@ -180,7 +180,7 @@ func TestFluxSubscription(t *testing.T) {
 	operator := kustomizations.until("memcached-operator", applied(revision))
 	caches := kustomizations.until("memcached", applied(revision))
 	created := memcacheds.until("memcached-sample", func(event) string { return "" })
-	ready := memcacheds.until("memcached-sample", rowOf("ready").wrong)
+	ready := memcacheds.until("memcached-sample", rowOf("ready").check)
 	assert.Less(t, version(operator.Unstructured), version(created.Unstructured))
 	assert.Less(t, version(ready.Unstructured), version(caches.Unstructured))
 }
@@ -205,5 +205,5 @@ func TestArgoSubscription(t *testing.T) {
 	assert.Empty(t, memcacheds.all(""), "the caches did not wait for the operator")
 	a.olm(subscriptionKind, installed)
 	a.sync()
-	memcacheds.until("memcached-sample", rowOf("ready").wrong)
+	memcacheds.until("memcached-sample", rowOf("ready").check)
 }

@@ -246,7 +246,7 @@ func TestFlux(t *testing.T) {
 			if n, _, _ := unstructured.NestedInt64(got.Object, "spec", "size"); n != replicas {
 				return fmt.Sprintf("size is %d", n)
 			}
-			return rowOf("ready").wrong(got)
+			return rowOf("ready").check(got)
 		})
 		assert.Less(t, version(servers.Unstructured), version(healthy.Unstructured),
 			"%s: the Memcached was Ready before its servers", what)
@@ -329,7 +329,7 @@ func (e *env) drift(name string, replicas int64) {
 	e.await(e.object(serviceKind, name), func(event) string { return "" })
 	e.await(e.object(pdbKind, name), func(event) string { return "" })
 	e.await(e.object(deploymentKind, name), complete(replicas))
-	e.await(e.object(memcachedKind, name), rowOf("ready").wrong)
+	e.await(e.object(memcachedKind, name), rowOf("ready").check)
 }
 
 // trackingStaysOnTheCR checks that the children have no labels or annotations by which an engine would track them.

@@ -21,7 +21,7 @@ func TestContractLive(t *testing.T) {
 	documents := map[string]*unstructured.Unstructured{}
 	reach := func(name, row string) {
 		e.Helper()
-		documents[row] = seen.until(name, rowOf(row).wrong).Unstructured
+		documents[row] = seen.until(name, rowOf(row).check).Unstructured
 	}
 
 	cache := e.memcached("cache", "{size: 3, containerPort: 11211}")
@@ -50,7 +50,7 @@ func TestContractLive(t *testing.T) {
 
 	lost := e.memcached("lost", "{size: 3}")
 	e.create(lost)
-	seen.until("lost", rowOf("ready").wrong)
+	seen.until("lost", rowOf("ready").check)
 	for _, pod := range e.list(podKind) {
 		if pod.GetLabels()["app.kubernetes.io/instance"] == "lost" {
 			e.delete(&pod, metav1.DeletePropagationBackground)
@@ -61,7 +61,7 @@ func TestContractLive(t *testing.T) {
 
 	paused := e.memcached("paused", "{size: 2}")
 	e.create(paused)
-	seen.until("paused", rowOf("ready").wrong)
+	seen.until("paused", rowOf("ready").check)
 	e.patch(paused, "test", `{"spec": {"paused": true}}`)
 	reach("paused", "paused")
 	e.patch(paused, "test", `{"spec": {"memory": "128Mi"}}`)

@@ -38,7 +38,7 @@ func TestArgoWithoutOperator(t *testing.T) {
 	assert.Empty(t, configMaps.all("client"))
 	start()
 	a.sync()
-	ready := memcacheds.until("cache", rowOf("ready").wrong)
+	ready := memcacheds.until("cache", rowOf("ready").check)
 	created := configMaps.until("client", func(event) string { return "" })
 	assert.Less(t, version(ready.Unstructured), version(created.Unstructured),
 		"the later wave did not wait for the servers")
@@ -108,11 +108,11 @@ func TestArgoActions(t *testing.T) {
 
 			// Git does not set paused, so self-healing does not revert the action.
 			a.act("cache", "pause")
-			a.await(cache, rowOf("paused").wrong)
+			a.await(cache, rowOf("paused").check)
 			a.commit(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n", "caches/client.yaml": laterWave})
 			op := a.try(3 * time.Second)
 			assert.Equal(t, common.OperationRunning, op.phase, "a paused cache must delay the next wave")
-			a.await(cache, rowOf("paused-drifted").wrong)
+			a.await(cache, rowOf("paused-drifted").check)
 			assert.Equal(t, health.HealthStatusSuspended, a.health("cache"))
 			a.act("cache", "resume")
 			a.sync()
@@ -143,7 +143,7 @@ func (e *env) restarted(engine gitops, restart func()) {
 	generation := deployments.until("cache", annotation).GetGeneration()
 	engine.sync()
 	engine.sync()
-	e.await(e.object(memcachedKind, "cache"), rowOf("ready").wrong)
+	e.await(e.object(memcachedKind, "cache"), rowOf("ready").check)
 	assert.Equal(e, generation, e.get(e.object(deploymentKind, "cache")).GetGeneration(),
 		"the servers were restarted again")
 }

@@ -94,9 +94,9 @@ func (c *cache) connect(pod string) *memcache.Client {
 	return client
 }
 
-// readUntil reads keys from all servers until the returned function is called, which returns the number of reads. A
+// startReading reads keys from all servers until the returned function is called, which returns the number of reads. A
 // miss or a broken connection fails the test.
-func (c *cache) readUntil() (stop func() int) {
+func (c *cache) startReading() (stop func() int) {
 	var reads atomic.Int64
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {

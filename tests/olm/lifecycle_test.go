@@ -68,7 +68,7 @@ func (t test) succeeded(r release) {
 
 // upgrade makes the catalog offer the next release, and waits until OLM has upgraded the operator, while clients read.
 func (t test) upgrade(served *cache) {
-	stop := served.readUntil()
+	stop := served.startReading()
 	t.must(moveCatalog(to))
 	t.succeeded(to)
 	// The new CSV replaces the old one, which is deleted.
