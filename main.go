@@ -50,7 +50,7 @@ func main() {
 		err = agent.Run(ctx, os.Args[2:])
 	} else {
 		o := &options{}
-		o.bindFlags(flag.CommandLine) // beside --kubeconfig of controller-runtime
+		o.bindFlags(flag.CommandLine) // controller-runtime has bound --kubeconfig already
 		flag.Parse()
 		err = run(ctx, o)
 	}
@@ -79,7 +79,7 @@ func (o *options) bindFlags(fs *flag.FlagSet) {
 	o.zap.BindFlags(fs)
 }
 
-// watchNamespaces lists the namespaces to watch, none for all.
+// watchNamespaces returns the namespaces to watch; an empty list means all namespaces.
 func (o *options) watchNamespaces() []string {
 	list := strings.FieldsFunc(o.namespaces, func(r rune) bool { return r == ',' || r == ' ' })
 	slices.Sort(list)
@@ -101,8 +101,9 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("find a cluster (use --kubeconfig or KUBECONFIG outside of one): %w", err)
 	}
-	config.DisableCompression = true // compressing costs more than it saves on this short path
-	live, err := client.New(config, client.Options{Scheme: newScheme()})
+	config.DisableCompression = true // the API server is near: compression costs more CPU than the transfer it saves
+	o.manager.Scheme = newScheme()
+	live, err := client.New(config, client.Options{Scheme: o.manager.Scheme})
 	if err != nil {
 		return fmt.Errorf("create a client: %w", err)
 	}
@@ -143,17 +144,15 @@ func run(ctx context.Context, o *options) error {
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme,
-		policyv1.AddToScheme, v1alpha1.AddToScheme} {
-		utilruntime.Must(add(scheme))
-	}
+	builder := runtime.NewSchemeBuilder(appsv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme,
+		policyv1.AddToScheme, v1alpha1.AddToScheme)
+	utilruntime.Must(builder.AddToScheme(scheme))
 	return scheme
 }
 
-// completeManager sets the options that have no flag.
+// completeManager sets the other options that have no flag.
 func (o *options) completeManager(namespaces []string) {
 	m := &o.manager
-	m.Scheme = newScheme()
 	m.Cache = controllers.CacheOptions()
 	m.Cache.DefaultNamespaces = map[string]cache.Config{}
 	for _, ns := range namespaces {
@@ -163,7 +162,7 @@ func (o *options) completeManager(namespaces []string) {
 		m.Metrics.FilterProvider = metricsauth.Filter
 	}
 	m.LeaderElectionID = "memcached-operator.cache.example.com"
-	// The lease is released on exit, so that the next leader need not wait until it expires. That is safe because the
-	// process exits as soon as the manager stops.
+	// Releases the lease on exit, so that the next leader starts at once. This is safe, because the process exits as soon
+	// as the manager stops.
 	m.LeaderElectionReleaseOnCancel = true
 }

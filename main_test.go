@@ -46,8 +46,8 @@ func TestNoDefaultImage(t *testing.T) {
 	}
 }
 
-// TestRuntimeLimits: the limit of Go's memory is nine tenths of the container's, and the benchmark runs the operator
-// with the same limits.
+// TestRuntimeLimits: GOMEMLIMIT is nine tenths of the container's memory limit, and the benchmark runs the operator
+// with the same GOMEMLIMIT and GOMAXPROCS.
 func TestRuntimeLimits(t *testing.T) {
 	var manager appsv1.Deployment
 	var subject struct{ Env map[string]string }
@@ -74,7 +74,8 @@ func TestRuntimeLimits(t *testing.T) {
 	}
 }
 
-// One file names the default image for all: the one that the dependency bot raises.
+// TestOneDefaultImage: every file names the same default image as config/manager/memcached.Dockerfile, which Dependabot
+// updates.
 func TestOneDefaultImage(t *testing.T) {
 	image := regexp.MustCompile(`docker\.io/library/memcached:\d+\.\d+\.\d+`)
 	source, err := os.ReadFile("config/manager/memcached.Dockerfile")
@@ -87,7 +88,7 @@ func TestOneDefaultImage(t *testing.T) {
 		case err != nil:
 			return err
 		case entry.IsDir() && (len(name) > 1 && name[0] == '.' || name == "bin" || name == "dist" ||
-			name == "catalog"): // releases keep theirs
+			name == "catalog"): // a release in the catalog keeps its own default image
 			return filepath.SkipDir
 		case entry.IsDir():
 			return nil
@@ -96,7 +97,7 @@ func TestOneDefaultImage(t *testing.T) {
 		for _, got := range image.FindAllString(string(content), -1) {
 			found++
 			if got != want {
-				t.Errorf("%s names %s, not %s: run `make bundle` and commit what it wrote", path, got, want)
+				t.Errorf("%s names %s, not %s: run `make bundle` and commit the result", path, got, want)
 				break
 			}
 		}

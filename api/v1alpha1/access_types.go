@@ -4,10 +4,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // TLSSpec encrypts the connections of clients.
 type TLSSpec struct {
-	// secretName names a Secret of this namespace with the keys tls.crt, tls.key and, where clientAuth asks for
-	// certificates of clients, ca.crt, as cert-manager makes it. A changed certificate or an added CA is in force within
-	// seconds, and no server restarts. Removing a CA replaces the servers, at the pace of rollout. While the Secret is
-	// missing or invalid, a new Memcached gets no servers, and servers that run keep the previous content.
+	// secretName names a Secret of this namespace with the keys tls.crt and tls.key, and with ca.crt unless clientAuth is
+	// None, such as cert-manager creates. The servers load a changed certificate or an added CA within seconds, without a
+	// restart. Removing a CA replaces the servers at the pace of rollout. While the Secret is missing or invalid, a new
+	// Memcached gets no servers, and running servers keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -58,9 +58,9 @@ const (
 // AuthSpec requires a user and a password of clients, in memcached's ASCII protocol.
 type AuthSpec struct {
 	// secretName names a Secret of this namespace with the key authfile: 1 to 8 lines of at most 254 bytes, each a user,
-	// a colon and a password, with a line break after each line, the last one too. A changed file is in force within
-	// seconds, and no server restarts. While the Secret is missing or invalid, a new Memcached gets no servers, and
-	// servers that run keep the previous content.
+	// a colon and a password, with a line break after each line, the last one too. The servers load a changed file within
+	// seconds, without a restart. While the Secret is missing or invalid, a new Memcached gets no servers, and running
+	// servers keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -71,8 +71,8 @@ type AuthSpec struct {
 
 // MetricsSpec serves metrics of the servers.
 type MetricsSpec struct {
-	// port is the port of each pod that serves metrics at /metrics, from 1024 to 65535, 9150 by default: those of
-	// Prometheus's exporter for memcached, and those of the agent that serves them.
+	// port is the port on which each pod serves metrics at /metrics, from 1024 to 65535, 9150 by default. They are the
+	// metrics of Prometheus's exporter for memcached, and of the agent.
 	//
 	// +kubebuilder:default=9150
 	// +kubebuilder:validation:Minimum=1024
@@ -93,7 +93,7 @@ type NetworkPolicySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="From"
 	From []NetworkPolicyPeer `json:"from,omitempty"`
 
-	// metricsFrom are the peers that may reach the metrics, at most 32. By default everybody may: metrics are numbers and
+	// metricsFrom are the peers that may reach the metrics, at most 32. By default all peers may: metrics are numbers and
 	// reveal no cached data.
 	//
 	// +kubebuilder:validation:MinItems=1
@@ -110,13 +110,13 @@ type NetworkPolicySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.podSelector) || !has(self.podSelector.matchExpressions) || [self.podSelector.matchExpressions].all(list, list.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0)))",fieldPath=".podSelector",message="matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
 // +kubebuilder:validation:XValidation:rule="!has(self.namespaceSelector) || !has(self.namespaceSelector.matchExpressions) || [self.namespaceSelector.matchExpressions].all(list, list.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0)))",fieldPath=".namespaceSelector",message="matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
 type NetworkPolicyPeer struct {
-	// podSelector selects pods by their labels, of this namespace or of those that namespaceSelector selects; an empty one
-	// selects all.
+	// podSelector selects pods by their labels, in this namespace or in the namespaces that namespaceSelector selects; an
+	// empty one selects all pods.
 	//
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
 
-	// namespaceSelector selects namespaces by their labels; an empty one selects all.
+	// namespaceSelector selects namespaces by their labels; an empty one selects all namespaces.
 	//
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`

@@ -12,25 +12,26 @@ const (
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
 	// spec.paused is set, Ready is not True while the workload has another generation. Releases before v0.0.3 used an
-	// annotation with this name. A label costs less: a Deployment's controller first copies annotations to the ReplicaSet,
-	// and then conflicts with its own write when it scales the ReplicaSet.
+	// annotation with this name. The Deployment controller copies annotations, but not labels, to the ReplicaSet, and
+	// that write conflicts with its next one, which scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
 	// TemplateRecordAnnotation on a workload records what its pod template was built from: digests of the inputs and of
-	// the template, and the inputs that are needed later. While the inputs are the same, the template stays, even if a
-	// newer operator would build another one.
+	// the template, and the inputs that are needed later. While the inputs stay the same, the operator preserves the
+	// template, even if a newer operator would build a different one.
 	TemplateRecordAnnotation = "cache.example.com/template-record"
 
-	// SecretsAnnotation on the pods of servers names the versions of the Secrets that they mount: tls=UID/VERSION
-	// auth=UID/VERSION. A kubelet refreshes the volumes of a pod at once when an annotation of the pod changes, and
-	// otherwise within a minute or two.
+	// SecretsAnnotation on a server's pod names the versions of the Secrets that the pod mounts: tls=UID/VERSION
+	// auth=UID/VERSION. When an annotation of a pod changes, the kubelet refreshes the pod's volumes at once; without such
+	// a change it takes a minute or two.
 	SecretsAnnotation = "cache.example.com/secrets"
 
-	// RevokedAnnotation on the pods of servers is the version of the Secret in which a CA was last removed. memcached
-	// trusts a removed CA until it restarts, so a new value replaces the pods.
+	// RevokedAnnotation on a server's pod is the version of the Secret in which a CA was last removed. memcached trusts a
+	// removed CA until it restarts, so a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
-	// ProxyConfigAnnotation on proxy pods is the digest of their configuration; a change refreshes their volumes at once.
+	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration. When the digest changes, the
+	// kubelet refreshes the pod's volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 
@@ -47,7 +48,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
-	// servers. An autoscaler that owns size works through the scale subresource; leave size out of git then.
+	// servers. An autoscaler sets size through the scale subresource; leave size out of git then.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -76,9 +77,9 @@ type MemcachedSpec struct {
 	ServerAddresses ServerAddresses `json:"serverAddresses,omitempty"`
 
 	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
-	// "docker.io/library/memcached:1.6.45". When image is left out, the operator's default at creation is used, and
-	// from then on the image that runs: upgrading the operator never restarts a cache. Setting image, or the annotation
-	// cache.example.com/restartedAt, moves the servers to the new image or to the operator's current default.
+	// "docker.io/library/memcached:1.6.45". Without image, the servers run the operator's default at creation and keep
+	// that image: upgrading the operator never restarts a cache. Setting image replaces the servers; without image,
+	// setting the annotation cache.example.com/restartedAt changes them to the operator's current default.
 	//
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*|[[][0-9a-f:]+[]])(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest], with registry and name in lower case"
@@ -213,16 +214,16 @@ type MemcachedSpec struct {
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
 	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists.
-	// Servers that are not healthy may always be evicted; with metrics, tls or auth only while enough others are healthy,
-	// because a server that is not healthy may serve while only its agent is down.
+	// Unhealthy servers may always be evicted. With metrics, tls or auth they may be evicted only while enough others are
+	// healthy: if only its agent is down, an unhealthy server may still serve clients.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
-	// paused makes the operator observe and report, and write nothing but the status and, on a new object, its
-	// finalizer; false by default. Argo CD shows a paused object as Suspended, which delays later sync waves.
+	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. Argo CD shows
+	// a paused object as Suspended, which delays later sync waves.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
@@ -234,7 +235,7 @@ type MemcachedSpec struct {
 // +kubebuilder:validation:Enum=Deployment;StatefulSet
 type WorkloadKind string
 
-// Workloads of a Memcached.
+// Kinds of workloads.
 const (
 	WorkloadDeployment  WorkloadKind = "Deployment"
 	WorkloadStatefulSet WorkloadKind = "StatefulSet"
@@ -245,11 +246,11 @@ const (
 // +kubebuilder:validation:Enum=DNS;ClusterIP
 type ServerAddresses string
 
-// Addresses of the servers of a StatefulSet.
+// Ways to address the servers of a StatefulSet.
 const (
 	// AddressesDNS are names like sessions-0.sessions.shop.svc.
 	AddressesDNS ServerAddresses = "DNS"
-	// AddressesClusterIP are those of Services, one for each server.
+	// AddressesClusterIP are the cluster IPs of one Service for each server.
 	AddressesClusterIP ServerAddresses = "ClusterIP"
 )
 
@@ -259,7 +260,7 @@ const (
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
 	// more servers than size run during a rollout, except for a Deployment with a size of 1: then the new server starts
-	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest number.
+	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest numbers.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -328,7 +329,7 @@ const (
 	ReasonRollingOut = "RollingOut"
 	// ReasonResizing says that servers are added or removed.
 	ReasonResizing = "Resizing"
-	// ReasonServersLost says that servers that were ready no longer are.
+	// ReasonServersLost says that servers are no longer ready.
 	ReasonServersLost = "ServersLost"
 	// ReasonProgressingWithRetry says that an error, named in the message, is retried.
 	ReasonProgressingWithRetry = "ProgressingWithRetry"
@@ -399,8 +400,8 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
 	Phase Phase `json:"phase,omitempty"`
 
-	// nodes are the names of the servers' pods that are neither terminating nor finished, sorted. The field has the name
-	// that tutorials use; it does not hold nodes of the cluster.
+	// nodes are the names of the servers' pods that are neither terminating nor finished, sorted. Tutorials use this
+	// name; the field does not hold nodes of the cluster.
 	//
 	// +listType=set
 	// +optional
@@ -433,7 +434,7 @@ type MemcachedStatus struct {
 
 	// servers are the host:port addresses to configure clients with: for a StatefulSet one for each server, in the order
 	// of their numbers; for a Deployment the name of a headless Service, which resolves to the addresses of all ready
-	// servers; with a proxy its address only. They change only with size, containerPort, serverAddresses and proxy.
+	// servers; with a proxy only its address. They change only with size, containerPort, serverAddresses and proxy.
 	//
 	// +listType=atomic
 	// +optional
@@ -468,7 +469,7 @@ type Memcached struct {
 	// +optional
 	Spec MemcachedSpec `json:"spec,omitzero"`
 
-	// status is the observed state. Before any operator has seen the object it says so: Ready is Unknown.
+	// status is the observed state. Until an operator has seen the object, Ready is Unknown.
 	//
 	// +default={"observedGeneration": -1, "phase": "Pending", "conditions": [{"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}, {"type": "Available", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}]}
 	// +optional

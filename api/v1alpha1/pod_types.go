@@ -21,8 +21,8 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels Labels `json:"labels,omitempty"`
 
-	// annotations are added to the pods, at most 32 with 255 KiB in all: Kubernetes allows 256 KiB, of which 1 KiB is
-	// kept for the operator's own.
+	// annotations are added to the pods, at most 32 with 255 KiB in all: Kubernetes allows 256 KiB, of which the operator
+	// needs 1 KiB.
 	//
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
@@ -32,9 +32,9 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// resources of the memcached container. Each request or limit given here replaces the one that the operator
-	// derives; by default these are a request of 50m of cpu, and a request and limit of memory that cover spec.memory
-	// and what else the server needs.
+	// resources of the memcached container. Each request or limit given here replaces the one that the operator derives.
+	// By default these are a request of 50m of cpu, and a request and limit of memory for spec.memory, connections,
+	// threads and the hash table.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
@@ -146,8 +146,8 @@ type ResourceRequirements struct {
 	Requests ResourceList `json:"requests,omitempty"`
 }
 
-// ResourceList is a ResourceList of core/v1 without quantities that take the API server and the operator forever to
-// compare, such as 1e999999999, or that the operator cannot even read, such as 1e1.5.
+// ResourceList is a ResourceList of core/v1 that refuses two kinds of quantities: those that the API server and the
+// operator would compare for minutes, such as 1e999999999, and those that the operator cannot decode, such as 1e1.5.
 //
 // +kubebuilder:validation:MaxProperties=6
 // +kubebuilder:validation:XValidation:rule="self.all(k, string(self[k]).size() <= 20 && !string(self[k]).matches('[eE-]'))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"

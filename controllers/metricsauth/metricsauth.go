@@ -1,6 +1,6 @@
 // Package metricsauth serves metrics only to clients that the API server authenticates and authorizes. The filter of
-// controller-runtime does the same with the API server's own packages, which would make the operator's program larger
-// by 60 % and its memory by 45 %.
+// controller-runtime does the same, but it links the API server's packages: the operator's binary would grow by 60 %
+// and its memory by 45 %.
 package metricsauth
 
 import (
@@ -21,7 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// reviewTimeout bounds both reviews of a request. Prometheus waits 10 s by default.
+// reviewTimeout limits both reviews of a request together. It is Prometheus's default scrape timeout.
 const reviewTimeout = 10 * time.Second
 
 type reviewer struct {
@@ -52,7 +52,8 @@ func Filter(config *rest.Config, httpClient *http.Client) (metricsserver.Filter,
 	}, nil
 }
 
-// authorize returns 200 where the bearer token of a request belongs to a user who may use the method on the path.
+// authorize returns the HTTP status for a request: 200 if its bearer token belongs to a user who may use this method on
+// this path.
 func (r reviewer) authorize(req *http.Request) (status int, err error) {
 	scheme, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/example/memcached-operator/tests/apiserver"
 )
 
-// TestFilter: a real API server says who reads metrics.
+// TestFilter: a real API server decides who may read metrics.
 func TestFilter(t *testing.T) {
 	config := apiserver.Start(t, "../..")
 	api, err := client.New(config, client.Options{})
@@ -36,7 +36,7 @@ func TestFilter(t *testing.T) {
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "reader"}}}))
 
-	var failing string // the path of the API at which no request succeeds
+	var failing string // requests to this path of the API server fail
 	faulty := rest.CopyConfig(config)
 	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -60,28 +60,28 @@ func TestFilter(t *testing.T) {
 		want                                 int
 	}{
 		"no token":             {"GET", "/metrics", "", "", 401},
-		"no bearer":            {"GET", "/metrics", "Basic " + reader, "", 401},
+		"not a bearer token":   {"GET", "/metrics", "Basic " + reader, "", 401},
 		"empty token":          {"GET", "/metrics", "Bearer ", "", 401},
-		"not a token":          {"GET", "/metrics", "Bearer x", "", 401},
+		"invalid token":        {"GET", "/metrics", "Bearer x", "", 401},
 		"token with a space":   {"GET", "/metrics", "Bearer x " + reader, "", 401},
 		"reader":               {"GET", "/metrics", "Bearer " + reader, "", 200},
-		"lower case":           {"GET", "/metrics", "bearer " + reader, "", 200},
-		"reader writes":        {"POST", "/metrics", "Bearer " + reader, "", 403},
-		"reader looks further": {"GET", "/debug", "Bearer " + reader, "", 403},
+		"bearer in lower case": {"GET", "/metrics", "bearer " + reader, "", 200},
+		"reader, POST":         {"POST", "/metrics", "Bearer " + reader, "", 403},
+		"reader, other path":   {"GET", "/debug", "Bearer " + reader, "", 403},
 		"path with a space":    {"GET", "/metrics%20x", "Bearer " + reader, "", 403},
 		"stranger":             {"GET", "/metrics", "Bearer " + stranger, "", 403},
-		"no token review": {"GET", "/metrics", "Bearer " + reader, "/apis/authentication.k8s.io/v1/tokenreviews",
+		"token review fails": {"GET", "/metrics", "Bearer " + reader, "/apis/authentication.k8s.io/v1/tokenreviews",
 			500},
-		"no access review": {"GET", "/metrics", "Bearer " + reader,
+		"access review fails": {"GET", "/metrics", "Bearer " + reader,
 			"/apis/authorization.k8s.io/v1/subjectaccessreviews", 500},
 	} {
 		failing = tt.failing
 		request := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, nil)
 		request.Header.Set("Authorization", tt.authorization)
-		answer := httptest.NewRecorder()
-		metrics.ServeHTTP(answer, request)
-		if answer.Code != tt.want {
-			t.Errorf("%s: HTTP status %d, want %d", name, answer.Code, tt.want)
+		response := httptest.NewRecorder()
+		metrics.ServeHTTP(response, request)
+		if response.Code != tt.want {
+			t.Errorf("%s: HTTP status %d, want %d", name, response.Code, tt.want)
 		}
 	}
 }

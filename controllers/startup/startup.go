@@ -1,4 +1,4 @@
-// Package startup determines what the operator must know about the cluster before its manager starts.
+// Package startup reads from the cluster what the operator must know before its manager starts.
 package startup
 
 import (
@@ -27,16 +27,16 @@ const container = "manager"
 // backoff lasts 15 s in all.
 var backoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 6}
 
-// OpenShift reports whether the cluster assigns users to pods, as the security context constraints of OpenShift do.
+// OpenShift reports whether the cluster has OpenShift's security context constraints, which assign users to pods.
 //
-// It requests the API version itself, because only "not found" at its path says that the cluster does not have it. The
-// list of API groups leaves out what is not installed yet while an API server starts, without an error.
+// It requests security.openshift.io/v1 itself: only "not found" proves that the cluster does not serve this API. The
+// list of API groups is no proof, because a starting API server omits groups from it without an error.
 func OpenShift(ctx context.Context, config *rest.Config) (found bool, err error) {
 	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return false, fmt.Errorf("create a client for discovery: %w", err)
 	}
-	err = retry.OnError(backoff, func(error) bool { return ctx.Err() == nil }, func() error {
+	err = retryErrors(ctx, func() error {
 		_, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "security.openshift.io/v1")
 		found = err == nil
 		return client.IgnoreNotFound(err)
@@ -47,10 +47,12 @@ func OpenShift(ctx context.Context, config *rest.Config) (found bool, err error)
 	return found, nil
 }
 
-// Namespaces returns the namespaces to watch that exist and are not being deleted. With permissions bound per
-// namespace, a deleted namespace would stop the operator for all others: without its RoleBinding, the informers cannot
-// list there. In a namespace that is being deleted, nobody else would remove the finalizers, so Namespaces does. A
-// namespace that cannot be read is watched.
+// Namespaces returns the namespaces of names that the operator can watch:
+//   - A namespace that does not exist is left out. Where permissions are bound per namespace, its RoleBinding is
+//     missing, so the informers could not list there and the operator would serve no namespace at all.
+//   - A namespace that is being deleted is left out for the same reason. Namespaces removes the operator's finalizers
+//     there, because no operator will do so later.
+//   - A namespace that cannot be read is watched.
 func Namespaces(ctx context.Context, c client.Client, names []string) ([]string, error) {
 	logger := log.FromContext(ctx)
 	var watched []string
@@ -62,9 +64,7 @@ func Namespaces(ctx context.Context, c client.Client, names []string) ([]string,
 			logger.Info("not watching a namespace that does not exist", "namespace", name)
 		case err == nil && ns.DeletionTimestamp != nil:
 			logger.Info("not watching a namespace that is being deleted", "namespace", name)
-			if err := retry.OnError(backoff, func(error) bool { return ctx.Err() == nil }, func() error {
-				return removeFinalizers(ctx, c, name)
-			}); err != nil {
+			if err := retryErrors(ctx, func() error { return removeFinalizers(ctx, c, name) }); err != nil {
 				logger.Error(err, "cannot remove the finalizers in a namespace that is being deleted", "namespace", name)
 			}
 		default:
@@ -75,6 +75,11 @@ func Namespaces(ctx context.Context, c client.Client, names []string) ([]string,
 		return nil, fmt.Errorf("no namespace of --watch-namespaces exists: %q", names)
 	}
 	return watched, nil
+}
+
+// retryErrors calls f until it returns no error, the backoff ends or ctx is done.
+func retryErrors(ctx context.Context, f func() error) error {
+	return retry.OnError(backoff, func(error) bool { return ctx.Err() == nil }, f)
 }
 
 func removeFinalizers(ctx context.Context, c client.Client, namespace string) error {
@@ -94,8 +99,8 @@ func removeFinalizers(ctx context.Context, c client.Client, namespace string) er
 	return nil
 }
 
-// AgentImage returns the image that the operator itself runs, so that users who install the operator from another
-// registry configure it once. AGENT_IMAGE is for an operator outside of a pod.
+// AgentImage returns the image of the operator's own pod: users who install the operator from another registry name
+// that registry only once. An operator that does not run in a pod needs AGENT_IMAGE.
 func AgentImage(ctx context.Context, reader client.Reader) (string, error) {
 	if image := os.Getenv("AGENT_IMAGE"); image != "" {
 		return image, nil

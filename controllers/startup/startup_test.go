@@ -25,26 +25,26 @@ import (
 
 const root = "../.."
 
-// TestOpenShiftUnknown: the request is repeated while an API server cannot say yet whether it has the API.
-func TestOpenShiftUnknown(t *testing.T) {
+// TestOpenShiftRetries: OpenShift repeats its request while the API server answers neither "found" nor "not found".
+func TestOpenShiftRetries(t *testing.T) {
 	backoff.Duration = time.Millisecond
 	for name, tt := range map[string]struct {
-		answers []int // the last one stays
+		answers []int // HTTP status codes; the last one is repeated
 		want    bool
 		err     string
 	}{
-		"OpenShift":                 {answers: []int{200}, want: true},
-		"Kubernetes":                {answers: []int{404}},
-		"OpenShift that starts":     {answers: []int{503, 500, 200}, want: true},
-		"Kubernetes that starts":    {answers: []int{503, 404}},
-		"an API server that is ill": {answers: []int{503}, err: "find out whether the cluster is OpenShift"},
-		"discovery is forbidden":    {answers: []int{403}, err: "find out whether the cluster is OpenShift"},
+		"OpenShift":              {answers: []int{200}, want: true},
+		"Kubernetes":             {answers: []int{404}},
+		"a starting OpenShift":   {answers: []int{503, 500, 200}, want: true},
+		"a starting Kubernetes":  {answers: []int{503, 404}},
+		"a broken API server":    {answers: []int{503}, err: "find out whether the cluster is OpenShift"},
+		"discovery is forbidden": {answers: []int{403}, err: "find out whether the cluster is OpenShift"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				switch {
-				case r.URL.Path == "/apis": // without the group, as while an API server starts
+				case r.URL.Path == "/apis": // a starting API server does not list the group yet
 					_, _ = w.Write([]byte(`{"kind": "APIGroupList", "apiVersion": "v1", "groups": []}`))
 				case r.URL.Path != "/apis/security.openshift.io/v1":
 					w.WriteHeader(http.StatusNotFound)
@@ -64,7 +64,8 @@ func TestOpenShiftUnknown(t *testing.T) {
 	}
 }
 
-// TestCluster reads a real API server, with the permissions that the operator has in all namespaces.
+// TestCluster runs OpenShift and Namespaces against a real API server. The client of Namespaces has the operator's own
+// permissions.
 func TestCluster(t *testing.T) {
 	config := apiserver.Start(t, root, "config/crd/bases")
 	t.Run("OpenShift", func(t *testing.T) { testOpenShift(t, config) })
@@ -73,7 +74,7 @@ func TestCluster(t *testing.T) {
 
 func testOpenShift(t *testing.T, config *rest.Config) {
 	if found, err := OpenShift(t.Context(), config); err != nil || found {
-		t.Errorf("on plain Kubernetes: %t, %v", found, err)
+		t.Errorf("without security.openshift.io: %t, %v", found, err)
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "securitycontextconstraints.security.openshift.io"},
@@ -91,7 +92,7 @@ func testOpenShift(t *testing.T, config *rest.Config) {
 		CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}})
 	must(t, err)
 	if found, err := OpenShift(t.Context(), config); err != nil || !found {
-		t.Errorf("where security.openshift.io is served: %t, %v", found, err)
+		t.Errorf("with security.openshift.io: %t, %v", found, err)
 	}
 }
 
@@ -103,7 +104,7 @@ func testNamespaces(t *testing.T, config *rest.Config) {
 	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: "deleted", Name: "m",
 		Finalizers: []string{"example.com/other", v1alpha1.Finalizer}}}
 	must(t, admin.Create(t.Context(), mc))
-	// No controller of this cluster removes a namespace.
+	// This cluster runs no namespace controller, so the namespace stays in phase Terminating.
 	must(t, admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "deleted"}}))
 
 	text, err := os.ReadFile(root + "/config/rbac/finalizer_role.yaml")
@@ -126,9 +127,9 @@ func testNamespaces(t *testing.T, config *rest.Config) {
 		names, want []string
 		err         string
 	}{
-		"all":                    {client: operator},
-		"one of them is missing": {client: operator, names: []string{"missing", "served"}, want: []string{"served"}},
-		"one is being deleted":   {client: operator, names: []string{"deleted", "served"}, want: []string{"served"}},
+		"all namespaces":       {client: operator},
+		"one does not exist":   {client: operator, names: []string{"missing", "served"}, want: []string{"served"}},
+		"one is being deleted": {client: operator, names: []string{"deleted", "served"}, want: []string{"served"}},
 		"none exists": {client: operator, names: []string{"missing", "gone"},
 			err: `no namespace of --watch-namespaces exists: ["missing" "gone"]`},
 		"no permission": {client: stranger, names: []string{"missing", "served"}, want: []string{"missing", "served"}},

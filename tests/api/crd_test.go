@@ -28,8 +28,8 @@ func readCRD(t *testing.T) (*apiextensionsv1.CustomResourceDefinition, []byte) {
 	return crd, content
 }
 
-// GitOps tools apply a CRD again and again, some on the client, some on the server. It must come back as it went, or
-// they see a difference for ever.
+// TestApplyCRD: the API server returns the CRD exactly as it was applied, by client-side and by server-side apply.
+// Otherwise GitOps tools, which apply it again and again, would always find a difference.
 func TestApplyCRD(t *testing.T) {
 	crd, content := readCRD(t)
 	if len(content) >= 262144 {
@@ -60,7 +60,7 @@ func TestApplyCRD(t *testing.T) {
 		if got := live(); got.GetGeneration() != before {
 			t.Errorf("%v changed the CRD", args)
 		} else if !reflect.DeepEqual(got.Object["spec"], any(want)) {
-			t.Errorf("%v: the CRD does not come back as it went", args)
+			t.Errorf("%v: the API server returns a different CRD than was applied", args)
 		}
 	}
 	if out, err := kubectl(t, "diff", "-f", crdFile); err != nil {
@@ -68,7 +68,7 @@ func TestApplyCRD(t *testing.T) {
 	}
 }
 
-// A tool that prunes the CRD deletes every cache.
+// TestKeepCRD: annotations stop GitOps tools from pruning the CRD, which would delete every cache.
 func TestKeepCRD(t *testing.T) {
 	crd, _ := readCRD(t)
 	for k, v := range map[string]string{
@@ -94,11 +94,11 @@ func TestDescriptions(t *testing.T) {
 		if strings.TrimSpace(p.Description) == "" {
 			t.Errorf("%s has no description", path)
 		}
-		// Those of our own fields begin with the name of the field, as a sentence does, and end as one.
+		// The description of a field of ours is a sentence that begins with the name of the field.
 		name := path[strings.LastIndex(path, ".")+1:]
-		if own := strings.Count(path, ".") <= 2 || strings.HasPrefix(path, ".spec.rollout."); own &&
+		if ourField := strings.Count(path, ".") <= 2 || strings.HasPrefix(path, ".spec.rollout."); ourField &&
 			(!strings.HasPrefix(p.Description, name+" ") || !strings.HasSuffix(p.Description, ".")) {
-			t.Errorf("%s does not read well: %s", path, p.Description)
+			t.Errorf("the description of %s is not a sentence that begins with its name: %s", path, p.Description)
 		}
 	})
 	if fields < 30 {
@@ -106,7 +106,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// The API server publishes the schema a moment after it took the CRD.
+// TestExplain: kubectl explains every field. The API server publishes the schema a moment after the CRD was created.
 func TestExplain(t *testing.T) {
 	crd, _ := readCRD(t)
 	var out string
@@ -125,11 +125,12 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "<no description>") {
-		t.Errorf("not all is explained:\n%s", out)
+		t.Errorf("a field has no description:\n%s", out)
 	}
 }
 
-// properties visits the schema of a CRD: properties, and with [] or {} at the end of their paths, items and values.
+// properties calls visit with each schema in a CRD and its path. The path of a list's items ends in [], that of a map's
+// values in {}.
 func properties(crd *apiextensionsv1.CustomResourceDefinition, visit func(path string,
 	p *apiextensionsv1.JSONSchemaProps)) {
 	var walk func(path string, p *apiextensionsv1.JSONSchemaProps)

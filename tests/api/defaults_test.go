@@ -28,7 +28,7 @@ rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}
 disruptionBudget: {maxUnavailable: 1}
 `
 
-// A Memcached that no operator has seen must not pass for one that is healthy.
+// defaultStatus is the status before an operator has seen the Memcached: nothing in it may look healthy.
 const defaultStatus = `
 observedGeneration: -1
 phase: Pending
@@ -72,7 +72,7 @@ func TestDefaultStatus(t *testing.T) {
 	}
 	defer watcher.Stop()
 
-	// A backup is restored with the status that it was taken with.
+	// Restoring a backup creates the object with the status from the backup.
 	created := memcached("restored")
 	created.Object["status"] = unmarshal(t, `
 observedGeneration: 1
@@ -88,7 +88,7 @@ conditions:
 	}
 }
 
-// Whatever part of the status is written first, the object does not look ready.
+// TestPartialStatus: kstatus is InProgress, whichever part of the status is written first.
 func TestPartialStatus(t *testing.T) {
 	for name, status := range map[string]string{
 		"empty":              `{}`,
@@ -133,8 +133,8 @@ func TestPartialStatus(t *testing.T) {
 	}
 }
 
-// Ready counts only for the generation that it speaks of.
-func TestCurrent(t *testing.T) {
+// TestReadyOfGeneration: kstatus is Current only while the status is of the current generation.
+func TestReadyOfGeneration(t *testing.T) {
 	obj := memcached("")
 	create(t, obj)
 	obj.Object["status"] = map[string]any{
@@ -152,7 +152,7 @@ func TestCurrent(t *testing.T) {
 	}
 	if nodes, found, err := unstructured.NestedStringSlice(obj.Object, "status",
 		"nodes"); !found || len(nodes) != 0 || err != nil {
-		t.Errorf("want an empty list of nodes to stay, got %v", obj.Object["status"])
+		t.Errorf("want the API server to keep an empty list of nodes, got %v", obj.Object["status"])
 	}
 	if err := unstructured.SetNestedField(obj.Object, int64(2), "spec", "size"); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestCurrent(t *testing.T) {
 
 var gvk = v1alpha1.GroupVersion.WithKind("Memcached")
 
-// memcached is a Memcached with an empty spec; without a name, the API server makes one.
+// memcached returns a Memcached with an empty spec. If name is empty, the API server generates a name.
 func memcached(name string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	obj.SetGroupVersionKind(gvk)
@@ -223,7 +223,7 @@ func watched(t *testing.T, watcher watch.Interface, obj *unstructured.Unstructur
 				return got
 			}
 		case <-t.Context().Done():
-			t.Fatalf("%s is not watched", obj.GetName())
+			t.Fatalf("the watch has no event of %s", obj.GetName())
 		}
 	}
 }
@@ -244,7 +244,7 @@ func inProgress(t *testing.T, obj *unstructured.Unstructured) {
 	}
 }
 
-// unmarshal decodes YAML as the API machinery does, with integers as int64.
+// unmarshal decodes YAML as Kubernetes does, with integers as int64.
 func unmarshal(t *testing.T, document string) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -258,7 +258,7 @@ func unmarshal(t *testing.T, document string) map[string]any {
 	return v
 }
 
-// equal compares a decoded value with YAML.
+// equal fails unless got equals the YAML in want.
 func equal(t *testing.T, got any, want string) {
 	t.Helper()
 	if w := unmarshal(t, want); !reflect.DeepEqual(got, any(w)) {

@@ -1,5 +1,4 @@
-// Package api tests the API of Memcached against a real API server: what it refuses, what it defaults, and how it
-// reads.
+// Package api tests the Memcached API on a real API server: validation, defaults and descriptions.
 package api
 
 import (
@@ -31,7 +30,7 @@ var (
 	kubeconfig string // file
 	assets     string // directory of kube-apiserver, etcd and kubectl
 	c          client.WithWatch
-	raw        *rest.RESTClient // sends YAML as a user wrote it
+	raw        *rest.RESTClient // sends YAML unchanged
 )
 
 func TestMain(m *testing.M) {
@@ -92,7 +91,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// dryRun creates the object of a YAML document, byte for byte as it is, with strict field validation and as a dry run.
+// dryRun sends a YAML document unchanged as a create request, with strict field validation and as a dry run.
 func dryRun(ctx context.Context, document string) (*unstructured.Unstructured, error) {
 	res := raw.Post().Namespace("default").Resource("memcacheds").
 		Param("dryRun", "All").Param("fieldValidation", "Strict").
@@ -110,7 +109,7 @@ func dryRun(ctx context.Context, document string) (*unstructured.Unstructured, e
 	return obj, err
 }
 
-// document is a Memcached with a spec.
+// document returns the manifest of a Memcached with a spec.
 func document(spec string) string {
 	return "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\nspec: " + spec + "\n"
 }

@@ -12,7 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// TestOptions holds the page of options against the rules: it names each option and key that they allow, and no others.
+// TestOptions: docs/options.md lists exactly the options and keys that the CRD's rules allow.
 func TestOptions(t *testing.T) {
 	allowed := map[string]bool{}
 	crd, _ := readCRD(t)
@@ -48,12 +48,12 @@ func TestOptions(t *testing.T) {
 		listed[match[1]] = true
 	}
 	if len(listed) < 40 || !maps.Equal(listed, allowed) {
-		t.Errorf("the page lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)),
+		t.Errorf("docs/options.md lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)),
 			slices.Sorted(maps.Keys(allowed)))
 	}
 }
 
-// words are what a regular expression matches, up to the first "=".
+// words returns the texts that a regular expression matches, each up to the first "=".
 func words(re *syntax.Regexp) (all []string) {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -81,7 +81,7 @@ func words(re *syntax.Regexp) (all []string) {
 			all = longer
 		}
 		return all
-	default: // an anchor, or what comes after the name
+	default: // an anchor, or the value after the name
 		return []string{""}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestRatchet: an object from before a rule stays as it is, and everything else of it can be changed. A copy of the CRD
-// in another group has no rules at first.
+// TestRatchet: an object that is older than a rule may keep the value that the rule refuses while other fields change.
+// The test uses a copy of the CRD in another group, first without rules and then with them.
 func TestRatchet(t *testing.T) {
 	crd, _ := readCRD(t)
 	crd.Spec.Group = "ratchet.example.com"
@@ -70,7 +70,7 @@ func TestRatchet(t *testing.T) {
 		after.Spec.Versions = crd.Spec.Versions
 		return err == nil && c.Update(t.Context(), after) == nil
 	})
-	eventually("the rules hold", func() bool {
+	eventually("refuse by the rules", func() bool {
 		return c.Create(t.Context(), object("refused", limit), client.DryRunAll) != nil
 	})
 	for _, tt := range tests {
@@ -82,7 +82,7 @@ func TestRatchet(t *testing.T) {
 	}
 }
 
-// withoutRules takes the rules out of a schema.
+// withoutRules removes all rules from a schema.
 func withoutRules(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations = nil
 	for name, property := range s.Properties {

@@ -41,7 +41,7 @@ func TestScale(t *testing.T) {
 		}
 	}
 	if got := get(t, obj).GetGeneration(); got != 4 {
-		t.Errorf("want a generation for each size, got %d", got)
+		t.Errorf("want a new generation for each size, got generation %d", got)
 	}
 	for _, size := range []int32{-1, 1001} {
 		scale.Spec.Replicas = size
@@ -55,7 +55,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// What a user wrote stays as it was written, also when the operator writes its finalizer and the status.
+// TestRoundTrip: the API server keeps a spec exactly as the user wrote it, and the operator's writes of the finalizer
+// and of the status change neither the spec nor the generation.
 func TestRoundTrip(t *testing.T) {
 	const spec = `
 size: 0
@@ -90,7 +91,7 @@ pod:
 	obj := memcached("")
 	obj.Object["spec"] = want
 	create(t, obj)
-	same := func(after string) {
+	unchanged := func(after string) {
 		t.Helper()
 		if got := get(t, obj); !reflect.DeepEqual(got.Object["spec"], any(want)) {
 			t.Errorf("after %s: want %v\n got %v", after, want, got.Object["spec"])
@@ -98,7 +99,7 @@ pod:
 			t.Errorf("after %s: want generation 1, got %d", after, got.GetGeneration())
 		}
 	}
-	same("create")
+	unchanged("create")
 
 	finalizer := &unstructured.Unstructured{Object: map[string]any{}}
 	finalizer.SetGroupVersionKind(gvk)
@@ -110,7 +111,7 @@ pod:
 		client.FieldOwner("memcached-operator")); err != nil {
 		t.Fatal(err)
 	}
-	same("the finalizer")
+	unchanged("the finalizer")
 
 	typed := &v1alpha1.Memcached{}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), typed); err != nil {
@@ -120,9 +121,9 @@ pod:
 	if err := c.Status().Update(t.Context(), typed); err != nil {
 		t.Fatal(err)
 	}
-	same("the status")
+	unchanged("the status")
 
-	// What is applied again is no change.
+	// The same spec again is no change.
 	b, err := json.Marshal(map[string]any{"spec": want})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +131,7 @@ pod:
 	if err := c.Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", b)); err != nil {
 		t.Fatal(err)
 	}
-	same("the same patch")
+	unchanged("the same patch")
 
 	finalizer = get(t, obj)
 	finalizer.SetFinalizers(nil)

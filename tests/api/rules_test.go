@@ -16,7 +16,8 @@ import (
 
 var literal = regexp.MustCompile(`matches\(r?'([^']*)'\)`)
 
-// A regular expression either binds the whole text or finds a character that is not allowed.
+// TestExpressions: a regular expression of a rule either is anchored at both ends or matches a single character that is
+// not allowed.
 func TestExpressions(t *testing.T) {
 	crd, _ := readCRD(t)
 	expressions := 0
@@ -29,8 +30,8 @@ func TestExpressions(t *testing.T) {
 				expressions++
 				if re, err := syntax.Parse(match[1], syntax.Perl); err != nil {
 					t.Errorf("%s: %v", path, err)
-				} else if !whole(re) && re.Op != syntax.OpCharClass && re.Op != syntax.OpLiteral {
-					t.Errorf("%s: %s binds only a part of the text", path, re)
+				} else if !isAnchored(re) && re.Op != syntax.OpCharClass && re.Op != syntax.OpLiteral {
+					t.Errorf("%s: %s is not anchored at both ends", path, re)
 				}
 			}
 		}
@@ -40,14 +41,15 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// whole tells whether both anchors bind all of a regular expression: neither one of several alternatives, nor a line.
-func whole(re *syntax.Regexp) bool {
+// isAnchored reports whether a regular expression is anchored at the begin and the end of the text, not only of a line
+// or in one of several alternatives.
+func isAnchored(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpConcat && re.Sub[0].Op == syntax.OpBeginText && re.Sub[len(re.Sub)-1].Op == syntax.OpEndText
 }
 
-// TestOldestKubernetes compiles each rule with what Kubernetes 1.30 knows: with a later function, its API server would
-// refuse the CRD. It estimates the costs a little higher than the version that the tests run with: 63 for 61, so the
-// sum keeps its distance.
+// TestOldestKubernetes compiles each rule with the CEL functions of Kubernetes 1.30, the oldest supported version: its
+// API server refuses a CRD that uses a later function. It also estimates costs about 3 % higher than the version that
+// the test is built with, so the sum of all costs must stay below three quarters of the limit.
 func TestOldestKubernetes(t *testing.T) {
 	crd, _ := readCRD(t)
 	schema := &apiextensions.JSONSchemaProps{}
@@ -86,7 +88,7 @@ func TestOldestKubernetes(t *testing.T) {
 				t.Errorf("%s: %s: %v", path, s.XValidations[i].Rule, result.Error)
 				continue
 			}
-			times := result.MaxCardinality // of a list without a limit
+			times := result.MaxCardinality // a list without a limit
 			if c.MaxCardinality != nil {
 				times = *c.MaxCardinality
 			}
@@ -94,15 +96,15 @@ func TestOldestKubernetes(t *testing.T) {
 			total += cost
 			t.Logf("%9d %s: %s", cost, path, s.XValidations[i].Message)
 			if cost > validation.StaticEstimatedCostLimit {
-				t.Errorf("%s: %s: a cost of %d is above the limit of %d", path, s.XValidations[i].Rule, cost,
+				t.Errorf("%s: %s: the cost %d is above the limit of %d", path, s.XValidations[i].Rule, cost,
 					validation.StaticEstimatedCostLimit)
 			}
 		}
 	}
 	compile("", schema, validation.RootCELContext(schema))
-	t.Logf("%9d in all, of %d", total, validation.StaticEstimatedCRDCostLimit)
+	t.Logf("%9d in total, the limit is %d", total, validation.StaticEstimatedCRDCostLimit)
 	if total > validation.StaticEstimatedCRDCostLimit*3/4 {
-		t.Errorf("a cost of %d in all is too close to the limit of %d", total, validation.StaticEstimatedCRDCostLimit)
+		t.Errorf("the total cost %d is too close to the limit of %d", total, validation.StaticEstimatedCRDCostLimit)
 	}
 	if rules < 40 {
 		t.Errorf("want all rules, found %d", rules)

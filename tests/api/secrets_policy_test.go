@@ -12,7 +12,7 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// TestSecretsPolicy holds the policy of the samples: who may not get a Secret cannot have servers mount that Secret.
+// TestSecretsPolicy: with the sample policy, users can name only those Secrets in a Memcached that they may get.
 func TestSecretsPolicy(t *testing.T) {
 	must := func(args ...string) {
 		t.Helper()
@@ -25,7 +25,7 @@ func TestSecretsPolicy(t *testing.T) {
 		must(append([]string{"create", "role", name}, rules...)...)
 		must("create", "rolebinding", name, "--role="+name, "--user=author")
 	}
-	// create is what the author is told; empty where nothing is refused.
+	// create returns the API server's error for a Memcached by the user author; "" if the spec is accepted.
 	create := func(spec string) string {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "memcached.yaml")
@@ -40,9 +40,9 @@ func TestSecretsPolicy(t *testing.T) {
 	}
 	eventually := func(spec, want string) {
 		t.Helper()
-		harness.Eventually(t, spec+" is told "+want, time.Minute, func() error {
+		harness.Eventually(t, "create "+spec+" with the error "+want, time.Minute, func() error {
 			if got := create(spec); got == "" != (want == "") || !strings.Contains(got, want) {
-				return errors.New("the author is told: " + got)
+				return errors.New("the error is: " + got)
 			}
 			return nil
 		})

@@ -56,15 +56,15 @@ const (
 	digest = specs.Digest
 )
 
-// Ways to write a spec.
+// Builders of specs.
 var (
 	args, limits, toleration, security = specs.Args, specs.Limits, specs.Toleration, specs.Security
 	nodeTerm, spread, numbered         = specs.NodeTerm, specs.Spread, specs.Numbered
 )
 
-// refused are specs that the API server must refuse, with a message that names the field and the rule.
+// refused are specs that the API server must refuse, each with a message that names the field and the rule.
 var refused = []struct{ spec, field, message string }{
-	// Types, bounds and names that users get wrong.
+	// Wrong types, bounds and names.
 	{`{size: "3"}`, "spec.size", "must be of type integer"},
 	{`{size: -1}`, "spec.size", "should be greater than or equal to 0"},
 	{`{size: 1001}`, "spec.size", "should be less than or equal to 1000"},
@@ -194,7 +194,7 @@ var refused = []struct{ spec, field, message string }{
 	{`{maxItemSize: 1024Mi, memory: 2047Mi}`, "spec.maxItemSize", halfRule},
 	{`{maxItemSize: 9Mi, memory: 16Mi}`, "spec.maxItemSize", halfRule},
 
-	// Connections: with fewer, memcached has no files left to start with.
+	// Too few connections: memcached needs some of these files itself to start.
 	{`{maxConnections: 0}`, "spec.maxConnections", "should be greater than or equal to 1"},
 	{`{maxConnections: 1000001}`, "spec.maxConnections", "should be less than or equal to 1000000"},
 	{`{maxConnections: 1}`, "spec.maxConnections", connsRule},
@@ -254,11 +254,11 @@ var refused = []struct{ spec, field, message string }{
 	{args("--max-reqs-per-event=-1"), "spec.extraArgs[0]", argsRule},
 	{args("--max-reqs-per-event=20.5"), "spec.extraArgs[0]", argsRule},
 	{args("--listen-backlog=4294967297"), "spec.extraArgs[0]", argsRule},
-	// getopt_long takes every unambiguous beginning of an option.
+	// getopt_long accepts every unambiguous prefix of an option.
 	{args("--verb"), "spec.extraArgs[0]", argsRule},
 	{args("--ext=modern"), "spec.extraArgs[0]", argsRule},
 	{args("--li=0.0.0.0"), "spec.extraArgs[0]", argsRule},
-	// A line break must not hide what follows it, or what precedes it.
+	// A line break must not hide the text before or after it.
 	{args("--verbose\n-l"), "spec.extraArgs[0]", argsRule},
 	{args("--verbose\n"), "spec.extraArgs[0]", argsRule},
 	{args("-l\n--verbose"), "spec.extraArgs[0]", argsRule},
@@ -297,7 +297,8 @@ var refused = []struct{ spec, field, message string }{
 	{args("--extended=warm_lru_pct=80"), "spec.extraArgs", extendedRule},
 	{args("--extended=hot_max_factor=0"), "spec.extraArgs[0]", extendedRule},
 	{args("--extended=warm_max_factor=0.0"), "spec.extraArgs[0]", extendedRule},
-	// Values that memcached refuses beside others, or beside the defaults of others. The last of several counts.
+	// Values that memcached refuses in combination with other values or defaults. If a key is repeated, its last value
+	// counts.
 	{args("--slab-growth-factor=1.00000000000000001"), "spec.extraArgs[0]", growthRule},
 	{args("--slab-growth-factor=1.0000000000000001"), "spec.extraArgs[0]", growthRule},
 	{args("--extended=hot_lru_pct=41"), "spec.extraArgs", lruRule},
@@ -313,12 +314,12 @@ var refused = []struct{ spec, field, message string }{
 	{args("--extended=temporary_ttl=61,no_modern,maxconns_fast"), "spec.extraArgs", ttlRule},
 	{`{maxItemSize: 512Ki, extraArgs: [--extended=no_chunked_items]}`, "spec.maxItemSize", chunkRule},
 	{`{maxItemSize: 512Ki, extraArgs: ["--extended=no_modern,maxconns_fast"]}`, "spec.maxItemSize", chunkRule},
-	// Where a full server answers nobody, its probes fail.
+	// With these options, a server whose connections are all in use does not answer its probes.
 	{args("--extended=no_maxconns_fast"), "spec.extraArgs", fullRule},
 	{args("--extended=maxconns_fast,no_maxconns_fast"), "spec.extraArgs", fullRule},
 	{args("--extended=maxconns_fast", "--verbose", "--extended=no_maxconns_fast"), "spec.extraArgs", fullRule},
 	{args("--extended=maxconns_fast,no_modern"), "spec.extraArgs", fullRule},
-	// memcached 1.6.18 takes its value for that of slab_sizes.
+	// memcached 1.6.18 uses this value for slab_sizes.
 	{args("--extended=worker_logbuf_size=64"), "spec.extraArgs[0]", extendedRule},
 
 	// Pods.
@@ -486,8 +487,8 @@ var refused = []struct{ spec, field, message string }{
 		"cpu and memory must not exceed their limits"},
 	{`{pod: {resources: {limits: {memory: 1Gi}, requests: {memory: 1073741825}}}}`, "spec.pod.resources.requests",
 		"cpu and memory must not exceed their limits"},
-	// The schema of a quantity lets these through. The operator could not read any Memcached with the first two in one
-	// of them, and the others keep it, and the API server, busy for minutes.
+	// The schema of a quantity accepts these. The first two cannot be decoded, so that one such Memcached would hide all
+	// others from the operator. The rest would keep the operator and the API server busy for minutes.
 	{limits(`cpu: 1e1.5`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: 1E.5`), "spec.pod.resources.limits", quantityRule},
 	{limits(`cpu: 1e2000000000`), "spec.pod.resources.limits", quantityRule},
@@ -523,8 +524,8 @@ var refused = []struct{ spec, field, message string }{
 
 func TestRefused(t *testing.T) {
 	for _, tc := range refused {
-		t.Run(short(tc.spec), func(t *testing.T) {
-			refuse(t, document(tc.spec), tc.field, tc.message)
+		t.Run(subtestName(tc.spec), func(t *testing.T) {
+			mustRefuse(t, document(tc.spec), tc.field, tc.message)
 		})
 	}
 }
@@ -532,14 +533,15 @@ func TestRefused(t *testing.T) {
 func TestRefusedNames(t *testing.T) {
 	for _, name := range []string{"1abc", "a.b", "a-", "-a", "Foo", "a_b", strings.Repeat("a", 53)} {
 		t.Run(name, func(t *testing.T) {
-			refuse(t, "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: "+name+"}\n", "<nil>", nameRule)
+			mustRefuse(t, "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: "+name+"}\n", "<nil>",
+				nameRule)
 		})
 	}
 }
 
-// refuse wants the API server to refuse a document with a message about a field, and with none about another, which
-// would mislead the user.
-func refuse(t *testing.T, document, field, message string) {
+// mustRefuse fails unless the API server refuses a document with a message about this field, and about no other field,
+// which would mislead the user.
+func mustRefuse(t *testing.T, document, field, message string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -555,10 +557,10 @@ func refuse(t *testing.T, document, field, message string) {
 		return
 	}
 	found := false
-	for _, cause := range ours(status.Status()) {
+	for _, cause := range causesOfRules(status.Status()) {
 		found = found || strings.Contains(cause.Message, message)
 		if !strings.HasPrefix(cause.Field, field) {
-			t.Errorf("want nothing but %s, got %s: %s", field, cause.Field, cause.Message)
+			t.Errorf("want only messages about %s, got one about %s: %s", field, cause.Field, cause.Message)
 		}
 	}
 	if !found {
@@ -566,8 +568,8 @@ func refuse(t *testing.T, document, field, message string) {
 	}
 }
 
-// ours are the causes of a refusal without those that the API server adds to the same error of its own accord.
-func ours(status metav1.Status) []metav1.StatusCause {
+// causesOfRules returns the causes of a refusal without the generic ones that the API server adds to the same error.
+func causesOfRules(status metav1.Status) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	if status.Details == nil {
 		return nil
@@ -587,7 +589,7 @@ func ours(status metav1.Status) []metav1.StatusCause {
 
 func TestAccepted(t *testing.T) {
 	for _, spec := range specs.Accepted {
-		t.Run(short(spec), func(t *testing.T) {
+		t.Run(subtestName(spec), func(t *testing.T) {
 			got, err := dryRun(t.Context(), document(spec))
 			if err != nil {
 				t.Fatal(err)
@@ -604,12 +606,12 @@ func TestAccepted(t *testing.T) {
 			if err := json.Unmarshal(body, &obj); err != nil {
 				t.Fatal(err)
 			}
-			if !holds(obj["spec"], want) {
-				t.Errorf("want what was sent, got %v", obj["spec"])
+			if !contains(obj["spec"], want) {
+				t.Errorf("want the spec that was sent, got %v", obj["spec"])
 			}
-			// One object that the operator cannot decode would hide all others from it.
+			// One object that cannot be decoded would hide all others from the operator.
 			if err := json.Unmarshal(body, &v1alpha1.Memcached{}); err != nil {
-				t.Errorf("the operator cannot read it: %v", err)
+				t.Errorf("the operator cannot decode it: %v", err)
 			}
 		})
 	}
@@ -624,20 +626,20 @@ func TestAcceptedNames(t *testing.T) {
 	}
 }
 
-// holds tells whether got has every value of want.
-func holds(got, want any) bool {
+// contains reports whether got has every value of want.
+func contains(got, want any) bool {
 	w, ok := want.(map[string]any)
 	if !ok {
 		return reflect.DeepEqual(got, want)
 	}
 	g, ok := got.(map[string]any)
 	for k := range w {
-		ok = ok && holds(g[k], w[k])
+		ok = ok && contains(g[k], w[k])
 	}
 	return ok
 }
 
-// short is a name for a subtest.
-func short(spec string) string {
+// subtestName returns a short name for a subtest.
+func subtestName(spec string) string {
 	return strings.ReplaceAll(spec[:min(len(spec), 70)], "/", "|")
 }

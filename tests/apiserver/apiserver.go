@@ -1,4 +1,4 @@
-// Package apiserver runs a real API server for the tests of a package.
+// Package apiserver runs a real API server for tests.
 package apiserver
 
 import (
@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Start runs an API server until the test ends. root is the path of the repository, crds are files and folders with
-// CRDs below root.
+// Start runs an API server until the test ends. root is the path of the repository, crds are files or folders with
+// CRDs, relative to root.
 func Start(t *testing.T, root string, crds ...string) *rest.Config {
 	t.Helper()
 	cluster := envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS"), ErrorIfCRDPathMissing: true}

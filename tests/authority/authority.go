@@ -1,4 +1,4 @@
-// Package authority is a certificate authority of a test: memcached and its clients get their certificates from it.
+// Package authority is a certificate authority (CA) for tests. It issues the certificates of memcached and its clients.
 package authority
 
 import (
@@ -16,13 +16,13 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Authority issues certificates that are valid for an hour.
+// Authority is a CA whose certificates are valid for an hour.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// New makes an authority, whose certificate it signs itself.
+// New creates a CA with a self-signed certificate.
 func New() (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -32,7 +32,7 @@ func New() (*Authority, error) {
 	return &Authority{certificate, key}, err
 }
 
-// Issue makes a certificate, with its key, for a server or client of these names.
+// Issue returns a certificate with its key for a server or a client with these names.
 func (a *Authority) Issue(names ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *Authority) Issue(names ...string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// Secret issues a certificate as the data of a Secret such as cert-manager makes: tls.crt, tls.key and ca.crt.
+// Secret issues a certificate and returns it as the data of a Secret, like cert-manager: tls.crt, tls.key and ca.crt.
 func (a *Authority) Secret(names ...string) (map[string][]byte, error) {
 	issued, err := a.Issue(names...)
 	if err != nil {
@@ -70,12 +70,13 @@ func (a *Authority) Secret(names ...string) (map[string][]byte, error) {
 		corev1.ServiceAccountRootCAKey: own}, err
 }
 
-// Trust configures a client that believes the authority about that host, and shows its own certificate, if any.
+// Trust returns the configuration of a client that trusts this CA, expects the server to be host, and presents its own
+// certificate, if any.
 func (a *Authority) Trust(host string, own ...tls.Certificate) *tls.Config {
 	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: host, Certificates: own}
 	a.AddTo(config.RootCAs)
 	return config
 }
 
-// AddTo adds the authority to those that a client believes.
+// AddTo adds this CA to the CAs that a client trusts.
 func (a *Authority) AddTo(roots *x509.CertPool) { roots.AddCert(a.certificate) }

@@ -18,20 +18,21 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// floor does what no operator of Memcacheds can avoid, and nothing else, with as many workers as the operator has, and
-// without a cache: it is told what there is to do. What it needs is what the cluster needs. It has the permissions of
-// the operator.
+// floor does only what every operator of Memcacheds must do. It has as many workers as the operator, the operator's
+// permissions and no informer cache: the benchmark tells it what to do. The cost of the floor is the least cost of the
+// cluster itself.
 type floor struct {
 	*world
 	client client.Client
 	fail   func(error)
-	// due are tasks that end a phase for an object. They go before those of queue, which begin it, as they would wait for
-	// all objects otherwise. Both have room for a task of each object, so that nobody waits for a worker.
-	due, queue chan task
+	// finishing are tasks that end a phase for an object. They precede those of starting, which begin a phase: otherwise
+	// no object would finish before all have started. Each channel has room for one task of each object, so that no sender
+	// blocks.
+	finishing, starting chan task
 
-	// Under the lock of the world.
-	written map[string]int64 // objects that are ready once their Deployments are complete, and their generations
-	left    map[string]int   // numbers of pods by object
+	// The fields below are protected by the lock of the world.
+	written  map[string]int64 // generations of objects whose children are all written, by object
+	podsLeft map[string]int   // number of pods, by object
 }
 
 type task func(context.Context) error
@@ -41,26 +42,26 @@ func newFloor(ctx context.Context, w *world, fail func(error)) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &floor{world: w, client: c, fail: fail, due: make(chan task, len(w.names)),
-		queue: make(chan task, len(w.names)), written: map[string]int64{}, left: map[string]int{}}
+	f := &floor{world: w, client: c, fail: fail, finishing: make(chan task, len(w.names)),
+		starting: make(chan task, len(w.names)), written: map[string]int64{}, podsLeft: map[string]int{}}
 	for range workers {
 		go f.work(ctx)
 	}
 	return f, nil
 }
 
-// work does one task after the other.
+// work runs one task after the other.
 func (f *floor) work(ctx context.Context) {
 	for {
 		var do task
 		select {
-		case do = <-f.due:
+		case do = <-f.finishing:
 		default:
 			select {
 			case <-ctx.Done():
 				return
-			case do = <-f.due:
-			case do = <-f.queue:
+			case do = <-f.finishing:
+			case do = <-f.starting:
 			}
 		}
 		if err := do(ctx); err != nil && ctx.Err() == nil {
@@ -69,16 +70,16 @@ func (f *floor) work(ctx context.Context) {
 	}
 }
 
-// created goes on after the user created an object.
+// created does the operator's work after the user created an object.
 func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error {
 	mc := &v1alpha1.Memcached{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, mc); err != nil {
 		return err
 	}
-	held := memcached(mc.Name)
-	held.SetUID(mc.UID)
-	held.SetFinalizers([]string{v1alpha1.Finalizer})
-	if err := f.apply(ctx, held); err != nil {
+	withFinalizer := memcached(mc.Name)
+	withFinalizer.SetUID(mc.UID)
+	withFinalizer.SetFinalizers([]string{v1alpha1.Finalizer})
+	if err := f.apply(ctx, withFinalizer); err != nil {
 		return err
 	}
 	inputs := desired.Resolve(mc, desired.Current{},
@@ -99,57 +100,58 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	if err := f.writeStatus(ctx, mc.Name, mc.Generation, metav1.ConditionFalse); err != nil {
 		return err
 	}
-	f.wrote(mc.Name, mc.Generation)
+	f.recordWritten(mc.Name, mc.Generation)
 	return nil
 }
 
-// changed goes on after the user changed an object, by a merge patch of the Deployment.
+// changed does the operator's work after the user changed an object: it patches the Deployment.
 func (f *floor) changed(ctx context.Context, u *unstructured.Unstructured, patch string) error {
 	if err := f.client.Patch(ctx, deployment(u.GetName()), merge(patch)); err != nil {
 		return err
 	}
-	f.wrote(u.GetName(), u.GetGeneration())
+	f.recordWritten(u.GetName(), u.GetGeneration())
 	return nil
 }
 
-// deleted goes on after the user deleted an object. What else there is goes with it, by garbage collection.
+// deleted does the operator's work after the user deleted an object: it deletes the Deployment. Garbage collection
+// deletes the other children.
 func (f *floor) deleted(ctx context.Context, u *unstructured.Unstructured) error {
 	return f.client.Delete(ctx, deployment(u.GetName()), client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
-// wrote takes notice that all is written for a generation of an object. It is ready when its Deployment is complete
-// too, whichever comes first.
-func (f *floor) wrote(name string, generation int64) {
+// recordWritten records that all children of a generation of an object are written. The object becomes ready once its
+// Deployment is complete too.
+func (f *floor) recordWritten(name string, generation int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.written[name] = generation
 	if f.deployments.good[name] {
-		f.ready(name)
+		f.queueReady(name)
 	}
 }
 
-// ready has the status of an object written whose Deployment is complete, if all else is written. The caller holds the
-// lock.
-func (f *floor) ready(name string) {
+// queueReady queues the write of the Ready status of an object with a complete Deployment, if all its children are
+// written. The caller holds the lock.
+func (f *floor) queueReady(name string) {
 	generation, ok := f.written[name]
 	if !ok {
 		return
 	}
 	delete(f.written, name)
-	f.due <- func(ctx context.Context) error { return f.writeStatus(ctx, name, generation, metav1.ConditionTrue) }
+	f.finishing <- func(ctx context.Context) error { return f.writeStatus(ctx, name, generation, metav1.ConditionTrue) }
 }
 
-// count takes notice of a pod that has come or gone. With its last pod the object may go; every object has had one. The
+// countPod counts a pod that was created or is gone. With the last pod it queues the removal of the finalizer. The
 // caller holds the lock.
-func (f *floor) count(name string, gone bool) {
+func (f *floor) countPod(name string, gone bool) {
 	if !gone {
-		f.left[name]++
+		f.podsLeft[name]++
 		return
 	}
-	f.left[name]--
-	if f.left[name] == 0 {
-		f.due <- func(ctx context.Context) error {
-			// It is gone already where pods were replaced while they went, so that there were two last ones.
+	f.podsLeft[name]--
+	if f.podsLeft[name] == 0 {
+		f.finishing <- func(ctx context.Context) error {
+			// Pods may be replaced while they are deleted, so that there are two last pods: the object may be gone already.
 			return client.IgnoreNotFound(f.client.Patch(ctx, memcached(name), merge(`{"metadata":{"finalizers":null}}`)))
 		}
 	}

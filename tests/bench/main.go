@@ -1,5 +1,6 @@
-// Command bench measures what operators of memcached cost a cluster, beside a floor that does what none can avoid: each
-// on a fresh kwok cluster, through the life of many objects. docs/performance.md says what the figures mean.
+// Command bench measures what operators of memcached cost a cluster, and what a floor costs that does only what every
+// operator must do. Each subject runs on a fresh kwok cluster and manages many objects from creation to deletion.
+// docs/performance.md explains the figures.
 package main
 
 import (
@@ -22,10 +23,10 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// The subjects that are always measured.
+// Names of the subjects that are always measured.
 const (
-	theFloor    = "floor"
-	theOperator = "operator"
+	floorName    = "floor"
+	operatorName = "operator"
 )
 
 type options struct {
@@ -48,11 +49,11 @@ func main() {
 
 func parse() (o options, err error) {
 	counts := flag.String("n", "300", "comma-separated `numbers` of objects")
-	flag.IntVar(&o.times, "repeat", 1, "`times` that each subject is measured; what is shown is the median of each phase")
+	flag.IntVar(&o.times, "repeat", 1, "`times` that each subject is measured; the tables show the median of each phase")
 	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
 		func(file string) error { o.others = append(o.others, file); return nil })
 	flag.StringVar(&o.json, "json", ".cluster/bench.json", "`file` that all figures are written to")
-	flag.BoolVar(&o.update, "update", false, "write tables and plot of docs/performance.md, of floor and operator")
+	flag.BoolVar(&o.update, "update", false, "write the tables and the plot of docs/performance.md")
 	flag.Parse()
 	if o.times < 1 {
 		return o, fmt.Errorf("-repeat is %d, must be at least 1", o.times)
@@ -60,7 +61,7 @@ func parse() (o options, err error) {
 	for text := range strings.SplitSeq(*counts, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return o, fmt.Errorf("-n: %q is no number of objects", text)
+			return o, fmt.Errorf("-n: %q is not a number of objects", text)
 		}
 		o.counts = append(o.counts, n)
 	}
@@ -83,7 +84,7 @@ func bench(ctx context.Context) error {
 	if err := os.Chdir(root); err != nil {
 		return err
 	}
-	log.SetLogger(zap.New(zap.WriteTo(io.Discard))) // the cache has nothing to say
+	log.SetLogger(zap.New(zap.WriteTo(io.Discard))) // discards the logs of the informer cache
 	var subjects []*subject
 	for _, file := range append([]string{"tests/bench/operator.yaml"}, o.others...) {
 		s, err := readSubject(file)
@@ -93,9 +94,9 @@ func bench(ctx context.Context) error {
 		subjects = append(subjects, s)
 	}
 	floor := *subjects[0]
-	floor.Name, floor.Command = theFloor, nil
+	floor.Name, floor.Command = floorName, nil
 	results, err := measureAll(ctx, o.counts, o.times, append([]*subject{&floor}, subjects...))
-	// What was measured before an error is worth keeping.
+	// Keeps the results from before an error.
 	fmt.Println(tables(results))
 	err = errors.Join(err, save(o.json, results))
 	if err == nil && o.update {
@@ -104,8 +105,8 @@ func bench(ctx context.Context) error {
 	return err
 }
 
-// measureAll measures the subjects, of which the first is the floor, with each number of objects that often. It takes
-// turns, so that what slows the machine down for a while meets all subjects.
+// measureAll measures each subject the given number of times, with each number of objects. The first subject is the
+// floor. Subjects take turns, so that a slow phase of the machine affects all of them.
 func measureAll(ctx context.Context, counts []int, times int, subjects []*subject) (results []*result, err error) {
 	for _, n := range counts {
 		runs := make([][]*result, len(subjects))
@@ -116,17 +117,17 @@ func measureAll(ctx context.Context, counts []int, times int, subjects []*subjec
 				runs[at] = append(runs[at], r)
 			}
 		}
-		var ground *result
-		for _, of := range runs {
-			if len(of) == 0 {
-				break // an error came before
+		var floor *result
+		for _, ofSubject := range runs {
+			if len(ofSubject) == 0 {
+				break // not measured because of an error
 			}
-			r := median(of)
-			if ground == nil {
-				ground = r
+			r := median(ofSubject)
+			if floor == nil {
+				floor = r
 			}
 			for _, p := range r.Phases {
-				if g := ground.phase(p.Name); g != nil {
+				if g := floor.phase(p.Name); g != nil {
 					p.Ratio = p.Seconds / g.Seconds
 				}
 			}

@@ -22,43 +22,43 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// phase is what a phase cost a subject. Where nothing is said of the unit, figures are of all objects together.
+// phase is what one phase cost a subject. Unless a field says otherwise, the figures are totals for all objects.
 type phase struct {
 	Name string `json:"phase"`
-	// Seconds is the time from the first request until all was as the phase wants it; at the start of an operator until it
-	// leads, and at a restart until it has looked at every object.
+	// Seconds is the time from the first request until the state that the phase wants. For a start of an operator: until
+	// it leads. For a restart: until it has reconciled every object.
 	Seconds float64 `json:"seconds,omitempty"`
-	// Ratio is that of Seconds to the floor's with as many objects.
+	// Ratio is Seconds divided by the Seconds of the floor with as many objects.
 	Ratio float64 `json:"ratio,omitempty"`
-	// Requests are numbers by verb, resource and code, without those of Apart.
+	// Requests are the numbers of requests by verb, resource and status code, without those of Apart.
 	Requests map[string]int `json:"requests"`
-	// Apart are numbers of requests for events, for leases, and of informers (list and watch).
+	// Apart are the numbers of requests for events, for leases, and by informers (list and watch).
 	Apart map[string]int `json:"apart"`
-	// Writes and Conflicts are among Requests; a conflict is one that was answered with 409.
+	// Writes and Conflicts count some of Requests. A conflict is a request with status 409.
 	Writes    int `json:"writes"`
 	Conflicts int `json:"conflicts"`
 
-	// What follows is zero for the floor, which is no process of its own.
+	// The fields below are zero for the floor, which is not a separate process.
 
 	Reconciles float64 `json:"reconciles"`
-	// CPU is in seconds, user and system.
+	// CPU is user and system time in seconds.
 	CPU float64 `json:"cpu"`
 	// Allocated is in bytes.
 	Allocated float64 `json:"allocated"`
-	// RSS, Peak and Heap are in bytes, after the phase and a rest: of the process, its most since it started, and what of
-	// it is in use by Go's heap.
+	// RSS, Peak and Heap are in bytes, after the phase and a time without requests: the process's memory, its maximum
+	// since the start, and the part that Go's heap uses.
 	RSS  uint64  `json:"rss"`
 	Peak uint64  `json:"peak"`
 	Heap float64 `json:"heap"`
 
-	// Leads, First and Steady are of a restart, in seconds since the process started: until it leads, until its first
-	// reconcile ended, and until the last one of a row that reached every object ended.
+	// Leads, First and Steady are set by a restart, in seconds since the process started: until it leads, until its first
+	// reconcile ended, and until the last reconcile ended of those that reached every object.
 	Leads  float64 `json:"leads,omitempty"`
 	First  float64 `json:"first,omitempty"`
 	Steady float64 `json:"steady,omitempty"`
 }
 
-// total is the number of requests that are not counted apart.
+// total returns the number of requests without those of Apart.
 func (p *phase) total() (n int) {
 	for _, count := range p.Requests {
 		n += count
@@ -66,15 +66,15 @@ func (p *phase) total() (n int) {
 	return n
 }
 
-// auditLog reads what the API server logs of the subject's requests, and adds it up.
+// auditLog sums up the subject's requests from the API server's audit log.
 type auditLog struct {
 	path   string
-	offset int64 // where the last read ended, after a whole line
+	offset int64 // end of the last line that was read
 	sum    phase
-	busy   int // requests that are no renewal of a lease
+	busy   int // requests except lease renewals
 }
 
-// read adds what was logged since the last read.
+// read adds the requests since the last read.
 func (l *auditLog) read() error {
 	file, err := os.Open(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func (l *auditLog) read() error {
 
 func (l *auditLog) add(e *auditv1.Event) {
 	if e.ObjectRef == nil || e.ResponseStatus == nil || e.Verb == "watch" && e.Stage != auditv1.StageResponseStarted {
-		return // discovery, and the end of a watch
+		return // discovery, or the end of a watch
 	}
 	resource := strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
 	apart := ""
@@ -131,7 +131,7 @@ func (l *auditLog) add(e *auditv1.Event) {
 	}
 }
 
-// take returns what was added up, and begins anew.
+// take returns the sums under a name and resets them.
 func (l *auditLog) take(name string) phase {
 	sum := l.sum
 	l.sum = phase{Requests: map[string]int{}, Apart: map[string]int{}}
@@ -139,7 +139,7 @@ func (l *auditLog) take(name string) phase {
 	return sum
 }
 
-// settle waits until the subject has made no request for that long, renewals of leases aside.
+// settle waits until the subject has made no request, except lease renewals, for this time.
 func (l *auditLog) settle(ctx context.Context, long time.Duration) error {
 	return steady(ctx, long, func() (int, error) {
 		err := l.read()
@@ -148,14 +148,14 @@ func (l *auditLog) settle(ctx context.Context, long time.Duration) error {
 }
 
 const (
-	// quiet is how long nothing must happen for all to be done.
+	// quiet is how long nothing must change until a phase counts as done.
 	quiet = 2 * time.Second
-	// rested is how long nothing must happen before the memory of a process is looked at. Our operator gives memory back
-	// when it has done nothing for 5 s: samples from before and after that cannot be compared.
+	// rested is how long nothing must happen before the memory of a process is measured. Our operator frees memory after 5
+	// s without work, so samples from before and after that are not comparable.
 	rested = 8 * time.Second
 )
 
-// steady waits until a number has not changed for that long.
+// steady waits until a number has not changed for this time.
 func steady(ctx context.Context, long time.Duration, read func() (int, error)) error {
 	var last int
 	var since time.Time
@@ -168,13 +168,13 @@ func steady(ctx context.Context, long time.Duration, read func() (int, error)) e
 			last, since = n, time.Now()
 		}
 		if time.Since(since) < long {
-			return errors.New("not at rest")
+			return errors.New("it still changes")
 		}
 		return nil
 	})
 }
 
-// sample is what a process has used, and holds.
+// sample is what a process has used so far and its memory now.
 type sample struct {
 	pid                        int
 	cpu, reconciles, allocated float64
@@ -201,17 +201,17 @@ func (p *process) sample(ctx context.Context) (s sample, err error) {
 		rss: memory.VmRSS, peak: memory.VmHWM}, errors.Join(err1, err2)
 }
 
-// add adds to a phase what the process used from one sample to the other.
+// add sets what the process used between two samples.
 func (p *phase) add(before, after sample) {
 	if before.pid != after.pid {
-		before = sample{} // it was started meanwhile
+		before = sample{} // the process was started in between
 	}
 	p.CPU, p.Reconciles = after.cpu-before.cpu, after.reconciles-before.reconciles
 	p.Allocated = after.allocated - before.allocated
 	p.RSS, p.Peak, p.Heap = after.rss, after.peak, after.heap
 }
 
-// metrics are those of a process, by name.
+// metrics are the metrics of a process, by name.
 type metrics map[string]*dto.MetricFamily
 
 const (
@@ -224,7 +224,7 @@ func parseMetrics(text io.Reader) (metrics, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// sum is that of all counters and gauges of a name.
+// sum returns the sum of all counters and gauges of a name.
 func (m metrics) sum(name string) (sum float64) {
 	for _, metric := range m[name].GetMetric() {
 		sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()

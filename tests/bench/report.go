@@ -28,14 +28,14 @@ const (
 	mib = 1 << 20
 )
 
-// life is the order of the phases.
+// life lists the phases in their order.
 var life = []string{"start", "create", "idle", "scale", "template", "restart", "delete"}
 
-// tables are all figures in Markdown.
+// tables returns all figures as Markdown tables.
 func tables(results []*result) string {
 	var operators []*result
 	for _, r := range results {
-		if r.Subject != theFloor {
+		if r.Subject != floorName {
 			operators = append(operators, r)
 		}
 	}
@@ -68,7 +68,7 @@ func tables(results []*result) string {
 			requestTable(results)) + "\n"
 }
 
-// rows are those of a table: phase, subject, number of objects, and what cells says; all results of a phase together.
+// rows returns the rows of a table, sorted by phase: phase, subject, number of objects and the cells.
 func rows(results []*result, phases []string, cells func(*result, *phase, float64) []string) (rows [][]string) {
 	for _, name := range phases {
 		for _, r := range results {
@@ -80,7 +80,7 @@ func rows(results []*result, phases []string, cells func(*result, *phase, float6
 	return rows
 }
 
-// table is one in Markdown, with names in its first two columns.
+// table returns a Markdown table; its first two columns are text.
 func table(title string, head []string, rows [][]string) string {
 	rule := append([]string{"---", "---"}, slices.Repeat([]string{"--:"}, len(head)-2)...)
 	lines := []string{"### " + title + "\n"}
@@ -90,7 +90,7 @@ func table(title string, head []string, rows [][]string) string {
 	return strings.Join(lines, "\n") + "\n\n"
 }
 
-// number has three digits that mean something.
+// number formats a number with about three significant digits.
 func number(x float64) string {
 	if x > 0 && x < 0.005 {
 		return "<0.01"
@@ -109,8 +109,9 @@ func number(x float64) string {
 	return text
 }
 
-// memory says what an object adds to the process: to that with no objects, and beside fewer objects. What a pod adds is
-// how much more that is with one more pod an object.
+// memory returns the cells of the memory table: RSS with no objects, RSS per object, and the heap for each further
+// object and for each further pod. The last two compare with a run with fewer objects; scaling adds one pod to each
+// object.
 func memory(results []*result) func(*result, *phase, float64) []string {
 	return func(r *result, idle *phase, n float64) []string {
 		start := r.phase("start").RSS
@@ -128,7 +129,7 @@ func memory(results []*result) func(*result, *phase, float64) []string {
 	}
 }
 
-// requestTable has the requests of an object by kind, of the largest number of objects.
+// requestTable returns the requests per object by kind, for the largest number of objects.
 func requestTable(results []*result) string {
 	most := 0
 	for _, r := range results {
@@ -161,10 +162,10 @@ func requestTable(results []*result) string {
 		rows)
 }
 
-// publish writes the tables of floor and operator into the page, and the plot beside it.
+// publish writes the tables of floor and operator into docs/performance.md, and the plot beside the page.
 func publish(results []*result) error {
 	results = slices.DeleteFunc(slices.Clone(results), func(r *result) bool {
-		return r.Subject != theFloor && r.Subject != theOperator
+		return r.Subject != floorName && r.Subject != operatorName
 	})
 	image, err := chart(results)
 	if err != nil {
@@ -176,7 +177,7 @@ func publish(results []*result) error {
 	return figure.Publish(filepath.Join(docs, page), "make bench", tables(results))
 }
 
-// chart plots what an object costs the operator against the number of objects, one line a phase.
+// chart plots the operator's cost per object against the number of objects, one line for each phase.
 func chart(results []*result) ([]byte, error) {
 	phases := []string{"create", "scale", "template", "delete"}
 	cost := func(title string, phases []string, of func(*result, *phase) float64) (*plot.Plot, error) {
@@ -185,7 +186,7 @@ func chart(results []*result) ([]byte, error) {
 		for i, name := range phases {
 			var points plotter.XYs
 			for _, r := range results {
-				if phase := r.phase(name); phase != nil && r.Subject == theOperator {
+				if phase := r.phase(name); phase != nil && r.Subject == operatorName {
 					points = append(points, plotter.XY{X: float64(r.N), Y: of(r, phase) / float64(r.N)})
 				}
 			}

@@ -29,11 +29,11 @@ type result struct {
 	Subject string   `json:"subject"`
 	N       int      `json:"n"`
 	Phases  []*phase `json:"phases"`
-	// Runs are those that Phases are the median of, where there are several.
+	// Runs are the runs of which Phases are the median, if there are several.
 	Runs []*result `json:"runs,omitempty"`
 }
 
-// phase is the phase of that name; nil where the subject has none.
+// phase returns the phase with this name, or nil if the subject has none.
 func (r *result) phase(name string) *phase {
 	for _, p := range r.Phases {
 		if p.Name == name {
@@ -43,8 +43,8 @@ func (r *result) phase(name string) *phase {
 	return nil
 }
 
-// median has each phase as in the run in which it took the median time, so that the figures of a phase belong together.
-// Of phases that take equal time the one with the median memory is taken.
+// median returns each phase of the run in which it took the median time: all figures of a phase are of the same run.
+// Among equal times it takes the phase with the median memory.
 func median(runs []*result) *result {
 	m := &result{Subject: runs[0].Subject, N: runs[0].N}
 	for _, name := range life {
@@ -67,7 +67,7 @@ func median(runs []*result) *result {
 	return m
 }
 
-// run is one subject on a cluster of its own.
+// run is the measurement of one subject on its own cluster.
 type run struct {
 	*world
 	result
@@ -76,7 +76,7 @@ type run struct {
 	fail    func(error)
 }
 
-// measure runs all phases with count objects. What it starts has ended when it returns.
+// measure runs all phases with count objects. It stops all processes that it started before it returns.
 func measure(ctx context.Context, s *subject, count int) (_ *result, err error) {
 	c, err := cluster.New("kwok")
 	if err != nil {
@@ -96,7 +96,7 @@ func measure(ctx context.Context, s *subject, count int) (_ *result, err error) 
 		if w.floor, err = newFloor(ctx, w, fail); err != nil {
 			return nil, err
 		}
-		// An operator's start gives the control plane as long to come to rest.
+		// The control plane gets as much time to settle as it gets during the start of an operator.
 		if err := r.audit.settle(ctx, rested); err != nil {
 			return nil, err
 		}
@@ -126,9 +126,9 @@ func (r *run) all(ctx context.Context) error {
 		return err
 	}
 	phases := []struct {
-		name     string
-		operator bool // nothing for the floor
-		act      func(context.Context, *phase) error
+		name         string
+		operatorOnly bool // the floor skips this phase
+		act          func(context.Context, *phase) error
 	}{
 		{"start", true, r.start},
 		{"create", false, r.change(firstSize, false, func(ctx context.Context) error {
@@ -145,18 +145,18 @@ func (r *run) all(ctx context.Context) error {
 		{"delete", false, r.remove},
 	}
 	for _, p := range phases {
-		if p.operator && r.floor != nil || p.name == "template" && r.subject.TemplatePatch == nil {
+		if p.operatorOnly && r.floor != nil || p.name == "template" && r.subject.TemplatePatch == nil {
 			continue
 		}
-		if err := r.during(ctx, p.name, p.act); err != nil {
+		if err := r.measurePhase(ctx, p.name, p.act); err != nil {
 			return fmt.Errorf("%s of %d, %s: %w", r.Subject, r.N, p.name, errors.Join(err, context.Cause(ctx)))
 		}
 	}
 	return nil
 }
 
-// during measures what act costs, until the subject is at rest again.
-func (r *run) during(ctx context.Context, name string, act func(context.Context, *phase) error) error {
+// measurePhase runs act and measures its cost until the subject makes no more requests.
+func (r *run) measurePhase(ctx context.Context, name string, act func(context.Context, *phase) error) error {
 	limit := 5*time.Minute + time.Duration(r.N)*time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
@@ -184,7 +184,7 @@ func (r *run) during(ctx context.Context, name string, act func(context.Context,
 	return nil
 }
 
-// change is a phase that ends with complete Deployments of a size.
+// change returns a phase that ends when all Deployments of this size are complete.
 func (r *run) change(size int, otherTemplate bool, do func(context.Context) error) func(context.Context,
 	*phase) error {
 	return func(ctx context.Context, p *phase) error {
@@ -193,7 +193,7 @@ func (r *run) change(size int, otherTemplate bool, do func(context.Context) erro
 	}
 }
 
-// timed takes the time from the first request until what was expected has come.
+// timed measures the time from the first request until the expected state.
 func (r *run) timed(ctx context.Context, p *phase, do func(context.Context) error) error {
 	start := time.Now()
 	if err := do(ctx); err != nil {
@@ -204,7 +204,7 @@ func (r *run) timed(ctx context.Context, p *phase, do func(context.Context) erro
 	return err
 }
 
-// remove is the phase that ends with nothing.
+// remove is the phase that deletes all objects.
 func (r *run) remove(ctx context.Context, p *phase) error {
 	if err := r.expectNothing(ctx); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (r *run) start(ctx context.Context, p *phase) (err error) {
 	return harness.Poll(ctx, func(ctx context.Context) error {
 		m, err := r.process.scrape(ctx)
 		if err == nil && m[leads] != nil && m.sum(leads) == 0 {
-			err = errors.New("it does not lead")
+			err = errors.New("the operator does not lead")
 		}
 		p.Leads = time.Since(r.process.started).Seconds()
 		p.Seconds = p.Leads
@@ -248,7 +248,7 @@ func (r *run) start(ctx context.Context, p *phase) (err error) {
 	})
 }
 
-// restart ends the operator, starts it anew, and waits until it has looked at every object.
+// restart stops the operator, starts it again, and waits until it has reconciled every object.
 func (r *run) restart(ctx context.Context, p *phase) error {
 	if err := r.process.stop(); err != nil {
 		return err

@@ -22,32 +22,35 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// subject is an operator that is measured, as a file describes it. It makes one Deployment for each object, of the
-// object's size. $METRICS and $PROBES are free addresses, host:port, in the command and in metricsURL.
+// subject is an operator to measure, described by a file. The operator creates one Deployment for each object, with as
+// many replicas as the size of the object. $METRICS and $PROBES in command and metricsURL are replaced by free
+// addresses, host:port.
 type subject struct {
 	Name string `json:"name"`
 	// CRD is a manifest, or a folder with a kustomization.
 	CRD string `json:"crd"`
-	// Setup are further manifests, and folders with kustomizations, that are applied in this order.
+	// Setup are further manifests, or folders with kustomizations, applied in this order.
 	Setup []string `json:"setup,omitempty"`
-	// ServiceAccount is what the operator runs as, namespace/name. Where it is empty one is made that may do everything.
+	// ServiceAccount is the operator's service account, namespace/name. If it is empty, the benchmark creates one with all
+	// permissions.
 	ServiceAccount string `json:"serviceAccount,omitempty"`
-	// Command and Env run the operator. KUBECONFIG is added, that of the service account.
+	// Command and Env run the operator. KUBECONFIG is added to Env, with the credentials of the service account.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
-	// MetricsURL is where controller-runtime's metrics are.
+	// MetricsURL is the URL of controller-runtime's metrics.
 	MetricsURL string `json:"metricsURL"`
 	// CR is the manifest of an object, with $NAME and $NAMESPACE.
 	CR string `json:"cr"`
 	// SizeField is the path of the field with the number of servers, such as spec.size.
 	SizeField string `json:"sizeField"`
-	// TemplatePatch is a merge patch of an object that changes the pod template. Without it that phase is left out.
+	// TemplatePatch is a merge patch of an object that changes the pod template. If it is empty, the phase template is
+	// skipped.
 	TemplatePatch map[string]any `json:"templatePatch,omitempty"`
-	// Condition is the type of the condition that is True when all is done.
+	// Condition is the type of the condition that is True when an object is ready.
 	Condition string `json:"condition"`
 }
 
-// ownNamespace is that of service accounts that are made here.
+// ownNamespace is the namespace of the service accounts that the benchmark creates.
 const ownNamespace = "bench-operator"
 
 func readSubject(file string) (*subject, error) {
@@ -63,13 +66,13 @@ func readSubject(file string) (*subject, error) {
 	return s, nil
 }
 
-// account is the namespace and the name of the service account.
+// account returns the namespace and the name of the service account.
 func (s *subject) account() (namespace, name string) {
 	namespace, name, _ = strings.Cut(s.ServiceAccount, "/")
 	return namespace, name
 }
 
-// object is an object as a user makes it.
+// object returns an object as a user would create it.
 func (s *subject) object(name string, size int) (*unstructured.Unstructured, error) {
 	text := strings.NewReplacer("$NAMESPACE", namespaceOf(name), "$NAME", name).Replace(s.CR)
 	u := &unstructured.Unstructured{}
@@ -79,7 +82,7 @@ func (s *subject) object(name string, size int) (*unstructured.Unstructured, err
 	return u, unstructured.SetNestedField(u.Object, int64(size), strings.Split(s.SizeField, ".")...)
 }
 
-// install makes the cluster ready for the operator, and returns the kubeconfig that it runs with.
+// install prepares the cluster for the operator and returns the operator's kubeconfig.
 func (s *subject) install(ctx context.Context, c *cluster.Cluster) (kubeconfig string, err error) {
 	namespace, name := s.account()
 	kubectl := func(args ...string) error {
@@ -109,18 +112,18 @@ func (s *subject) install(ctx context.Context, c *cluster.Cluster) (kubeconfig s
 	return c.KubeconfigOf(ctx, namespace, name)
 }
 
-// process is an operator that runs.
+// process is a running operator.
 type process struct {
 	pid        int
 	started    time.Time
 	metricsURL string
 
-	cmd   *exec.Cmd
-	asked atomic.Bool // to end
-	ended chan struct{}
+	cmd      *exec.Cmd
+	stopping atomic.Bool
+	exited   chan struct{}
 }
 
-// start runs the operator until stop. fail is called where it ends by itself.
+// start runs the operator until stop. It calls fail if the operator exits by itself.
 func (s *subject) start(kubeconfig, log string, fail func(error)) (*process, error) {
 	metrics, err1 := harness.FreeAddress()
 	probes, err2 := harness.FreeAddress()
@@ -134,7 +137,7 @@ func (s *subject) start(kubeconfig, log string, fail func(error)) (*process, err
 	for i, arg := range s.Command {
 		args[i] = expand(arg)
 	}
-	p := &process{metricsURL: expand(s.MetricsURL), ended: make(chan struct{})}
+	p := &process{metricsURL: expand(s.MetricsURL), exited: make(chan struct{})}
 	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
@@ -148,28 +151,28 @@ func (s *subject) start(kubeconfig, log string, fail func(error)) (*process, err
 	p.pid = p.cmd.Process.Pid
 	go func() {
 		err := p.cmd.Wait()
-		close(p.ended)
-		if !p.asked.Load() {
-			fail(fmt.Errorf("%s ended (%w): see %s", s.Name, cmp.Or(err, errors.New("status 0")), log))
+		close(p.exited)
+		if !p.stopping.Load() {
+			fail(fmt.Errorf("%s exited (%w): see %s", s.Name, cmp.Or(err, errors.New("status 0")), log))
 		}
 	}()
 	return p, nil
 }
 
-// stop ends the process in order, so that it gives up its lease, and waits for its end. One that has ended stays so.
+// stop sends SIGTERM, so that the process releases its lease, and waits until the process has exited.
 func (p *process) stop() error {
 	if p == nil {
 		return nil
 	}
-	p.asked.Store(true)
+	p.stopping.Store(true)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-p.ended:
+	case <-p.exited:
 		return nil
 	case <-time.After(30 * time.Second):
 		_ = p.cmd.Process.Kill()
-		<-p.ended
-		return fmt.Errorf("%s did not end on SIGTERM", p.cmd.Path)
+		<-p.exited
+		return fmt.Errorf("%s did not exit on SIGTERM", p.cmd.Path)
 	}
 }
 

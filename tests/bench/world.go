@@ -24,33 +24,33 @@ import (
 )
 
 const (
-	nodes   = 20 // at least, of a thousand pods each
-	workers = 16 // of the user, and as many of the floor: the operator's own default
+	nodes   = 20 // the least number; each has room for a thousand pods
+	workers = 16 // of the user and of the floor each; the operator's default too
 	prefix  = "cache-"
 )
 
-// namespaceOf is where an object of that name is: a hundred are in each namespace. Several controllers of a cluster go
-// through all that a namespace holds for each pod, which no user has in the thousands.
+// namespaceOf returns the namespace of an object: a hundred objects share one. Several controllers of Kubernetes
+// process all objects of a namespace for each pod, so thousands in one namespace would be slow and unrealistic.
 func namespaceOf(name string) string { return name[:len(name)-2] }
 
-// world is a fresh cluster, the user whose requests are the load, and what a watch shows of their effect.
+// world is a fresh cluster, the user whose requests are the load, and the state that watches show.
 type world struct {
 	*cluster.Cluster
 	subject    *subject
-	kubeconfig string // of the subject
+	kubeconfig string // the subject's
 	user       client.Client
 	names      []string // of all objects
-	floor      *floor   // what follows the user's requests; nil where an operator runs
+	floor      *floor   // nil unless the floor is measured
 
 	informers                  cache.Cache
 	mu                         sync.Mutex
 	objects, deployments, pods *tally
-	done                       chan struct{} // closed when what the phase wants is reached
-	finished                   time.Time     // when that was
+	done                       chan struct{} // closed in the state that the phase wants
+	finished                   time.Time     // when done was closed
 	deleting                   bool
 }
 
-// tally has what a watch shows of a kind, by name, and of which objects it is what the phase wants.
+// tally has the observed objects of one kind by name, and marks those that are in the state that the phase wants.
 type tally struct {
 	seen map[string]client.Object
 	good map[string]bool
@@ -62,7 +62,8 @@ func newTally() *tally {
 		want: func(client.Object) bool { return false }}
 }
 
-// newWorld starts a cluster for a subject and that many objects. The caller destroys it, also after an error.
+// newWorld starts a cluster for a subject and this number of objects. The caller destroys the cluster, also after an
+// error.
 func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*world, error) {
 	w := &world{Cluster: c, subject: s, objects: newTally(), deployments: newTally(), pods: newTally(),
 		done: make(chan struct{})}
@@ -73,7 +74,8 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 		return nil, err
 	}
 	operators, _ := s.account()
-	// On a machine of few cores garbage collection of the control plane takes much of the time, and memory is there.
+	// GOGC=400 trades memory for time: on a machine with few cores, the control plane's garbage collection would take much
+	// of it.
 	c.Nodes, c.AuditPolicy, c.Env = max(nodes, count*(laterSize+1)/1000), auditPolicy(operators), []string{"GOGC=400"}
 	if _, err := c.Create(ctx); err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	if err != nil {
 		return nil, err
 	}
-	go func() { _ = w.informers.Start(ctx) }() // ends with the context, and with nothing else
+	go func() { _ = w.informers.Start(ctx) }() // returns only when ctx is done
 	object, err := s.object("any", 0)
 	if err != nil {
 		return nil, err
@@ -112,13 +114,13 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	return w, nil
 }
 
-// unlimited leaves it to the API server how many requests a client makes.
+// unlimited removes the rate limit of a client; the API server's own limits remain.
 func unlimited(config *rest.Config) *rest.Config {
 	config.QPS = -1
 	return config
 }
 
-// clientOf is a client with the permissions of the subject.
+// clientOf returns a client with the permissions of the subject.
 func (w *world) clientOf() (client.Client, error) {
 	config, err := cluster.RestConfig(w.kubeconfig)
 	if err != nil {
@@ -127,20 +129,20 @@ func (w *world) clientOf() (client.Client, error) {
 	return client.New(unlimited(config), client.Options{})
 }
 
-// watch follows the objects of a kind, and returns when it has seen all that exist.
+// watch starts to watch the objects of a kind, and returns when it has all existing ones.
 func (w *world) watch(ctx context.Context, kind client.Object, t *tally) error {
 	informer, err := w.informers.GetInformer(ctx, kind)
 	if err != nil {
 		return err
 	}
-	see := func(obj any) { w.see(t, obj.(client.Object), false) }
+	observe := func(obj any) { w.observe(t, obj.(client.Object), false) }
 	handler, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: see, UpdateFunc: func(_, obj any) { see(obj) },
+		AddFunc: observe, UpdateFunc: func(_, obj any) { observe(obj) },
 		DeleteFunc: func(obj any) {
 			if last, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 				obj = last.Obj
 			}
-			w.see(t, obj.(client.Object), true)
+			w.observe(t, obj.(client.Object), true)
 		},
 	})
 	if err != nil {
@@ -152,10 +154,10 @@ func (w *world) watch(ctx context.Context, kind client.Object, t *tally) error {
 	return nil
 }
 
-// see takes notice of an object that was written or has gone.
-func (w *world) see(t *tally, obj client.Object, gone bool) {
+// observe records an object that was written or is gone.
+func (w *world) observe(t *tally, obj client.Object, gone bool) {
 	if !strings.HasPrefix(obj.GetNamespace(), prefix) {
-		return // the cluster's own
+		return // not an object of the benchmark
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,19 +167,19 @@ func (w *world) see(t *tally, obj client.Object, gone bool) {
 		delete(t.seen, name)
 		delete(t.good, name)
 	} else {
-		t.see(obj)
+		t.observe(obj)
 	}
 	switch {
 	case w.floor == nil:
 	case t == w.deployments && t.good[name] && !before:
-		w.floor.ready(name)
-	case t == w.pods && gone == known: // it is new, or was there
-		w.floor.count(obj.GetLabels()[names.LabelInstance], gone)
+		w.floor.queueReady(name)
+	case t == w.pods && gone == known: // a new pod, or the deletion of a known one
+		w.floor.countPod(obj.GetLabels()[names.LabelInstance], gone)
 	}
 	w.check()
 }
 
-func (t *tally) see(obj client.Object) {
+func (t *tally) observe(obj client.Object) {
 	t.seen[obj.GetName()] = obj
 	if t.want(obj) {
 		t.good[obj.GetName()] = true
@@ -186,7 +188,7 @@ func (t *tally) see(obj client.Object) {
 	}
 }
 
-// check closes done where all is as the phase wants it. The caller holds the lock.
+// check closes done if all objects are in the state that the phase wants. The caller holds the lock.
 func (w *world) check() {
 	n := len(w.names)
 	reached := len(w.objects.good) == n && len(w.deployments.good) == n && len(w.deployments.seen) == n
@@ -203,8 +205,8 @@ func (w *world) check() {
 	}
 }
 
-// expect says what the next phase wants: for each object a generation later than the present one for which the
-// condition is True, and a complete Deployment of that size, where asked for with another pod template than now.
+// expect sets the state that the next phase wants. For each object: a newer generation for which the condition is True,
+// and a complete Deployment of this size, with a changed pod template if otherTemplate is set.
 func (w *world) expect(size int, otherTemplate bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -228,7 +230,7 @@ func (w *world) expect(size int, otherTemplate bool) {
 	w.objects.good, w.deployments.good = map[string]bool{}, map[string]bool{}
 }
 
-// expectNothing says that the next phase wants everything gone.
+// expectNothing makes the next phase wait until everything is gone.
 func (w *world) expectNothing(ctx context.Context) error {
 	pod := &metav1.PartialObjectMetadata{}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -241,7 +243,7 @@ func (w *world) expectNothing(ctx context.Context) error {
 	return nil
 }
 
-// await waits for what was expected, and returns how long after start it came.
+// await waits for the expected state and returns the time that it took since start.
 func (w *world) await(ctx context.Context, start time.Time) (time.Duration, error) {
 	select {
 	case <-w.done:
@@ -250,11 +252,11 @@ func (w *world) await(ctx context.Context, start time.Time) (time.Duration, erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return 0, fmt.Errorf("of %d objects %d, of %d Deployments %d are as expected: %w", len(w.objects.seen),
-		len(w.objects.good), len(w.deployments.seen), len(w.deployments.good), context.Cause(ctx))
+	return 0, fmt.Errorf("%d of %d objects and %d of %d Deployments are as expected: %w", len(w.objects.good),
+		len(w.objects.seen), len(w.deployments.good), len(w.deployments.seen), context.Cause(ctx))
 }
 
-// each has the user's workers make a request for each object, and the floor's what follows.
+// each makes a request for each object with the user's workers, and queues the work of the floor after it.
 func (w *world) each(ctx context.Context, size int, request, floor func(context.Context,
 	*unstructured.Unstructured) error) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -266,7 +268,7 @@ func (w *world) each(ctx context.Context, size int, request, floor func(context.
 				err = request(ctx, u)
 			}
 			if err == nil && w.floor != nil {
-				w.floor.queue <- func(ctx context.Context) error { return floor(ctx, u) }
+				w.floor.starting <- func(ctx context.Context) error { return floor(ctx, u) }
 			}
 			return err
 		})
@@ -274,7 +276,8 @@ func (w *world) each(ctx context.Context, size int, request, floor func(context.
 	return group.Wait()
 }
 
-// isTrue reports whether a condition is True for the object's generation, where the API tells the generation.
+// isTrue reports whether a condition is True for the object's current generation, if the status has an
+// observedGeneration.
 func isTrue(u *unstructured.Unstructured, conditionType string) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
@@ -282,24 +285,24 @@ func isTrue(u *unstructured.Unstructured, conditionType string) bool {
 		if condition["type"] != conditionType || condition["status"] != "True" {
 			continue
 		}
-		observed, told := condition["observedGeneration"].(int64)
-		if !told {
-			observed, told, _ = unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+		observed, known := condition["observedGeneration"].(int64)
+		if !known {
+			observed, known, _ = unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 		}
-		return !told || observed == u.GetGeneration()
+		return !known || observed == u.GetGeneration()
 	}
 	return false
 }
 
-// complete reports whether a Deployment has that size, and all its pods are of its template and available.
+// complete reports whether a Deployment has this size and all its pods are updated and available.
 func complete(d *appsv1.Deployment, size int32) bool {
 	s := d.Status
 	return ptr.Deref(d.Spec.Replicas, 1) == size && s.ObservedGeneration == d.Generation && s.UpdatedReplicas == size &&
 		s.AvailableReplicas == size && s.Replicas == size
 }
 
-// auditPolicy asks for the requests of all service accounts of a namespace. A watch is logged when it starts, all else
-// when it is answered.
+// auditPolicy logs the requests of all service accounts of a namespace: a watch when it starts, all others when they
+// are answered.
 func auditPolicy(namespace string) string {
 	return strings.ReplaceAll(`apiVersion: audit.k8s.io/v1
 kind: Policy

@@ -1,5 +1,5 @@
-// Package bundle holds the OLM bundle against what it was made from and against every validator of the ecosystem that
-// needs no cluster. `make validate-bundle` runs it with the command line tools; `make olm-e2e` installs the bundle.
+// Package bundle tests that the OLM bundle matches its sources, and runs every validator that needs no cluster. `make
+// validate-bundle` runs these tests with the command line tools; `make olm-e2e` installs the bundle.
 package bundle
 
 import (
@@ -34,9 +34,10 @@ func load(t *testing.T) *manifests.Bundle {
 	return bundle
 }
 
-// validators are all of operator-framework/api that need nothing but the bundle. MultipleArchitecturesValidator pulls
-// images with Docker, PackageManifestValidator is for a format that bundles replaced, and the deprecated
-// OperatorHubValidator and CommunityOperatorValidator are replaced by others in this list.
+// validators are all validators of operator-framework/api that need only the bundle. Left out are:
+// MultipleArchitecturesValidator, which pulls images with Docker; PackageManifestValidator, for the format before
+// bundles; OperatorHubValidator and CommunityOperatorValidator, which are deprecated and replaced by others in this
+// list.
 var validators = map[string]interfaces.Validator{
 	"ClusterServiceVersion":    validation.ClusterServiceVersionValidator,
 	"CustomResourceDefinition": validation.CustomResourceDefinitionValidator,
@@ -66,16 +67,16 @@ func TestValidators(t *testing.T) {
 	}
 }
 
-// TestImages: whatever mirrors the operator for a disconnected cluster reads relatedImages, and what it does not find
-// there is missing on that cluster.
+// TestImages: relatedImages lists every image of the operator. Tools that mirror the operator for a disconnected
+// cluster copy only these.
 func TestImages(t *testing.T) {
 	csv := load(t).CSV
 	container := csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
 	if got := csv.Annotations["containerImage"]; got != container.Image {
-		t.Errorf("annotation containerImage is %s, but %s is installed", got, container.Image)
+		t.Errorf("the annotation containerImage is %s, but the Deployment runs %s", got, container.Image)
 	}
 	if want := ":v" + csv.Spec.Version.String(); !strings.HasSuffix(container.Image, want) {
-		t.Errorf("version %s installs %s", csv.Spec.Version, container.Image)
+		t.Errorf("version %s runs the image %s", csv.Spec.Version, container.Image)
 	}
 	var related []operatorsv1alpha1.RelatedImage
 	for _, env := range container.Env {
@@ -84,11 +85,11 @@ func TestImages(t *testing.T) {
 		}
 	}
 	if len(related) == 0 || !reflect.DeepEqual(related, csv.Spec.RelatedImages) {
-		t.Errorf("relatedImages are %v, the operator's environment has %v", csv.Spec.RelatedImages, related)
+		t.Errorf("relatedImages are %v, but the environment of the operator has %v", csv.Spec.RelatedImages, related)
 	}
 }
 
-// TestDescriptors: a field without a descriptor has no name on a console.
+// TestDescriptors: each field has a descriptor, which names it on a console.
 func TestDescriptors(t *testing.T) {
 	bundle := load(t)
 	owned := bundle.CSV.Spec.CustomResourceDefinitions.Owned[0]
@@ -106,7 +107,7 @@ func TestDescriptors(t *testing.T) {
 			fields[part+"."+field] = true
 		}
 	}
-	// Below these the fields are ours too; deeper ones are those of core/v1.
+	// These fields have fields of ours; the fields of all others are those of core/v1.
 	for _, field := range []string{"pod", "rollout", "disruptionBudget", "tls", "auth", "metrics", "networkPolicy",
 		"proxy", "agent"} {
 		for inner := range schema.Properties["spec"].Properties[field].Properties {
@@ -128,7 +129,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestExamples: the console fills its forms with these, so they are the samples that are tested, all of them.
+// TestExamples: alm-examples, from which the console fills its forms, are exactly the samples, which are tested.
 func TestExamples(t *testing.T) {
 	var examples []map[string]any
 	if err := json.Unmarshal([]byte(load(t).CSV.Annotations["alm-examples"]), &examples); err != nil {
@@ -154,10 +155,10 @@ func TestListing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := csv.Spec.Icon; len(got) != 1 || got[0].Data != base64.StdEncoding.EncodeToString(icon) {
-		t.Error("the icon is not config/manifests/icon.svg: put its base64 into the base of the CSV")
+		t.Error("the icon is not config/manifests/icon.svg: write its base64 into the base of the CSV")
 	}
 	if want := "memcached-operator.v" + csv.Spec.Version.String(); csv.Name != want {
-		t.Errorf("the CSV is called %s, not %s", csv.Name, want)
+		t.Errorf("the name of the CSV is %s, want %s", csv.Name, want)
 	}
 	if len(csv.Spec.Description) < 500 || len(csv.Spec.Maintainers) == 0 || len(csv.Spec.Links) == 0 ||
 		len(csv.Spec.Keywords) == 0 ||
@@ -173,14 +174,15 @@ func TestListing(t *testing.T) {
 	}
 	for _, arch := range []string{"amd64", "arm64", "ppc64le", "s390x"} {
 		if csv.Labels["operatorframework.io/arch."+arch] != "supported" {
-			t.Errorf("images are built for %s, but the label of it is missing", arch)
+			t.Errorf("images are built for %s, but its label is missing", arch)
 		}
 	}
 }
 
 var label = regexp.MustCompile(`(?m)^LABEL (\S+)=(\S+)$`)
 
-// TestDockerfile: OLM v0 reads the labels of the image, opm and OLM v1 the file in it.
+// TestDockerfile: the labels in bundle.Dockerfile, which OLM v0 reads, equal metadata/annotations.yaml, which opm and
+// OLM v1 read.
 func TestDockerfile(t *testing.T) {
 	var metadata struct{ Annotations map[string]string }
 	decode(t, bundleDir+"/metadata/annotations.yaml", &metadata)
@@ -196,17 +198,17 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("labels %v\nannotations %v", labels, metadata.Annotations)
 	}
 	if len(regexp.MustCompile(`(?m)^(FROM scratch|COPY bundle/(manifests|metadata|tests/scorecard) .*)$`).FindAllString(string(dockerfile), -1)) != 4 {
-		t.Error("bundle.Dockerfile does not put the three folders into an empty image")
+		t.Error("bundle.Dockerfile does not copy the three folders into an empty image")
 	}
 }
 
-// TestCurrent: the CRD of the bundle is the one that kustomize installs.
+// TestCurrent: the bundle has the same CRD as config/crd.
 func TestCurrent(t *testing.T) {
 	var bundled, installed apiextensionsv1.CustomResourceDefinition
 	decode(t, bundleDir+"/manifests/cache.example.com_memcacheds.yaml", &bundled)
 	decode(t, root+"/config/crd/bases/cache.example.com_memcacheds.yaml", &installed)
 	if !reflect.DeepEqual(bundled.Spec, installed.Spec) {
-		t.Error("the CRD in bundle/ is not that of config/crd: make bundle")
+		t.Error("the CRD in bundle/ differs from that in config/crd: run make bundle")
 	}
 }
 
@@ -221,8 +223,8 @@ func decode(t *testing.T, file string, into any) {
 	}
 }
 
-// TestOverlay: `make deploy IMG=...` and the install.yaml of a release install the image that they are given, whatever
-// the committed one is called. Those who fork the operator call it differently.
+// TestOverlay: `make deploy IMG=...` and a release's install.yaml install the given image, even if a fork has renamed
+// the image in config/manager.
 func TestOverlay(t *testing.T) {
 	dir, image := t.TempDir(), "registry.example.com/operator@sha256:"+strings.Repeat("0", 64)
 	if err := os.CopyFS(filepath.Join(dir, "config"), os.DirFS(root+"/config")); err != nil {
@@ -243,6 +245,6 @@ func TestOverlay(t *testing.T) {
 	}
 	installed := regexp.MustCompile(`(?m)^ +image: (\S.*)$`).FindAllStringSubmatch(string(out), -1)
 	if len(installed) != 1 || installed[0][1] != image {
-		t.Errorf("%s is to be installed, and it is %q", image, installed)
+		t.Errorf("want the image %s, got %q", image, installed)
 	}
 }

@@ -24,8 +24,9 @@ const (
 	newField     = "the field is new"
 )
 
-// exceptions name, by the release that is compared with, each rule that was added since. Kubernetes does not hold a
-// rule against an object that exists as long as the field that has the rule stays as it is, with all that is in it.
+// exceptions lists, by the release that the CRD is compared with, each rule that was added since. Existing objects are
+// safe: Kubernetes does not apply a rule to an object while the field with the rule, and everything in it, stays
+// unchanged.
 var exceptions = map[string][]exception{
 	"0.0.2": {
 		{"^.spec", "must be at least max(16 + 4·threads, 9 + 5·threads)",
@@ -66,7 +67,7 @@ var exceptions = map[string][]exception{
 		{"^.spec.pod.securityContext", "must be MountOption or Recursive", neverMade},
 		{"^.spec.pod.securityContext", "type must be RuntimeDefault, Unconfined or Localhost", neverMade},
 		{"^.spec.pod.securityContext", "names must be safe sysctls",
-			"a kubelet refuses other sysctls unless it is told to allow them"},
+			"a kubelet refuses other sysctls unless it is configured to allow them"},
 		{"^.spec.pod.securityContext", "must not ask for hostProcess", neverMade},
 		{"^.spec.pod.affinity", "nodeSelectorTerms must not be empty", neverMade},
 		{"^.spec.pod.affinity", "matchExpressions must have values with In and NotIn", neverMade},
@@ -80,8 +81,8 @@ var exceptions = map[string][]exception{
 	},
 }
 
-// TestCompare holds the CRD against that of the last release: nothing that was accepted may be refused, unless an
-// exception names it with its reason, and no default may change.
+// TestCompare compares the CRD with that of the last release. The CRD must accept all that the last one accepted,
+// unless an exception names the rule and its reason, and no default may change.
 func TestCompare(t *testing.T) {
 	version := output(t, "tools/catalog", "last")
 	commit := output(t, "tools/release-commit", version)
@@ -97,12 +98,12 @@ func TestCompare(t *testing.T) {
 		t.Errorf("compared with v%s: %s", version, problem)
 	}
 	for _, e := range exceptions[version] {
-		t.Logf("v%s accepted at %s what %q refuses: %s", version, e.field, e.message, e.reason)
+		t.Logf("v%s accepted in %s what the rule %q refuses: %s", version, e.field, e.message, e.reason)
 	}
 
-	// The comparison itself.
+	// The comparison finds each incompatible change.
 	for name, tighten := range map[string]func(spec *apiextensionsv1.JSONSchemaProps){
-		"an unnamed rule": func(spec *apiextensionsv1.JSONSchemaProps) {
+		"a rule without exception": func(spec *apiextensionsv1.JSONSchemaProps) {
 			spec.XValidations = append(spec.XValidations, apiextensionsv1.ValidationRule{Rule: "self.size < 3",
 				Message: "must be small"})
 		},
@@ -121,7 +122,7 @@ func TestCompare(t *testing.T) {
 			size.Default.Raw = []byte("2")
 			spec.Properties["size"] = size
 		},
-		"a field that is gone": func(spec *apiextensionsv1.JSONSchemaProps) { delete(spec.Properties, "paused") },
+		"a removed field": func(spec *apiextensionsv1.JSONSchemaProps) { delete(spec.Properties, "paused") },
 	} {
 		tight := now()
 		spec := tight.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
@@ -133,9 +134,9 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// compare returns what a CRD refuses or changes that the last one accepted. crdify judges all but the rules in CEL: of
-// these it only says that they differ, so they are taken out of what it compares, and each that is new must have an
-// exception.
+// compare returns what a CRD refuses or changes that the last one accepted. crdify compares everything except CEL
+// rules, of which it only knows that they differ. So compare removes the rules first, and requires an exception for
+// each new rule.
 func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
 	exceptions []exception) (problems []string) {
 	t.Helper()
@@ -177,7 +178,7 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
 	return problems
 }
 
-// withoutRules takes the rules out of a CRD and returns them by their fields, which are written as crdify does.
+// withoutRules removes the rules from a CRD and returns them by field, with the paths that crdify writes.
 func withoutRules(crd *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.ValidationRules {
 	found := map[string]apiextensionsv1.ValidationRules{}
 	properties("^", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(field string, s *apiextensionsv1.JSONSchemaProps) {
@@ -188,7 +189,7 @@ func withoutRules(crd *apiextensionsv1.CustomResourceDefinition) map[string]apie
 	return found
 }
 
-// properties visits a field of a schema and all that are below.
+// properties calls visit with a field of a schema and with all fields below it.
 func properties(field string, s *apiextensionsv1.JSONSchemaProps,
 	visit func(field string, s *apiextensionsv1.JSONSchemaProps)) {
 	visit(field, s)
@@ -216,7 +217,7 @@ func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition 
 	return crd
 }
 
-// output is what a command prints that runs at the root of the repository.
+// output runs a command at the root of the repository and returns what it prints.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	if strings.Contains(name, "/") {

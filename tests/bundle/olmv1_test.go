@@ -17,26 +17,26 @@ import (
 
 const bundleDir = root + "/bundle"
 
-// TestOLMv1 holds against the bundle what OLM v1 refuses, does not do, or does to caches. `make olmv1-e2e` runs OLM v1
-// itself.
+// TestOLMv1: the bundle has nothing that OLM v1 refuses or ignores, or that would delete caches. `make olmv1-e2e` runs
+// OLM v1 itself.
 func TestOLMv1(t *testing.T) {
 	bundle := load(t)
 	for _, object := range bundle.Objects {
 		switch object.GetKind() {
-		case "ClusterServiceVersion", "Service", "ClusterRole": // what every version of OLM takes, and no cluster lacks
+		case "ClusterServiceVersion", "Service", "ClusterRole": // every version of OLM and every cluster supports these
 		case "CustomResourceDefinition":
 			if object.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
-				t.Errorf("CRD %s lacks helm.sh/resource-policy: keep, so who removes the ClusterExtension removes every Memcached",
+				t.Errorf("CRD %s lacks helm.sh/resource-policy: keep, so removing the ClusterExtension deletes every Memcached",
 					object.GetName())
 			}
 		default:
-			t.Errorf("%s %s: not every cluster takes this kind from a bundle", object.GetKind(), object.GetName())
+			t.Errorf("%s %s: not every cluster supports this kind in a bundle", object.GetKind(), object.GetName())
 		}
 	}
 	spec := bundle.CSV.Spec
 	if !slices.Contains(spec.InstallModes,
 		operatorsv1alpha1.InstallMode{Type: operatorsv1alpha1.InstallModeTypeAllNamespaces, Supported: true}) {
-		t.Error("AllNamespaces is not supported, which is how OLM v1 installs")
+		t.Error("AllNamespaces is not supported, but OLM v1 installs in this mode")
 	}
 	if len(spec.WebhookDefinitions) > 0 {
 		t.Error("webhooks need cert-manager in OLM v1")
@@ -44,7 +44,7 @@ func TestOLMv1(t *testing.T) {
 	if apis := spec.APIServiceDefinitions; len(apis.Owned)+len(apis.Required) > 0 {
 		t.Error("OLM v1 refuses API services")
 	}
-	// It resolves no dependencies, and refuses a bundle that has one, however it is declared.
+	// OLM v1 resolves no dependencies, and refuses a bundle that declares one in any way.
 	if required := spec.CustomResourceDefinitions.Required; len(required) > 0 {
 		t.Errorf("the CSV requires %v", required)
 	}
@@ -57,7 +57,7 @@ func TestOLMv1(t *testing.T) {
 			t.Errorf("the property %s is a dependency", property)
 		}
 	}
-	// By this annotation alone it says which namespaces to watch.
+	// OLM v1 passes the namespaces to watch only by this annotation.
 	container := spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
 	if !slices.ContainsFunc(container.Env, func(env corev1.EnvVar) bool {
 		return env.Name == "WATCH_NAMESPACE" && env.ValueFrom != nil && env.ValueFrom.FieldRef != nil &&
@@ -65,19 +65,20 @@ func TestOLMv1(t *testing.T) {
 	}) {
 		t.Error("WATCH_NAMESPACE is not the annotation olm.targetNamespaces")
 	}
-	// It has no OperatorConditions: an operator that waits for its own never starts.
+	// OLM v1 has no OperatorConditions: an operator that waits for its OperatorCondition never starts.
 	for _, rule := range rules(bundle.CSV) {
 		if slices.Contains(rule.APIGroups, "operators.coreos.com") {
-			t.Errorf("the operator uses OLM v0: %v", rule)
+			t.Errorf("the operator needs an API of OLM v0: %v", rule)
 		}
 	}
 }
 
-// TestOLMv1Installer compares what is in the bundle with the rights of the service account by which OLM v1 installs it.
+// TestOLMv1Installer: the service account with which OLM v1 installs the bundle has exactly the permissions that the
+// bundle needs.
 func TestOLMv1Installer(t *testing.T) {
 	bundle := load(t)
 	granted := rules(bundle.CSV)
-	// What OLM v1 adds for all namespaces.
+	// OLM v1 adds these for all namespaces.
 	granted = append(granted, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"},
 		Verbs: []string{"get", "list", "watch"}})
 	names := []string{"clusterextensions/finalizers memcached-operator"}
@@ -117,7 +118,7 @@ func TestOLMv1Installer(t *testing.T) {
 	slices.Sort(names)
 	slices.Sort(named)
 	if !slices.Equal(names, named) {
-		t.Errorf("the bundle has\n%q, the installer manages\n%q", names, named)
+		t.Errorf("the bundle has the objects\n%q, the installer may manage\n%q", names, named)
 	}
 	want, got := flatten(granted), flatten(grants)
 	for right := range want {
@@ -127,12 +128,12 @@ func TestOLMv1Installer(t *testing.T) {
 	}
 	for right := range got {
 		if !want[right] {
-			t.Errorf("the installer can grant %s, which is not in the bundle", right)
+			t.Errorf("the installer can grant %s, which the bundle does not need", right)
 		}
 	}
 }
 
-// rules are the operator's own.
+// rules returns the permissions of the operator.
 func rules(csv *operatorsv1alpha1.ClusterServiceVersion) (all []rbacv1.PolicyRule) {
 	spec := csv.Spec.InstallStrategy.StrategySpec
 	for _, permission := range slices.Concat(spec.Permissions, spec.ClusterPermissions) {
@@ -141,7 +142,7 @@ func rules(csv *operatorsv1alpha1.ClusterServiceVersion) (all []rbacv1.PolicyRul
 	return all
 }
 
-// role reads a Role or ClusterRole; of other objects it reads nothing.
+// role decodes a Role or a ClusterRole; for other objects it returns no rules.
 func role(t *testing.T, object *unstructured.Unstructured) (role rbacv1.ClusterRole) {
 	t.Helper()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
@@ -150,7 +151,7 @@ func role(t *testing.T, object *unstructured.Unstructured) (role rbacv1.ClusterR
 	return role
 }
 
-// flatten makes one "what verb" of each that rules allow.
+// flatten returns one entry "resource verb" for each permission in rules.
 func flatten(rules []rbacv1.PolicyRule) map[string]bool {
 	flat := map[string]bool{}
 	for _, rule := range rules {

@@ -13,17 +13,17 @@ import (
 	"github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
 )
 
-// TestScorecard runs the six tests of scorecard from their own binary, as `operator-sdk scorecard` does in pods. They
-// look for the bundle in /bundle, hence a root of their own; whoever is not root gets one in a user namespace.
+// TestScorecard runs the six tests of scorecard from their own binary, as `operator-sdk scorecard` does in pods. The
+// tests expect the bundle in /bundle, so the test changes the root directory; without root, in a user namespace.
 func TestScorecard(t *testing.T) {
 	var config v1alpha3.Configuration
 	decode(t, bundleDir+"/tests/scorecard/config.yaml", &config)
 	if len(config.Stages) != 1 || len(config.Stages[0].Tests) != 6 {
-		t.Fatal("the bundle does not ask for the six tests")
+		t.Fatal("the bundle does not configure the six tests")
 	}
 	binary := root + "/bin/scorecard-test"
 	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("%v: make tools-operator-sdk", err)
+		t.Fatalf("%v: run make tools-operator-sdk", err)
 	}
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "bundle"), os.DirFS(bundleDir)); err != nil {
@@ -60,7 +60,7 @@ func TestScorecard(t *testing.T) {
 				t.Fatalf("%v in %s", err, out)
 			}
 			for _, result := range status.Results {
-				// An example is what a user applies, and a status in it would be dropped, or be a lie.
+				// Users apply an example, so it has no status: the API server would drop the status.
 				suggestions := slices.DeleteFunc(result.Suggestions, func(s string) bool {
 					return strings.HasPrefix(s, "memcacheds.cache.example.com does not have status spec.")
 				})

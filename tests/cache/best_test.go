@@ -7,49 +7,50 @@ import (
 	"time"
 )
 
-// servers is the number of servers of each cache, and the smaller one where its size changes.
+// servers is the number of servers of each cache; resizing adds one and removes it again.
 const servers = 3
 
-// lag bounds the time between what the status of pods says of a server and what a client sees of it.
+// lag is the longest time between a change in the status of pods and the moment at which clients notice the change.
 const lag = 2 * time.Second
 
-// theory is what becomes of the keys in a scenario, in theory.
+// theory is what must happen to the keys in a scenario, by calculation.
 type theory struct {
-	// best is the largest share of the keys that any client can find again: memory of a server goes with the server.
+	// best is the largest share of keys that any client can find again: a server that is replaced loses its memory.
 	best float64
-	// keptByAddress is that of a client that hashes the addresses of pods, of which a replaced server has another one.
+	// keptByAddress is the same share for a client that hashes the addresses of pods, because a replaced server has a new
+	// address.
 	keptByAddress float64
-	// movedByAddress is how often, on average, such a client looks for a key on another server than before.
+	// movedByAddress is the average number of times that such a client looks for a key on another server than before.
 	movedByAddress float64
-	// unannounced is a loss that a client cannot hear of beforehand.
+	// unannounced says that clients cannot know of the loss beforehand.
 	unannounced bool
 }
 
-// moment is how many servers were ready and not about to end, of those that there should be.
+// moment is the number of servers at a time that were ready and not terminating, and the wanted number.
 type moment struct {
 	at           time.Time
 	serving, all int
 }
 
-// measured is what became of the keys of a variant in a scenario, beside what theory says.
+// measured is what happened to the keys of a variant in a scenario, with the theory.
 type measured struct {
 	requests, hits, misses, failures int
-	// kept is the number of keys that had their first value in the end.
+	// kept is the number of keys that still had their original value at the end.
 	kept int
-	// away is the number of requests that, in the mean, were for keys of a server that was away. Clients that resolve the
-	// name of a Deployment make none, unless the server ends without notice.
-	away float64
-	// unexplained are failed requests at times when no server was away, and all of those that the proxy failed.
+	// unavailable is the expected number of requests for keys of an unavailable server. It is 0 for clients that resolve
+	// the name of a Deployment, unless the server stops without notice.
+	unavailable float64
+	// unexplained are the errors of requests that failed while all servers were available, and all errors of the proxy.
 	unexplained []error
 	theory
 	variant
 	seconds []point // hit ratio over time
 }
 
-// point is the hit ratio of a second, counted from the moment at which something is done to the cache.
+// point is the hit ratio of one second, counted from the start of the scenario's action.
 type point struct{ second, ratio float64 }
 
-// measure sums up the requests of a load. The last one of each key decides whether it was kept.
+// measure evaluates the requests of a load. The last request for each key decides whether the key was kept.
 func measure(samples []sample, moments []moment, acted time.Time, t theory, v variant) *measured {
 	m := &measured{requests: len(samples), theory: t, variant: v}
 	type second struct{ hits, all float64 }
@@ -60,11 +61,11 @@ func measure(samples []sample, moments []moment, acted time.Time, t theory, v va
 			seconds[n] = &second{}
 		}
 		seconds[n].all++
-		away := 0.0
+		unavailable := 0.0
 		if v.ring != podAddresses || t.unannounced {
-			away = awayAt(moments, s.at)
+			unavailable = unavailableAt(moments, s.at)
 		}
-		m.away += away
+		m.unavailable += unavailable
 		switch s.outcome {
 		case keptValue, refilledValue:
 			m.hits++
@@ -76,7 +77,7 @@ func measure(samples []sample, moments []moment, acted time.Time, t theory, v va
 			m.misses++
 		case failed:
 			m.failures++
-			if away == 0 || v.ring == proxied {
+			if unavailable == 0 || v.ring == proxied {
 				m.unexplained = append(m.unexplained, fmt.Errorf("%.1f s after: %w", s.at.Sub(acted).Seconds(), s.err))
 			}
 		}
@@ -90,8 +91,8 @@ func measure(samples []sample, moments []moment, acted time.Time, t theory, v va
 	return m
 }
 
-// awayAt is the largest share of the servers that was away around a time.
-func awayAt(moments []moment, at time.Time) (share float64) {
+// unavailableAt returns the largest share of servers that was unavailable around a time.
+func unavailableAt(moments []moment, at time.Time) (share float64) {
 	for _, m := range moments {
 		if m.at.Sub(at).Abs() <= lag && m.serving < m.all {
 			share = max(share, float64(m.all-m.serving)/float64(m.all))
@@ -100,21 +101,21 @@ func awayAt(moments []moment, at time.Time) (share float64) {
 	return share
 }
 
-// spread is what the share of keys on a server may differ from theory by, because hashes are random: four standard
-// deviations. Where theory says that all keys are kept, or none, it is zero.
+// spread returns the tolerance for a share of keys, because hashes are random: four standard deviations. It is zero if
+// theory says that all keys are kept, or none.
 func spread(share float64) float64 { return 4 * math.Sqrt(share*(1-share)/keys) }
 
 func (m *measured) keptShare() float64 { return float64(m.kept) / keys }
 
 func (m *measured) hitRatio() float64 { return float64(m.hits) / float64(m.requests) }
 
-// bestHitRatio is that of a client that misses each lost key once, and none other.
+// bestHitRatio returns the hit ratio of a client that misses each lost key once, and no other key.
 func (m *measured) bestHitRatio() float64 { return 1 - (1-m.best)*keys/float64(m.requests) }
 
-// reasons why a measured value is worse than the best.
+// Footnotes of the tables: why a value is worse than the best.
 const (
-	reasonMoved = "¹"
-	reasonAway  = "²"
+	reasonMoved       = "¹"
+	reasonUnavailable = "²"
 )
 
 func (m *measured) keptReason() string {
@@ -131,17 +132,17 @@ func (m *measured) hitReason() string {
 	case m.ring == podAddresses && !m.unannounced:
 		return reasonMoved
 	}
-	return reasonAway
+	return reasonUnavailable
 }
 
 func (m *measured) errorsReason() string {
 	if m.failures > 0 {
-		return reasonAway
+		return reasonUnavailable
 	}
 	return ""
 }
 
-// wrong says what is worse than the best by more than its reason explains.
+// wrong returns what is worse than the theory allows.
 func (m *measured) wrong() (wrong []string) {
 	kept, lost := m.best, 1-m.best
 	if m.ring == podAddresses {
@@ -150,9 +151,9 @@ func (m *measured) wrong() (wrong []string) {
 	if least := (kept - spread(kept)) * keys; float64(m.kept) < least {
 		wrong = append(wrong, fmt.Sprintf("%d of %d keys were kept, want at least %.0f", m.kept, keys, least))
 	}
-	if most := (lost+spread(kept))*keys + m.away; float64(m.misses+m.failures) > most {
-		wrong = append(wrong, fmt.Sprintf("%d misses and %d errors, want at most %.0f, %.0f of them while a server was away",
-			m.misses, m.failures, most, m.away))
+	if most := (lost+spread(kept))*keys + m.unavailable; float64(m.misses+m.failures) > most {
+		wrong = append(wrong, fmt.Sprintf("%d misses and %d errors, want at most %.0f, %.0f of them while a server was down",
+			m.misses, m.failures, most, m.unavailable))
 	}
 	if n := len(m.unexplained); n > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d errors that nothing explains, such as\n%v", n,

@@ -1,5 +1,5 @@
-// Package cache measures what a cache keeps while its servers are replaced, lost, added and removed: on the node
-// cluster, of real memcached, through a client that reads through the cache and hashes consistently.
+// Package cache measures how many keys a cache keeps while its servers are replaced, lost, added and removed. It uses
+// real memcached on the node cluster, and a read-through client with consistent hashing.
 package cache
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-var update = flag.Bool("update", false, "write what was measured into docs/")
+var update = flag.Bool("update", false, "write the results into docs/")
 
-// world is the cluster, with a namespace of the test's own.
+// world is the cluster and a namespace of the test.
 type world struct {
 	*testing.T
 	client.Client
@@ -49,13 +49,13 @@ func TestWhatACacheKeeps(t *testing.T) {
 	t.Log("\n" + tables(all))
 	if *update {
 		if t.Failed() || len(all) < len(first)+len(second) {
-			t.Fatal("only a whole run without a failure is written into docs/")
+			t.Fatal("only a complete run without a failure is written into docs/")
 		}
 		harness.Must(t, publish("../../docs", all))
 	}
 }
 
-// group takes variants through scenarios, all variants at the same time.
+// group runs scenarios, one after the other, for all variants at the same time.
 func (w world) group(variants []variant, scenarios []scenario, c credentials) (rows []*row) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
@@ -81,7 +81,7 @@ func (w world) group(variants []variant, scenarios []scenario, c credentials) (r
 			r := &row{scenario: c, cells: make([]*measured, len(subjects))}
 			each(t, func(_ int, s *subject) error { return s.prepare(ctx, c) })
 			each(t, func(i int, s *subject) (err error) {
-				r.cells[i], err = s.through(ctx, c)
+				r.cells[i], err = s.run(ctx, c)
 				return err
 			})
 			for i, m := range r.cells {
@@ -97,7 +97,7 @@ func (w world) group(variants []variant, scenarios []scenario, c credentials) (r
 	return rows
 }
 
-// newWorld finds the cluster, whose servers are reached from this machine.
+// newWorld connects to the cluster, whose servers this machine can reach.
 func newWorld(t *testing.T) world {
 	t.Helper()
 	if os.Getenv("CLUSTER") != "node" {

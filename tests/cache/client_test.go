@@ -19,17 +19,18 @@ import (
 )
 
 const (
-	// keys are read one after the other, so that each is read once in keys/rate seconds.
+	// keys are read one after the other: each key once in keys/rate seconds.
 	keys = 2000
 	rate = 250
-	// inFlight bounds the requests that wait for an answer. Less than a second's requests do where one server is away.
+	// inFlight limits the requests that wait for an answer. While one server is unavailable, fewer wait than are sent in a
+	// second.
 	inFlight = 200
-	// idle is the number of connections to a server that wait for the next request.
+	// idle is the number of idle connections to a server.
 	idle    = 8
 	timeout = time.Second
 )
 
-// Values say who wrote them: the test before the scenario, or the client after a miss.
+// Values of keys: what the test wrote before the scenario, and what the client wrote after a miss.
 const (
 	original = "original"
 	refilled = "refilled"
@@ -51,14 +52,14 @@ type sample struct {
 	err     error
 }
 
-// credentials are what servers ask of a client, if anything.
+// credentials are what servers require of a client, if anything.
 type credentials struct {
 	tls   *tls.Config
 	login string // user and password
 }
 
-// reader is a read-through client: what the cache does not have comes from elsewhere, and is written to the cache. It
-// hashes each key to one of the servers that it is given, and resolves a server's name for each connection.
+// reader is a read-through client: it writes each key that the cache does not have. It hashes each key to one of its
+// servers, and resolves the name of a server for each connection.
 type reader struct {
 	*memcache.Client
 	servers atomic.Pointer[[]string]
@@ -79,7 +80,7 @@ func newReader(resolver *net.Resolver, c credentials) *reader {
 	return r
 }
 
-// PickServer and Each make the reader what the client library chooses servers by.
+// PickServer and Each implement memcache.ServerSelector.
 func (r *reader) PickServer(key string) (net.Addr, error) {
 	servers := *r.servers.Load()
 	if len(servers) == 0 {
@@ -97,7 +98,7 @@ func (r *reader) Each(do func(net.Addr) error) error {
 	return nil
 }
 
-// dial connects to a server, and logs in where there are passwords.
+// dial connects to a server, and logs in if the client has a login.
 func (r *reader) dial(ctx context.Context, network, to string) (net.Conn, error) {
 	conn, err := r.dialer.DialContext(ctx, network, qualified(to))
 	if err != nil {
@@ -114,7 +115,7 @@ func (r *reader) dial(ctx context.Context, network, to string) (net.Conn, error)
 	return conn, nil
 }
 
-// qualified is the name with the domain that a pod's resolver would add.
+// qualified returns the fully qualified name, as a pod's resolver would.
 func qualified(hostPort string) string {
 	host, port, _ := strings.Cut(hostPort, ":")
 	if strings.HasSuffix(host, ".svc") {
@@ -139,7 +140,8 @@ func login(ctx context.Context, conn net.Conn, userAndPassword string) error {
 	return err
 }
 
-// read reads a key through the cache. That the proxy does not store what belongs to a server that is away is no error.
+// read reads a key through the cache. While a server is unavailable, the proxy refuses to store its keys; that is not
+// an error.
 func (r *reader) read(key string) (outcome, error) {
 	item, err := r.Get(key)
 	switch {
@@ -157,12 +159,13 @@ func (r *reader) read(key string) (outcome, error) {
 	return refilledValue, nil
 }
 
-// key is that of a scenario: the next one must not find what an earlier one left on servers that lost a key since.
+// key returns the i-th key of a scenario. Keys differ between scenarios, so that none finds a value that an earlier
+// scenario left on a server that lost the key since.
 func key(scenario string, i int) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(scenario, " ", "-"), i%keys)
 }
 
-// fill writes all keys of a scenario, and reads them back.
+// fill writes all keys of a scenario and reads them again.
 func (r *reader) fill(scenario string) error {
 	for i := range keys {
 		if err := r.Set(&memcache.Item{Key: key(scenario, i), Value: []byte(original)}); err != nil {
@@ -177,8 +180,8 @@ func (r *reader) fill(scenario string) error {
 	return nil
 }
 
-// load reads the keys of a scenario at an even rate until done is closed, and then each key once more. It returns the
-// requests in the order in which they were made.
+// load reads the keys of a scenario at a constant rate until done is closed, and then each key once more. It returns
+// the requests in the order in which they were sent.
 func (r *reader) load(scenario string, done <-chan struct{}) []sample {
 	var (
 		lock    sync.Mutex

@@ -11,12 +11,12 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// TestMeasure has each kind of loss found, and that which theory allows let pass.
+// TestMeasure: measure reports each kind of unexpected loss, and accepts the losses that theory predicts.
 func TestMeasure(t *testing.T) {
 	acted := time.Now()
 	const third, half = keys / 3, keys / 2
 	deployment, dns, proxy := variants[0], variants[1], variants[3]
-	away := []moment{{acted, 3, 3}, {acted.Add(5 * time.Second), 2, 3}, {acted.Add(6 * time.Second), 3, 3}}
+	unavailable := []moment{{acted, 3, 3}, {acted.Add(5 * time.Second), 2, 3}, {acted.Add(6 * time.Second), 3, 3}}
 	for name, c := range map[string]struct {
 		variant
 		theory
@@ -24,18 +24,18 @@ func TestMeasure(t *testing.T) {
 		moments             []moment
 		want                string
 	}{
-		"all kept":                     {dns, untouched, 0, 0, 0, nil, ""},
-		"a key lost":                   {dns, untouched, 1, 0, 0, nil, "1999 of 2000 keys were kept"},
-		"an error":                     {dns, untouched, 0, 0, 1, nil, "1 errors that nothing"},
-		"a third lost":                 {dns, oneReplaced, third, 0, 0, nil, ""},
-		"a third missed twice":         {dns, oneReplaced, 0, third, 0, nil, "1332 misses"},
-		"half lost":                    {dns, oneReplaced, half, 0, 0, nil, "1000 of 2000 keys were kept"},
-		"half lost by address":         {deployment, oneReplaced, half, 0, 0, nil, ""},
-		"errors of a fixed ring":       {dns, oneReplaced, third, 0, 100, away, ""},
-		"an error of the proxy":        {proxy, oneReplaced, third, 0, 1, away, "1 errors that nothing"},
-		"an error of an announced end": {deployment, oneReplaced, third, 0, 1, away, "1 errors that nothing"},
-		"an error of a kill":           {deployment, oneKilled, third, 0, 1, away, ""},
-		"an error of a fixed ring, too late": {dns, oneReplaced, third, 0, 1,
+		"all kept":                    {dns, untouched, 0, 0, 0, nil, ""},
+		"a key lost":                  {dns, untouched, 1, 0, 0, nil, "1999 of 2000 keys were kept"},
+		"an error":                    {dns, untouched, 0, 0, 1, nil, "1 errors that nothing"},
+		"a third lost":                {dns, oneReplaced, third, 0, 0, nil, ""},
+		"a third missed twice":        {dns, oneReplaced, 0, third, 0, nil, "1332 misses"},
+		"half lost":                   {dns, oneReplaced, half, 0, 0, nil, "1000 of 2000 keys were kept"},
+		"half lost by address":        {deployment, oneReplaced, half, 0, 0, nil, ""},
+		"errors of fixed addresses":   {dns, oneReplaced, third, 0, 100, unavailable, ""},
+		"an error of the proxy":       {proxy, oneReplaced, third, 0, 1, unavailable, "1 errors that nothing"},
+		"an error of a deleted pod":   {deployment, oneReplaced, third, 0, 1, unavailable, "1 errors that nothing"},
+		"an error of a killed server": {deployment, oneKilled, third, 0, 1, unavailable, ""},
+		"a late error of fixed addresses": {dns, oneReplaced, third, 0, 1,
 			[]moment{{acted.Add(time.Second), 2, 3}}, "1 errors that nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestPublish has the page and the plot written, twice, with all around the tables left as it is.
+// TestPublish: publish writes the tables and the plot, and leaves the rest of the page unchanged, also the second time.
 func TestPublish(t *testing.T) {
 	samples := make([]sample, keys)
 	for i := range samples {
@@ -88,7 +88,7 @@ func TestPublish(t *testing.T) {
 		}
 	}
 	if !strings.Contains(tables([]*row{r}), "| operator restart | 100 | 100 | 100 | 100 | 100 |") {
-		t.Error("the tables do not say what was kept")
+		t.Error("the tables do not have the kept keys")
 	}
 	svg, err := os.ReadFile(filepath.Join(docs, image))
 	harness.Must(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/example/memcached-operator/tests/figure"
 )
 
-// row is a scenario, with what was measured of each variant: of all, or of the first ones.
+// row is a scenario with the measurements of its variants: of all, or of the first ones.
 type row struct {
 	scenario
 	cells []*measured
@@ -27,7 +27,7 @@ func (m *measured) String() string {
 		100*m.keptShare(), 100*m.best, 100*m.hitRatio(), 100*m.bestHitRatio(), m.failures, m.requests)
 }
 
-// tables are those of the page, in Markdown.
+// tables returns the tables of the page in Markdown.
 func tables(rows []*row) string {
 	percent := func(share float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*share), ".0") }
 	var b strings.Builder
@@ -74,7 +74,7 @@ const (
 	image = "cache-hit-ratio.svg"
 )
 
-// publish writes the tables into the page, and the plot beside it.
+// publish writes the tables into the page, and the plot beside the page.
 func publish(docs string, rows []*row) error {
 	svg, err := chart(rows)
 	if err != nil {
@@ -86,7 +86,7 @@ func publish(docs string, rows []*row) error {
 	return figure.Publish(filepath.Join(docs, page), "make cache-e2e CLUSTER=node", tables(rows))
 }
 
-// tens are the ticks of every tenth second.
+// tens returns a tick for every tenth second.
 func tens(from, to float64) (ticks []plot.Tick) {
 	for s := math.Ceil(from/10) * 10; s <= to; s += 10 {
 		ticks = append(ticks, plot.Tick{Value: s, Label: strconv.Itoa(int(s))})
@@ -94,10 +94,10 @@ func tens(from, to float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// chart plots the hit ratio over time, one scenario beside the other.
+// chart plots the hit ratio over time, one plot for each scenario.
 func chart(rows []*row) ([]byte, error) {
 	const columns = 3
-	legend := rows[slices.IndexFunc(rows, func(r *row) bool { return r.best == 1 })].name // where lines leave it room
+	legend := rows[slices.IndexFunc(rows, func(r *row) bool { return r.best == 1 })].name // its lines leave room
 	plots := make([]*plot.Plot, len(rows))
 	for i, r := range rows {
 		p := figure.New(r.name)

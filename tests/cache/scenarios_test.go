@@ -11,16 +11,16 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// scenario is what is done to a cache.
+// scenario is something that happens to a cache.
 type scenario struct {
 	name string
 	theory
-	renewed int // servers that begin empty
+	renewed int // servers that start without keys
 	do      func(context.Context, *subject) error
 }
 
-// Theories for n servers. A client that hashes addresses of pods finds a replaced server at another place of its ring:
-// when the old one leaves, its keys move to the others, and when the new one comes, it takes its share of all keys.
+// Theories for n servers. A client that hashes the addresses of pods sees a replaced server as a new one: when the old
+// pod stops, its keys move to the other servers; when the new pod is ready, it takes a share of all keys.
 const n = float64(servers)
 
 var (
@@ -31,12 +31,12 @@ var (
 	untouched   = theory{best: 1, keptByAddress: 1}
 )
 
-// plain are the scenarios that need no Secret.
+// plain returns the scenarios that need no Secret.
 func plain(w world, operator *cluster.Operator) []scenario {
 	patch := func(json string) func(context.Context, *subject) error {
 		return func(ctx context.Context, s *subject) error { return s.patch(ctx, json) }
 	}
-	// Once for all caches.
+	// start restarts the operator once for all caches.
 	start := func(defaultImage string) func(context.Context, *subject) error {
 		do := sync.OnceValue(func() error {
 			operator.DefaultImage = defaultImage
@@ -59,14 +59,15 @@ func plain(w world, operator *cluster.Operator) []scenario {
 	}
 }
 
-// first is a server in front of the others, where a client that counts servers would lose most.
+// first returns the first pod. Removing the first server is the worst case for a client that hashes keys to positions
+// in a list.
 func (s *subject) first() *corev1.Pod {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.now.pods[0].DeepCopy()
 }
 
-// secured are the variants that can have TLS and passwords, with both.
+// secured returns the variants that support TLS and passwords, with both.
 func secured(variants []variant) (secured []variant) {
 	for _, v := range variants {
 		if v.ring != proxied {

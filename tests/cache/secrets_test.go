@@ -18,30 +18,30 @@ const (
 	authfile2  = authfile1 + "next:two\n"
 )
 
-// secrets are the Secrets that the caches name.
+// secrets are the Secrets of the caches.
 type secrets struct {
 	world
-	authority *authority.Authority
+	ca *authority.Authority
 }
 
-// newSecrets makes the Secrets.
+// newSecrets creates the Secrets.
 func newSecrets(w world) (*secrets, error) {
-	a, err := authority.New()
+	ca, err := authority.New()
 	if err != nil {
 		return nil, err
 	}
-	s := &secrets{w, a}
+	s := &secrets{w, ca}
 	certificate, err := s.certificate()
 	return s, errors.Join(err, w.Create(w.Context(), certificate), w.Create(w.Context(), s.passwords(authfile1)))
 }
 
-// credentials are those of a client that trusts the authority.
+// credentials returns the credentials of a client that trusts the CA.
 func (s *secrets) credentials() credentials {
-	return credentials{s.authority.Trust(serverName), login1}
+	return credentials{s.ca.Trust(serverName), login1}
 }
 
-// rotations change Secrets, once for all caches. Clients go on with what was valid before: they trust the same
-// authority, and their password is still in the file, to which another one is added.
+// rotations returns the scenarios that change a Secret, once for all caches. The credentials of the clients stay valid:
+// the new certificate is of the same CA, and the new authfile adds a user.
 func (s *secrets) rotations() []scenario {
 	rotate := func(name string, change func() (*corev1.Secret, error)) scenario {
 		do := sync.OnceValue(func() error {
@@ -57,7 +57,7 @@ func (s *secrets) rotations() []scenario {
 }
 
 func (s *secrets) certificate() (*corev1.Secret, error) {
-	issued, err := s.authority.Secret(serverName)
+	issued, err := s.ca.Secret(serverName)
 	return s.secret("certificate", issued), err
 }
 

@@ -23,22 +23,22 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// before is how long the load runs before something is done to the cache.
+// before is how long the load runs before the action of the scenario.
 const before = 3 * time.Second
 
-// ringKind is what a client hashes its keys over.
+// ringKind is the kind of server addresses over which a client hashes its keys.
 type ringKind int
 
 const (
-	// podAddresses are those that a name resolves to: of the servers that are ready.
+	// podAddresses are the addresses of the ready pods, to which the name of a Service resolves.
 	podAddresses ringKind = iota
-	// fixedAddresses are those in status.servers. They outlive the pods.
+	// fixedAddresses are the addresses in status.servers. They outlive the pods.
 	fixedAddresses
-	// proxied is a single address. The proxy behind it hashes.
+	// proxied is the single address of a proxy, which hashes the keys itself.
 	proxied
 )
 
-// variant is a way to run servers, and for clients to find them.
+// variant is a way to run servers and to address them.
 type variant struct {
 	object, title string
 	spec          string
@@ -52,10 +52,10 @@ var variants = []variant{
 	{"proxy", "proxy", `, workload: StatefulSet, proxy: {}`, proxied},
 }
 
-// common is in the spec of all of them: they share a small node.
+// common is part of the spec of all variants, which share a small node.
 const common = `size: 3, pod: {resources: {requests: {cpu: 10m}}}`
 
-// subject is a Memcached, and a client of it.
+// subject is a Memcached of a variant, and a client of its servers.
 type subject struct {
 	variant
 	*reader
@@ -66,18 +66,18 @@ type subject struct {
 	lock    sync.Mutex
 	now     state
 	moments []moment
-	err     error // of the last look
+	err     error // of the last observation
 }
 
-// state is a Memcached with its servers.
+// state is a Memcached with its servers at a moment.
 type state struct {
 	mc      *v1alpha1.Memcached
 	pods    []corev1.Pod
-	servers []string // that the client sees
+	servers []string // as the client resolves them
 	moment
 }
 
-// create makes a Memcached, and follows it until ctx ends.
+// create creates a Memcached, and observes it until ctx ends.
 func (s *subject) create(ctx context.Context) error {
 	mc := &v1alpha1.Memcached{}
 	if err := yaml.Unmarshal([]byte(manifest.Named(s.object, "{"+common+s.spec+"}")), mc); err != nil {
@@ -89,7 +89,7 @@ func (s *subject) create(ctx context.Context) error {
 	}
 	go func() {
 		for ctx.Err() == nil {
-			now, err := s.look(context.WithoutCancel(ctx))
+			now, err := s.observe(context.WithoutCancel(ctx))
 			s.lock.Lock()
 			if s.err = err; err == nil {
 				s.now, s.moments = now, append(s.moments, now.moment)
@@ -102,14 +102,14 @@ func (s *subject) create(ctx context.Context) error {
 	return s.eventually(ctx, state.settled)
 }
 
-// patch merges JSON into the Memcached.
+// patch applies a JSON merge patch to the Memcached.
 func (s *subject) patch(ctx context.Context, json string) error {
 	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: s.object}}
 	return s.api.Patch(ctx, mc, client.RawPatch(types.MergePatchType, []byte(json)))
 }
 
-// look reads the Memcached and its servers.
-func (s *subject) look(ctx context.Context) (state, error) {
+// observe reads the Memcached and its servers.
+func (s *subject) observe(ctx context.Context) (state, error) {
 	at, mc, pods := time.Now(), &v1alpha1.Memcached{}, &corev1.PodList{}
 	if err := s.api.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: s.object}, mc); err != nil {
 		return state{}, err
@@ -131,7 +131,7 @@ func (s *subject) look(ctx context.Context) (state, error) {
 	return now, err
 }
 
-// resolve looks up the addresses of all servers that are ready.
+// resolve returns the addresses of all ready servers.
 func (s *subject) resolve(ctx context.Context, server string) ([]string, error) {
 	host, port, err := net.SplitHostPort(qualified(server))
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *subject) resolve(ctx context.Context, server string) ([]string, error) 
 	return hosts, err
 }
 
-// container is the status of memcached in a pod, empty before there is one.
+// container returns the status of the memcached container in a pod; it is empty until there is one.
 func container(pod *corev1.Pod) (status corev1.ContainerStatus) {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.Name == names.Container {
@@ -154,7 +154,7 @@ func container(pod *corev1.Pod) (status corev1.ContainerStatus) {
 	return status
 }
 
-// eventually waits until the Memcached passes.
+// eventually waits until the state passes.
 func (s *subject) eventually(ctx context.Context, pass func(state) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*harness.Patience, fmt.Errorf("not within %s", 2*harness.Patience))
 	defer cancel()
@@ -163,7 +163,7 @@ func (s *subject) eventually(ctx context.Context, pass func(state) error) error 
 		now, err := s.now, s.err
 		s.lock.Unlock()
 		if err != nil || now.mc == nil {
-			return errors.Join(errors.New("not seen"), err)
+			return errors.Join(errors.New("not observed yet"), err)
 		}
 		return pass(now)
 	})
@@ -173,7 +173,7 @@ func (s *subject) eventually(ctx context.Context, pass func(state) error) error 
 	return err
 }
 
-// settled returns nil if the Memcached is ready, and has as many pods as it should, all of them ready.
+// settled returns nil if the Memcached is ready and has the wanted number of pods, all ready.
 func (now state) settled() error {
 	ready := meta.FindStatusCondition(now.mc.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != now.mc.Generation {
@@ -183,12 +183,13 @@ func (now state) settled() error {
 		return fmt.Errorf("%d pods, %d of them ready, want %d", len(now.pods), now.serving, now.all)
 	}
 	if n := len(now.servers); now.mc.Spec.Proxy == nil && n != now.all {
-		return fmt.Errorf("clients see %d servers, want %d", n, now.all)
+		return fmt.Errorf("clients resolve %d servers, want %d", n, now.all)
 	}
 	return nil
 }
 
-// incarnations are the servers that there are. One that lost its memory is another one.
+// incarnations returns an identifier for the memory of each server: it changes when a pod is replaced or memcached
+// restarts.
 func (now state) incarnations() (all []string) {
 	for i := range now.pods {
 		all = append(all, fmt.Sprint(now.pods[i].UID, container(&now.pods[i]).RestartCount))
@@ -196,8 +197,8 @@ func (now state) incarnations() (all []string) {
 	return all
 }
 
-// prepare waits until the cache is as it should be, and fills it. The network may learn of a server a moment later than
-// the status.
+// prepare waits until the cache has settled, and fills it. It retries, because the network may know of a server later
+// than the status.
 func (s *subject) prepare(ctx context.Context, c scenario) error {
 	return s.eventually(ctx, func(now state) error {
 		if err := now.settled(); err != nil {
@@ -207,9 +208,9 @@ func (s *subject) prepare(ctx context.Context, c scenario) error {
 	})
 }
 
-// through does to the cache what the scenario says, while the load runs. The load ends when the Memcached has settled,
-// with as many new servers as the scenario makes.
-func (s *subject) through(ctx context.Context, c scenario) (*measured, error) {
+// run runs a scenario while clients send requests. The load ends when the Memcached has settled again, with as many
+// new servers as the scenario makes.
+func (s *subject) run(ctx context.Context, c scenario) (*measured, error) {
 	s.lock.Lock()
 	was := s.now.incarnations()
 	s.moments = nil
@@ -219,11 +220,11 @@ func (s *subject) through(ctx context.Context, c scenario) (*measured, error) {
 	time.Sleep(before)
 	acted := time.Now()
 	err := c.do(ctx, s)
-	var back time.Time // when the status first told of the new servers
+	var back time.Time // when the new servers were first observed
 	if changed := time.Now(); err == nil {
 		err = s.eventually(ctx, func(now state) error {
 			if now.at.Before(changed) {
-				return errors.New("not looked at since")
+				return errors.New("not observed since the action")
 			}
 			fresh := slices.DeleteFunc(now.incarnations(), func(i string) bool { return slices.Contains(was, i) })
 			if len(fresh) != c.renewed {

@@ -1,5 +1,5 @@
-// Package clients runs the programs that docs/clients.md shows against the servers of Memcacheds, on the cluster that
-// CLUSTER names: node (default) or kind.
+// Package clients runs the programs of docs/clients.md against the servers of Memcacheds, on the cluster that CLUSTER
+// names: node (default) or kind.
 package clients
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// programs are the commands of the snippets in cluster.ClientsImage.
+// programs are the commands of the programs in cluster.ClientsImage.
 var programs = map[string][]string{
 	"gomemcache": {"gomemcache"},
 	"pymemcache": {"python3", "/clients/pymemcache/main.py"},
@@ -44,27 +44,28 @@ var programs = map[string][]string{
 	"php":        {"php", "/clients/php/main.php"},
 }
 
-// secured are the commands of those that speak TLS.
+// secured are the commands of the programs that use TLS.
 var secured = map[string][]string{
 	"gomemcache": {"gomemcache-tls"},
 	"pymemcache": {"python3", "/clients/pymemcache-tls/main.py"},
 	"dalli":      {"ruby", "/clients/dalli-tls/main.rb"},
 }
 
-// caches are a Memcached for each kind of status.servers, beside that of git/sessions.yaml.
+// caches are Memcacheds with the other kinds of status.servers than git/sessions.yaml.
 var caches = map[string]v1alpha1.MemcachedSpec{
 	"addresses": {Workload: v1alpha1.WorkloadStatefulSet, ServerAddresses: v1alpha1.AddressesClusterIP},
 	"proxied":   {Workload: v1alpha1.WorkloadStatefulSet, Proxy: &v1alpha1.ProxySpec{}},
 }
 
-// stuck is what docs/clients.md advises against: gomemcache looks a name up only once.
-const stuck = "gomemcache-sessions"
+// resolvesOnce is the program that docs/clients.md advises against: gomemcache with names of servers, which it resolves
+// only once.
+const resolvesOnce = "gomemcache-sessions"
 
-// Each client finds all keys, misses those of a server that is deleted and no others, and finds all again, without an
-// error.
+// TestClients: each client finds all keys. When a server is deleted, the client misses only the keys of that server,
+// and finds all keys again afterwards, without an error.
 func TestClients(t *testing.T) {
 	w := setUp(t)
-	foretold := w.apply("git/sessions.yaml")
+	configured := w.apply("git/sessions.yaml")
 	names := []string{"sessions"}
 	for name, spec := range caches {
 		spec.Size = ptr.To[int32](3)
@@ -75,7 +76,7 @@ func TestClients(t *testing.T) {
 	for _, name := range names {
 		servers := w.servers(name)
 		if name == "sessions" {
-			require.Equal(t, foretold, servers)
+			require.Equal(t, configured, servers)
 		}
 		for program, command := range programs {
 			w.start(program+"-"+name, command, map[string]string{"MEMCACHED_SERVERS": servers})
@@ -83,7 +84,7 @@ func TestClients(t *testing.T) {
 		}
 	}
 	for _, pod := range pods {
-		w.eventually("find all keys", func() error {
+		w.eventually("wait until all keys are found", func() error {
 			found := w.found(pod)
 			if slices.Contains(found, 100) {
 				return nil
@@ -98,8 +99,8 @@ func TestClients(t *testing.T) {
 		w.must(w.Delete(w.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name + "-1"}}))
 	}
 	for _, pod := range pods {
-		if pod != stuck {
-			w.ends(pod, corev1.PodSucceeded)
+		if pod != resolvesOnce {
+			w.exits(pod, corev1.PodSucceeded)
 		}
 	}
 	for _, pod := range pods {
@@ -109,14 +110,14 @@ func TestClients(t *testing.T) {
 		if least := slices.Min(found); least < 30 || least == 100 {
 			t.Errorf("%s found at least %d keys while one of three servers was replaced", pod, least)
 		}
-		if last := found[len(found)-1]; (last == 100) == (pod == stuck) {
-			t.Errorf("%s found %d keys in the end", pod, last)
+		if last := found[len(found)-1]; (last == 100) == (pod == resolvesOnce) {
+			t.Errorf("%s found %d keys in the last round", pod, last)
 		}
 	}
 }
 
-// Clients that speak TLS are served, with a password where they have one, and refused with a wrong password and where
-// they trust another CA.
+// TestSecured: servers with TLS serve clients that trust the CA and know the password, and refuse clients with a wrong
+// password. Clients that trust another CA fail.
 func TestSecured(t *testing.T) {
 	w := setUp(t)
 	name := "private." + w.ns + ".svc"
@@ -142,7 +143,7 @@ func TestSecured(t *testing.T) {
 	for program, command := range secured {
 		env := map[string]string{"MEMCACHED_CA": "/ca/own.crt", "MEMCACHED_NAME": name, "MEMCACHED_USER": "client",
 			"MEMCACHED_PASSWORD": "secret"}
-		if program == "dalli" { // which has no password
+		if program == "dalli" { // dalli cannot log in with a password
 			env["MEMCACHED_SERVERS"] = w.servers("encrypted")
 		} else {
 			env["MEMCACHED_SERVERS"] = w.servers("private")
@@ -155,15 +156,15 @@ func TestSecured(t *testing.T) {
 		w.start(program+"-foreign", command, env)
 	}
 	for program := range secured {
-		w.ends(program, corev1.PodSucceeded)
-		w.ends(program+"-foreign", corev1.PodFailed, "certificate")
+		w.exits(program, corev1.PodSucceeded)
+		w.exits(program+"-foreign", corev1.PodFailed, "certificate")
 		if program != "dalli" {
-			w.ends(program+"-wrong", corev1.PodFailed, "login")
+			w.exits(program+"-wrong", corev1.PodFailed, "login")
 		}
 	}
 }
 
-// world is the cluster, and a namespace of the test's own.
+// world is the cluster and a namespace of the test.
 type world struct {
 	client.Client
 	*testing.T
@@ -172,7 +173,7 @@ type world struct {
 	ns   string
 }
 
-// load makes the image of clients, once.
+// load builds and loads the image of the clients, once.
 var load = sync.OnceValues(func() (*rest.Config, error) {
 	log.SetLogger(log.Log)
 	under, err := cluster.New(cmp.Or(os.Getenv("CLUSTER"), "node"))
@@ -188,7 +189,7 @@ var load = sync.OnceValues(func() (*rest.Config, error) {
 	return config, nil
 })
 
-// setUp makes a namespace that enforces restricted Pod Security.
+// setUp creates a namespace that enforces the restricted Pod Security Standard.
 func setUp(t *testing.T) world {
 	ctx := t.Context()
 	config, err := load()
@@ -220,7 +221,7 @@ func (w world) create(name string, spec v1alpha1.MemcachedSpec) {
 	w.must(w.Create(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Spec: spec}))
 }
 
-// apply makes the objects of a file in the test's namespace, and returns MEMCACHED_SERVERS of its ConfigMap.
+// apply creates the objects of a file in the test's namespace, and returns MEMCACHED_SERVERS of its ConfigMap.
 func (w world) apply(file string) string {
 	w.Helper()
 	text, err := os.ReadFile(file)
@@ -238,11 +239,11 @@ func (w world) apply(file string) string {
 	return config.Data["MEMCACHED_SERVERS"]
 }
 
-// servers waits until a Memcached is ready, and returns where its servers are, as a client is told.
+// servers waits until a Memcached is ready, and returns the addresses in its status, separated by commas.
 func (w world) servers(name string) string {
 	w.Helper()
 	mc := &v1alpha1.Memcached{}
-	w.eventually("be ready", func() error {
+	w.eventually("wait until ready", func() error {
 		err := w.Get(w.ctx, client.ObjectKey{Namespace: w.ns, Name: name}, mc)
 		if err == nil && !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) {
 			err = fmt.Errorf("%s: conditions %v", name, mc.Status.Conditions)
@@ -285,7 +286,7 @@ func (w world) start(name string, command []string, env map[string]string) {
 
 var report = regexp.MustCompile(`(?m)^(\d+) of 100 keys found$`)
 
-// found are the numbers of keys that a client has found so far, round by round.
+// found returns how many keys a client has found in each round so far.
 func (w world) found(pod string) (list []int) {
 	for _, match := range report.FindAllStringSubmatch(w.log(pod), -1) {
 		n, err := strconv.Atoi(match[1])
@@ -295,7 +296,7 @@ func (w world) found(pod string) (list []int) {
 	return list
 }
 
-// log is what a client has printed so far.
+// log returns the output of a client so far.
 func (w world) log(pod string) string {
 	out, err := w.pods.GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(w.ctx)
 	if err != nil {
@@ -304,19 +305,19 @@ func (w world) log(pod string) string {
 	return string(out)
 }
 
-// ends waits until a client has ended, and fails the test if it did not end so, or did not say why.
-func (w world) ends(pod string, how corev1.PodPhase, why ...string) {
+// exits waits until a client has exited, and fails unless its pod is in this phase and its output contains the reason.
+func (w world) exits(pod string, want corev1.PodPhase, reason ...string) {
 	w.Helper()
 	var phase corev1.PodPhase
-	w.eventually("end", func() error {
+	w.eventually("wait until "+pod+" exits", func() error {
 		if phase = w.phase(pod); phase != corev1.PodSucceeded && phase != corev1.PodFailed {
 			return fmt.Errorf("%s is %s", pod, phase)
 		}
 		return nil
 	})
-	said := w.log(pod)
-	if phase != how || !strings.Contains(said, strings.Join(why, "")) {
-		w.Errorf("%s has %s, and not %s %s: %s", pod, phase, how, why, said)
+	output := w.log(pod)
+	if phase != want || !strings.Contains(output, strings.Join(reason, "")) {
+		w.Errorf("%s has %s, want %s %s: %s", pod, phase, want, reason, output)
 	}
 }
 

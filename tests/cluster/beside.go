@@ -12,7 +12,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// What kube-network-policies calls its table of rules, and the queue in which the kernel hands packets to it.
+// The names that kube-network-policies uses for its table of rules and for its packet queue.
 const (
 	policyTable = "kube-network-policies"
 	policyQueue = "100"
@@ -35,7 +35,7 @@ func (c *Cluster) CertManager(ctx context.Context) (stop func() error, err error
 	return c.beside("cert-manager", "-kubeconfig", c.GetKubeconfig())
 }
 
-// NetworkPolicies has the NetworkPolicies of a node cluster enforced until stop is called, for what comes to pods.
+// NetworkPolicies enforces NetworkPolicies for traffic to the pods of a node cluster until stop is called.
 func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err error) {
 	if err := errors.Join(c.installPackages(ctx, "iptables"), deletePolicyRules(ctx)); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err e
 		return errors.Join(err, errors.New("kube-network-policies does not read its queue"))
 	})
 	if err == nil {
-		// A kernel without nft_queue refuses the rules of kube-network-policies.
+		// If the kernel has no nft_queue, kube-network-policies cannot install its rules.
 		if _, missing := run(ctx, nil, "nft", "list", "table", "inet", policyTable); missing != nil {
 			err = queuePackets(ctx, "--append")
 		}
@@ -69,8 +69,9 @@ func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err e
 	return stop, nil
 }
 
-// queuePackets adds or deletes the rule that asks kube-network-policies about each connection to a pod, but for those
-// of root on this machine, as which the kubelet probes. While nobody reads the queue all pass.
+// queuePackets adds or deletes the rule that sends each new connection to a pod through the queue of
+// kube-network-policies. Connections of root on this machine are exempt, because the kubelet probes as root. Without a
+// reader of the queue, all connections are allowed.
 func queuePackets(ctx context.Context, do string) error {
 	_, err := run(ctx, nil, "iptables", "--table", "mangle", do, "POSTROUTING", "--destination", podCIDR,
 		"--match", "conntrack", "--ctstate", "NEW", "--match", "owner", "!", "--uid-owner", "0",
@@ -78,7 +79,7 @@ func queuePackets(ctx context.Context, do string) error {
 	return err
 }
 
-// deletePolicyRules deletes what asks kube-network-policies, also after it was killed.
+// deletePolicyRules deletes the rules of NetworkPolicies, also after kube-network-policies was killed.
 func deletePolicyRules(ctx context.Context) error {
 	if queuePackets(ctx, "--check") == nil {
 		if err := queuePackets(ctx, "--delete"); err != nil {
@@ -88,9 +89,9 @@ func deletePolicyRules(ctx context.Context) error {
 	return deleteTable(ctx, "inet "+policyTable)
 }
 
-// beside runs a program of bin until stop is called; one that an earlier test left ends first. Its arguments must name
-// a file under the cluster's folder, as those of start. As with the operator's, the pid file is where checkProcesses
-// does not look: the cluster is up also when the program is not.
+// beside runs a program of bin until stop is called. It first stops a process that an earlier test left. The arguments
+// must name a file in the cluster's folder, as for start. checkProcesses ignores the program, as it ignores the
+// operator: the cluster is up without it too.
 func (c *Cluster) beside(name string, args ...string) (stop func() error, err error) {
 	pidFile := c.path("pids", "beside", name+".pid")
 	stop = func() error {

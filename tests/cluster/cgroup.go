@@ -14,10 +14,10 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// Every program of a node cluster, and through the kubelet's cgroupRoot every container, runs below one cgroup. It is
-// how they are found again and ended, also when their parents are gone.
+// All programs of a node cluster run in one cgroup, and so do all containers, through the kubelet's cgroupRoot. This is
+// how the cluster finds and kills them, even if their parents are gone.
 
-// cgroupDirs are the cluster's cgroup: one folder with cgroup v2, one a controller with v1.
+// cgroupDirs returns the folders of the cluster's cgroup: one with cgroup v2, one for each controller with v1.
 func cgroupDirs() []string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return []string{filepath.Join("/sys/fs/cgroup", nodeCgroup)}
@@ -32,17 +32,17 @@ func cgroupDirs() []string {
 	return dirs
 }
 
-// createCgroup makes the cgroup with every controller that the machine has, which the kubelet insists on.
+// createCgroup creates the cgroup with every controller of the machine, as the kubelet requires.
 func createCgroup() error {
 	controllers, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
 	for _, name := range strings.Fields(string(controllers)) {
-		// One that cannot be enabled is one that the kubelet does without, or names in its log.
+		// A controller that cannot be enabled is optional, or the kubelet names it in its log.
 		_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+"+name), 0)
 	}
 	var errs []error
 	for _, dir := range cgroupDirs() {
 		errs = append(errs, os.MkdirAll(filepath.Join(dir, "programs"), 0o755))
-		if strings.Contains(dir, "cpuset") { // with v1 a new cpuset is empty and holds no process
+		if strings.Contains(dir, "cpuset") { // with v1 a new cpuset has no CPUs, so that no process can join it
 			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 				value, err := os.ReadFile(filepath.Join(dir, "..", file))
 				errs = append(errs, err,
@@ -54,14 +54,14 @@ func createCgroup() error {
 	return errors.Join(errs...)
 }
 
-// inCgroup wraps a command so that it and its children run in the cgroup from their first instruction.
+// inCgroup wraps a command so that it and its children run in the cgroup from the start.
 func inCgroup(command string, args ...string) (string, []string) {
 	script := `for g in ` + strings.Join(cgroupDirs(), " ") +
 		`; do echo $$ >$g/programs/cgroup.procs; done; exec "$0" "$@"`
 	return "/bin/sh", append([]string{"-c", script, command}, args...)
 }
 
-// cgroupPIDs are the processes anywhere below the cgroup.
+// cgroupPIDs returns the processes in the cgroup and in the cgroups below it.
 func cgroupPIDs() (pids []int) {
 	for _, dir := range cgroupDirs() {
 		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
@@ -79,7 +79,7 @@ func cgroupPIDs() (pids []int) {
 	return pids
 }
 
-// killCgroup kills what runs below the cgroup, again until nothing is left, and removes it.
+// killCgroup kills all processes in the cgroup until none is left, and removes the cgroup.
 func killCgroup(ctx context.Context) error {
 	err := harness.Poll(ctx, func(context.Context) error {
 		pids := cgroupPIDs()
@@ -87,7 +87,7 @@ func killCgroup(ctx context.Context) error {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		if len(pids) > 0 {
-			return fmt.Errorf("processes %v do not end", pids)
+			return fmt.Errorf("processes %v do not exit", pids)
 		}
 		return nil
 	})
@@ -113,8 +113,8 @@ func killCgroup(ctx context.Context) error {
 	return nil
 }
 
-// mayLowerOOMScore says whether this process has CAP_SYS_RESOURCE. Without it containers must keep the score they
-// inherit, or none of them starts.
+// mayLowerOOMScore reports whether this process has CAP_SYS_RESOURCE. Without it, containers start only if they keep
+// the OOM score that they inherit.
 func mayLowerOOMScore() bool {
 	const capSysResource = 24
 	status, _ := os.ReadFile("/proc/self/status")

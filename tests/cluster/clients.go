@@ -20,7 +20,7 @@ var clientsPackages = []string{
 
 var notNeeded = regexp.MustCompile(`^usr/(sbin|share/(doc|locale|man))/`)
 
-// LoadClients makes ClientsImage anew and makes it available to the nodes.
+// LoadClients builds ClientsImage again and makes it available to the nodes.
 func (c *Cluster) LoadClients(ctx context.Context) error {
 	root, err := c.debianRoot(ctx, clientsSuite, clientsPackages...)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Cluster) LoadClients(ctx context.Context) error {
 	maps.Copy(files, map[string]file{
 		"usr/local/bin/gomemcache":     {from: filepath.Join(programs, "gomemcache"), mode: 0o755},
 		"usr/local/bin/gomemcache-tls": {from: filepath.Join(programs, "gomemcache-tls"), mode: 0o755},
-		// What the scripts of the packages would do.
+		// What the installation scripts of the packages would do.
 		"usr/local/bin/php": {link: "/usr/bin/php.default"},
 		"etc/php/clients/memcached.ini": {mode: 0o644,
 			text: "extension=igbinary\nextension=msgpack\nextension=memcached\n"},

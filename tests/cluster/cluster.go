@@ -1,12 +1,12 @@
-// Package cluster starts and ends the ephemeral Kubernetes clusters that the tests and the demo run on:
+// Package cluster starts and stops the ephemeral Kubernetes clusters of the tests and of the demo:
 //
-//   - kwok: a real control plane with simulated nodes; no root, seconds to start.
-//   - node: the same control plane with one real node, as root on Linux, without Docker.
-//   - kind: where a Docker engine is.
+//   - kwok: a real control plane with simulated nodes. It needs no root and starts in seconds.
+//   - node: the same control plane with one real node. It needs root on Linux, but no Docker.
+//   - kind: needs a Docker engine.
 //
-// All three are e2e-framework cluster providers. One cluster of a kind belongs to one clone of the repository:
-// its state, kubeconfig and logs are in .cluster/<kind>, so the command line (tests/cluster/cmd) and a test
-// process find the same cluster, and clones do not meet.
+// All three implement the provider interface of e2e-framework. Each clone of the repository has at most one cluster of
+// a kind, with its state, kubeconfig and logs in .cluster/<kind>. So the command line (tests/cluster/cmd) and a test
+// process find the same cluster, and clones do not disturb each other.
 package cluster
 
 import (
@@ -33,14 +33,14 @@ import (
 type Cluster struct {
 	// Kind is kwok, node or kind.
 	Kind string
-	// Nodes is the number of simulated nodes of a kwok cluster; 0 means 3, or as many as there are.
+	// Nodes is the number of simulated nodes of a kwok cluster. 0 means the present number, or 3 for a new cluster.
 	Nodes int
-	// AuditPolicy is that of the API server of a new kwok cluster, which then writes AuditLog; empty for none.
+	// AuditPolicy is the audit policy of the API server of a new kwok cluster, which then writes AuditLog; empty for none.
 	AuditPolicy string
-	// Env is added to the environment of the programs of a new control plane, each NAME=value; those of kind have their
-	// own.
+	// Env is added to the environment of a new control plane's programs, each entry as NAME=value. kind clusters ignore
+	// it.
 	Env []string
-	// Log receives progress, one line a step.
+	// Log receives progress, one line for each step.
 	Log io.Writer
 
 	driver driver
@@ -52,13 +52,13 @@ type Cluster struct {
 	packages sync.Mutex
 }
 
-// driver is what differs between the kinds.
+// driver implements what differs between the kinds of clusters.
 type driver interface {
-	// up starts the cluster on a clean slate and leaves its kubeconfig in place.
+	// up starts the cluster after down has removed an earlier one, and writes its kubeconfig.
 	up(ctx context.Context) error
-	// down removes every trace of the cluster, whatever state it is in.
+	// down removes the cluster completely, in any state.
 	down(ctx context.Context) error
-	// check says what is missing for the cluster to be usable; nil means that it is up.
+	// check returns nil if the cluster is up, or an error that names what is missing.
 	check(ctx context.Context) error
 	// loadArchive makes the images of a docker archive available to the nodes as ref.
 	loadArchive(ctx context.Context, archive, ref string) error
@@ -66,7 +66,7 @@ type driver interface {
 
 var _ support.E2EClusterProviderWithImageLoader = (*Cluster)(nil)
 
-// New returns the cluster of that kind of this clone of the repository.
+// New returns the cluster of this kind that belongs to this clone of the repository.
 func New(kind string) (*Cluster, error) {
 	root, err := harness.Repository()
 	if err != nil {
@@ -103,7 +103,7 @@ func WithNodes(n int) support.ClusterOpts {
 	}
 }
 
-// Create starts the cluster, or finds that it is up, and returns the path of its kubeconfig.
+// Create starts the cluster if it is not up, and returns the path of its kubeconfig.
 func (c *Cluster) Create(ctx context.Context, _ ...string) (string, error) {
 	unlock, err := c.lock()
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *Cluster) Create(ctx context.Context, _ ...string) (string, error) {
 	}
 	start := time.Now()
 	if err := c.driver.down(ctx); err != nil {
-		return "", fmt.Errorf("%s cluster: cleaning up what an earlier one left: %w", c.Kind, err)
+		return "", fmt.Errorf("%s cluster: remove an earlier one: %w", c.Kind, err)
 	}
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return "", err
@@ -131,12 +131,12 @@ func (c *Cluster) Create(ctx context.Context, _ ...string) (string, error) {
 	return c.GetKubeconfig(), nil
 }
 
-// CreateWithConfig is Create: the clusters have no configuration files.
+// CreateWithConfig calls Create: the clusters have no configuration files.
 func (c *Cluster) CreateWithConfig(ctx context.Context, _ string) (string, error) {
 	return c.Create(ctx)
 }
 
-// Destroy ends the cluster and removes its state. It may be called at any time, also twice.
+// Destroy stops the cluster and removes its state. It may be called in any state, also twice.
 func (c *Cluster) Destroy(ctx context.Context) error {
 	unlock, err := c.lock()
 	if err != nil {
@@ -149,19 +149,19 @@ func (c *Cluster) Destroy(ctx context.Context) error {
 	return os.RemoveAll(c.dir)
 }
 
-// Check returns nil if the cluster is up, or what is missing.
+// Check returns nil if the cluster is up, or an error that names what is missing.
 func (c *Cluster) Check(ctx context.Context) error { return c.driver.check(ctx) }
 
-// GetKubeconfig is the path of the cluster's kubeconfig, an administrator's.
+// GetKubeconfig returns the path of the administrator's kubeconfig.
 func (c *Cluster) GetKubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// GenerateKubeconfig is GetKubeconfig.
+// GenerateKubeconfig calls GetKubeconfig.
 func (c *Cluster) GenerateKubeconfig(...string) (string, error) { return c.GetKubeconfig(), nil }
 
-// GetKubectlContext is empty: the kubeconfig has one context, and it is current.
+// GetKubectlContext returns "": the kubeconfig has only one context.
 func (c *Cluster) GetKubectlContext() string { return "" }
 
-// KubernetesRestConfig is the administrator's client configuration, nil while the cluster is down.
+// KubernetesRestConfig returns the administrator's client configuration, or nil while the cluster is down.
 func (c *Cluster) KubernetesRestConfig() *rest.Config {
 	cfg, err := RestConfig(c.GetKubeconfig())
 	if err != nil {
@@ -170,8 +170,8 @@ func (c *Cluster) KubernetesRestConfig() *rest.Config {
 	return cfg
 }
 
-// RestConfig reads a kubeconfig, and the certificates that it names: client-go would take those of a cluster that was
-// begun anew, in files of the same names, for the old ones.
+// RestConfig reads a kubeconfig and the content of its certificate files. If client-go read the files itself, it would
+// reuse cached connections to an earlier cluster whose files had the same names.
 func RestConfig(kubeconfig string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -193,8 +193,8 @@ func (c *Cluster) ExportLogs(_ context.Context, dest string) error {
 	return errors.Join(errs...)
 }
 
-// LoadImage makes an image of the local engine (see BuildImage) available to the nodes under its name.
-// The nodes of a kwok cluster run nothing, so there it does nothing.
+// LoadImage makes an image of the local engine (see BuildImage) available to the nodes. On a kwok cluster it does
+// nothing, because simulated nodes run no containers.
 func (c *Cluster) LoadImage(ctx context.Context, image string, _ ...string) error {
 	if c.Kind == "kwok" {
 		return nil
@@ -233,14 +233,14 @@ func (c *Cluster) WithOpts(opts ...support.ClusterOpts) support.E2EClusterProvid
 	return c
 }
 
-// lock keeps two commands from starting or ending the same cluster at once; the second waits.
+// lock prevents two commands from starting or stopping the same cluster at the same time: the second one waits.
 func (c *Cluster) lock() (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(c.dir), 0o755); err != nil {
 		return nil, err
 	}
 	path := c.dir + ".lock"
 	if c.Kind == "node" && os.Geteuid() == 0 {
-		path = nodeRun + ".lock" // one a machine
+		path = nodeRun + ".lock" // one node cluster for each machine
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -252,8 +252,8 @@ func (c *Cluster) lock() (func(), error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// AuditLog is where the API server writes what AuditPolicy asks for, one event of the API audit.k8s.io a line. It is
-// missing until there is a first one.
+// AuditLog returns the path of the audit log that AuditPolicy asks for: one event of audit.k8s.io on each line. The
+// file does not exist before the first event.
 func (c *Cluster) AuditLog() string { return c.path("logs", "audit.log") }
 
 func (c *Cluster) path(elem ...string) string {

@@ -27,7 +27,8 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// An image that differed from one start to the next would be pushed, pulled and rolled out anew.
+// TestImageArchiveIsReproducible: the same content gives the same archive. Otherwise each start would push and pull the
+// images again and replace all servers.
 func TestImageArchiveIsReproducible(t *testing.T) {
 	dir := t.TempDir()
 	img := &image{name: "a", tags: []string{"1"}, files: map[string]file{
@@ -62,11 +63,11 @@ func TestImageArchiveIsReproducible(t *testing.T) {
 		names = append(names, header.Name)
 	}
 	if got, want := strings.Join(names, " "), "config.json layer.tar manifest.json"; got != want {
-		t.Errorf("archive has %s, want %s", got, want)
+		t.Errorf("the archive has %s, want %s", got, want)
 	}
 }
 
-// The stand-in for the memcached image is what users run.
+// TestMemcachedPins: the stand-in for the memcached image has the version of the operator's default image.
 func TestMemcachedPins(t *testing.T) {
 	c, err := New("node")
 	if err != nil {
@@ -82,12 +83,13 @@ func TestMemcachedPins(t *testing.T) {
 			t.Fatalf("want memcached and 8 libraries for %s, got %v", arch, pins)
 		}
 		if !strings.HasPrefix(filepath.Base(pins[0].path), "memcached_"+tags[0]+"-") {
-			t.Errorf("%s is not memcached %s: run `make memcached-packages` once Debian has that", pins[0].path, tags[0])
+			t.Errorf("%s is not memcached %s: run `make memcached-packages` once Debian has that version", pins[0].path, tags[0])
 		}
 	}
 }
 
-// After a crash the number in a pid file may belong to somebody else, who must not be killed for it.
+// TestKillSparesStrangers: kill does not kill a foreign process. After a crash, another process may have the number
+// that a pid file records.
 func TestKillSparesStrangers(t *testing.T) {
 	c := &Cluster{Kind: "kwok", dir: t.TempDir(), Log: io.Discard}
 	stranger := exec.Command("sleep", "60")
@@ -104,22 +106,22 @@ func TestKillSparesStrangers(t *testing.T) {
 	}
 	own, ok := c.alive(c.path("pids", "own.pid"))
 	if !ok {
-		t.Fatal("what was started does not count as alive")
+		t.Fatal("alive does not find a process that start started")
 	}
 	if _, ok := c.alive(pidFile); ok {
-		t.Error("a stranger counts as alive")
+		t.Error("alive takes a foreign process for one of the cluster")
 	}
 	if err := c.checkProcesses(); err == nil || !strings.Contains(err.Error(), "stranger") {
-		t.Errorf("checkProcesses says %v, want that stranger is gone", err)
+		t.Errorf("checkProcesses returns %v, want the error that stranger is gone", err)
 	}
 	if err := c.kill(t.Context(), c.pidFiles()...); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat("/proc/" + strconv.Itoa(stranger.Process.Pid)); err != nil {
-		t.Error("the stranger was killed")
+		t.Error("the foreign process was killed")
 	}
 	if len(c.pidFiles()) > 0 {
-		t.Errorf("left: %v", c.pidFiles())
+		t.Errorf("these pid files are left: %v", c.pidFiles())
 	}
 	if line, err := os.ReadFile("/proc/" + strconv.Itoa(own) + "/cmdline"); err == nil && len(line) > 0 {
 		t.Errorf("process %d still runs", own)

@@ -12,10 +12,10 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// Connect finds the cluster of that kind, which must be up, and returns an administrator's client. Commands of this
-// process talk to that cluster too, and are the pinned tools.
+// Connect returns the running cluster of this kind and an administrator's client. It also makes commands of this
+// process use that cluster and the pinned tools.
 func Connect(kind string) (*Cluster, client.WithWatch, error) {
-	log.SetLogger(log.Log) // the client has nothing to say
+	log.SetLogger(log.Log) // discards the logs of the client
 	c, err := New(kind)
 	if err != nil {
 		return nil, nil, err

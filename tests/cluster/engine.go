@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// isolation: a chroot is all that buildah needs as root.
+// isolation makes buildah run as root with only a chroot.
 var isolation = []string{"BUILDAH_ISOLATION=chroot"}
 
-// engine builds and stores images: what CONTAINER_TOOL names, else Docker where it answers, else podman, else buildah,
-// which needs no daemon and, as root, no more than a chroot.
+// engine builds and stores images. It is the tool that CONTAINER_TOOL names; otherwise Docker if its daemon answers,
+// podman if installed, or buildah, which needs no daemon.
 type engine struct {
 	*Cluster
 	command string
@@ -38,13 +38,13 @@ func (c *Cluster) engine() *engine {
 		}
 	}
 	e := &engine{c, tool, nil}
-	if tool == "buildah" { // A storage of its own, because of the stand-in for the base image.
+	if tool == "buildah" { // its own storage, because of the stand-in for the base image
 		e.options = []string{"--root", c.images("storage"), "--runroot", c.images("run")}
 	}
 	return e
 }
 
-// BuildImage builds an image from a file of the repository, Dockerfile by default, for this machine's platform.
+// BuildImage builds an image from a file of the repository, by default from Dockerfile, for this machine's platform.
 func (c *Cluster) BuildImage(ctx context.Context, image, dockerfile, version string) error {
 	e := c.engine()
 	args, err := e.buildArgs(ctx, cmp.Or(dockerfile, "Dockerfile"), version)
@@ -54,12 +54,12 @@ func (c *Cluster) BuildImage(ctx context.Context, image, dockerfile, version str
 	if err := e.build(ctx, append(args, "--tag", image)...); err != nil || e.command != "buildah" {
 		return err
 	}
-	_, err = e.run(ctx, "rmi", "--prune") // the image that had this name before
+	_, err = e.run(ctx, "rmi", "--prune") // removes the image that had this name before
 	return err
 }
 
-// BuildAndPushImage builds the operator's image for several platforms, linux/amd64,linux/arm64 say, and pushes them
-// under one name: an index is nothing that every local store can hold.
+// BuildAndPushImage builds the operator's image for several platforms, such as linux/amd64,linux/arm64, and pushes them
+// under one name. It pushes at once, because not every local store can hold an image for several platforms.
 func (c *Cluster) BuildAndPushImage(ctx context.Context, image, version, platforms string) error {
 	e := c.engine()
 	args, err := e.buildArgs(ctx, "Dockerfile", version)
@@ -69,8 +69,8 @@ func (c *Cluster) BuildAndPushImage(ctx context.Context, image, version, platfor
 	if e.command == "docker" {
 		return e.buildx(ctx, image, append(args, "--platform", platforms)...)
 	}
-	_, _ = e.run(ctx, "manifest", "rm", image)               // an index of an earlier build would keep its entries
-	for platform := range strings.SplitSeq(platforms, ",") { // one by one, or their order in the index is by chance
+	_, _ = e.run(ctx, "manifest", "rm", image)               // the index of an earlier build would keep its entries
+	for platform := range strings.SplitSeq(platforms, ",") { // one after the other, so that their order is fixed
 		if err := e.build(ctx, append(args, "--platform", platform, "--manifest", image)...); err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
@@ -83,7 +83,7 @@ func (c *Cluster) BuildAndPushImage(ctx context.Context, image, version, platfor
 	return err
 }
 
-// build runs the engine's own build in the repository.
+// build runs the engine's build command in the repository.
 func (e *engine) build(ctx context.Context, args ...string) error {
 	args = append(append([]string{"build"}, args...), e.root)
 	if e.command == "buildah" {
@@ -92,9 +92,9 @@ func (e *engine) build(ctx context.Context, args ...string) error {
 	return e.show(ctx, args...)
 }
 
-// buildx is Docker's way to build for several platforms, and to give the files in layers the time of the commit too.
-// Its builder is made for the build: the default one can do neither. Attestations are attached when an image is
-// released, not in its index, where they are platforms that nothing runs on.
+// buildx builds for several platforms with Docker, and sets the time of all files in layers to that of the commit. The
+// default builder supports neither, so buildx creates its own. Attestations are not part of the index, where they look
+// like platforms; they are attached to a released image.
 func (e *engine) buildx(ctx context.Context, image string, args ...string) (err error) {
 	builder := fmt.Sprintf("memcached-operator-%d", os.Getpid())
 	create := []string{"buildx", "create", "--name", builder}
@@ -112,7 +112,7 @@ func (e *engine) buildx(ctx context.Context, image string, args ...string) (err 
 		"--output", "type=image,name="+image+",push=true,oci-mediatypes=true,rewrite-timestamp=true", e.root)...)
 }
 
-// buildArgs are the arguments of every build: what an image depends on besides the source.
+// buildArgs returns the arguments of every build: everything that an image depends on besides the source.
 func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]string, error) {
 	epoch, err := e.epoch(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]s
 		}
 		args = append(args, standIn...)
 	}
-	// Of a tree that was changed the revision says so, and of one without git nothing.
+	// The revision says if the tree has changes; it is empty without git.
 	revision, _ := e.git(ctx, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
 	values := []string{"VERSION=" + version, "REVISION=" + revision, "CREATED=" +
 		time.Unix(epoch, 0).UTC().Format(time.RFC3339)}
@@ -137,11 +137,11 @@ func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]s
 		}
 		values = append(values, name+"="+value)
 	}
-	if e.command == "docker" { // which takes the time of all that it makes from this one
+	if e.command == "docker" { // the timestamp of all that Docker creates
 		values = append(values, fmt.Sprint("SOURCE_DATE_EPOCH=", epoch))
 	} else {
 		args = append(args, "--timestamp", strconv.FormatInt(epoch, 10))
-		values = append(values, "BUILDPLATFORM=linux/"+runtime.GOARCH) // which buildah 1.28 does not know
+		values = append(values, "BUILDPLATFORM=linux/"+runtime.GOARCH) // buildah 1.28 does not set it itself
 	}
 	for _, value := range values {
 		args = append(args, "--build-arg", value)
@@ -149,7 +149,7 @@ func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]s
 	return args, nil
 }
 
-// prepareBuildah sees to what a build with buildah needs besides the file.
+// prepareBuildah installs buildah, and returns the options that a stand-in for the base image needs.
 func (e *engine) prepareBuildah(ctx context.Context, dockerfile string) (options []string, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("building an image needs Docker, podman, or root for buildah")
@@ -163,7 +163,7 @@ func (e *engine) prepareBuildah(ctx context.Context, dockerfile string) (options
 	return options, nil
 }
 
-// epoch is the time of everything in an image: that of the commit, so that equal commits make equal images.
+// epoch returns the timestamp for everything in an image: that of the commit, so that equal commits give equal images.
 func (e *engine) epoch(ctx context.Context) (int64, error) {
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
@@ -184,21 +184,21 @@ func (e *engine) git(ctx context.Context, args ...string) (string, error) {
 func (c *Cluster) PushImage(ctx context.Context, image string) error {
 	e := c.engine()
 	args := []string{"push", image}
-	if local(image) && e.command != "docker" { // which knows that such a registry speaks plain HTTP
+	if local(image) && e.command != "docker" { // Docker itself uses plain HTTP for these
 		args = []string{"push", "--tls-verify=false", image}
 	}
 	_, err := e.run(ctx, args...)
 	return err
 }
 
-// local says whether an image is in a registry of this machine.
+// local reports whether an image is in a registry on this machine.
 func local(image string) bool {
 	host, _, _ := strings.Cut(image, "/")
 	name, _, _ := strings.Cut(host, ":")
 	return name == "localhost" || name == "127.0.0.1"
 }
 
-// show runs the engine and shows what it prints.
+// show runs the engine and shows its output.
 func (e *engine) show(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, e.command, append(e.options, args...)...)
 	cmd.Stdout, cmd.Stderr = e.Log, e.Log

@@ -19,17 +19,18 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// pauseImage is the image of the pod sandbox, from the local registry like every other.
+// pauseImage is the image of the pod sandbox. It is in the local registry, as all images.
 const pauseImage = "registry.k8s.io/pause:local"
 
-// file is one entry of an image: content from a file of this machine, a link, or an empty folder.
+// file is one entry of an image: a file with the content of a file of this machine or with a text, a link, or an empty
+// folder.
 type file struct {
 	from, link string
 	mode       int64
 	text       string
 }
 
-// image describes an image that is made here, because no registry of images can be reached or needs to be.
+// image describes an image that is built here without the help of an image registry.
 type image struct {
 	name  string
 	tags  []string
@@ -43,8 +44,8 @@ type image struct {
 
 var defaultPath = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
-// serveImages starts the registry on loopback and fills it with what tests use: memcached and busybox under their
-// upstream names. The registry forgets when it ends; the archives in .cluster/images are kept.
+// serveImages starts the registry on loopback and pushes the images that tests use: pause, and memcached and busybox
+// under their upstream names. The registry starts empty each time; .cluster/images keeps the archives.
 func (n *node) serveImages(ctx context.Context, o *nodeOptions) error {
 	err := n.start("registry", nil, filepath.Join(n.bin, "crane"), "registry", "serve", "--address", o.Registry, "--disk",
 		n.path("registry"))
@@ -78,7 +79,7 @@ func (n *node) serveImages(ctx context.Context, o *nodeOptions) error {
 	return nil
 }
 
-// publish pushes an image and gives it its other tags.
+// publish pushes an image and adds its other tags.
 func (n *node) publish(ctx context.Context, img *image) error {
 	archive := n.images(path.Base(img.name) + ".tar")
 	if err := img.write(archive); err != nil {
@@ -95,21 +96,21 @@ func (n *node) publish(ctx context.Context, img *image) error {
 	return nil
 }
 
-// loadArchive puts the image of a docker archive into the registry under the name ref, and makes containerd forget an
-// earlier one of that name, or pods that pull only what is missing would go on with it.
+// loadArchive pushes the image of a docker archive to the registry as ref. It also removes an earlier image of this
+// name from containerd: otherwise pods with the pull policy IfNotPresent would use the earlier one.
 func (n *node) loadArchive(ctx context.Context, archive, ref string) error {
 	if _, running := n.alive(n.path("pids", "containerd.pid")); running {
 		if _, err := n.ctr(ctx, "images", "remove", "--sync", canonical(ref)); err != nil {
 			return err
 		}
 	}
-	return harness.Poll(ctx, func(ctx context.Context) error { // the registry may have been started just now
+	return harness.Poll(ctx, func(ctx context.Context) error { // the registry may just be starting
 		_, err := n.crane(ctx, "push", archive, n.local(ref))
 		return err
 	})
 }
 
-// canonical is the name with its registry that a short name stands for.
+// canonical returns the full name, with its registry, of a short name.
 func canonical(ref string) string {
 	host, _, ok := strings.Cut(ref, "/")
 	switch {
@@ -121,7 +122,7 @@ func canonical(ref string) string {
 	return ref
 }
 
-// local is the name that containerd asks the local registry for when a pod names ref.
+// local returns the name of ref in the local registry, where containerd pulls it.
 func (n *node) local(ref string) string {
 	_, rest, _ := strings.Cut(canonical(ref), "/")
 	registry, _ := os.ReadFile(n.path("registry.address"))
@@ -132,7 +133,7 @@ func (n *node) crane(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, nil, filepath.Join(n.bin, "crane"), args...)
 }
 
-// images is a path in the folder of what is made once and kept when clusters go.
+// images returns a path in the folder of files that are kept when clusters are removed.
 func (c *Cluster) images(elem ...string) string {
 	return filepath.Join(append([]string{c.root, ".cluster", "images"}, elem...)...)
 }
@@ -147,7 +148,7 @@ func (n *node) pause(ctx context.Context) (*image, error) {
 	}, err
 }
 
-// busybox is the image of test clients. Like upstream's it names no user.
+// busybox returns the image of test clients. Like upstream's image, it sets no user.
 func (n *node) busybox(ctx context.Context) (*image, error) {
 	binary, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
 	if err != nil {
@@ -171,7 +172,7 @@ func (n *node) busybox(ctx context.Context) (*image, error) {
 		env: defaultPath, files: files}, nil
 }
 
-// tree returns the files and links below usr of an unpacked root that are to be kept, by name.
+// tree returns the files and links below usr in root for which keep returns true, by name.
 func tree(root string, keep func(name string) bool) (map[string]file, error) {
 	files := map[string]file{}
 	err := fs.WalkDir(os.DirFS(root), "usr", func(name string, entry fs.DirEntry, err error) error {
@@ -192,7 +193,7 @@ func tree(root string, keep func(name string) bool) (map[string]file, error) {
 	return files, err
 }
 
-// write makes a docker archive of the image, the same bytes for the same content.
+// write writes a docker archive of the image; equal content gives equal bytes.
 func (img *image) write(archive string) error {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)

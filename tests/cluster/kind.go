@@ -10,8 +10,8 @@ import (
 	kindprovider "sigs.k8s.io/e2e-framework/support/kind"
 )
 
-// kind is e2e-framework's own provider, with the pinned kind and the kubeconfig where the other clusters have it.
-// KIND_NODE_IMAGE chooses another version of Kubernetes.
+// kind is e2e-framework's own provider, with the pinned kind and with the kubeconfig in the same place as the other
+// clusters. KIND_NODE_IMAGE selects another version of Kubernetes.
 type kind struct {
 	*Cluster
 	provider support.E2EClusterProviderWithImageLoader

@@ -21,7 +21,7 @@ import (
 //go:embed kwokctl.yaml
 var kwokctlConfig string
 
-// kwok is a control plane whose nodes and pods are simulated. A pod is Running a moment after it was scheduled.
+// kwok is a control plane with simulated nodes and pods. A pod is Running a moment after it was scheduled.
 type kwok struct{ *Cluster }
 
 func (k *kwok) check(ctx context.Context) error { return k.checkControlPlane(ctx) }
@@ -37,7 +37,7 @@ func (k *kwok) up(ctx context.Context) error {
 }
 
 func (k *kwok) scale(ctx context.Context, nodes int) error {
-	// A simulated node has room for a thousand pods.
+	// Each simulated node has room for a thousand pods.
 	_, err := k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(nodes), "--param", ".allocatable.pods=1000",
 		"--param", ".allocatable.cpu=1000")
 	return err
@@ -52,8 +52,8 @@ func (k *kwok) down(ctx context.Context) error {
 
 func (k *kwok) loadArchive(context.Context, string, string) error { return nil }
 
-// startControlPlane runs etcd, kube-apiserver, kube-controller-manager, kube-scheduler and, unless there is a real
-// node, kwok, through kwokctl. Every port is a free one, so that clusters of several clones can run at once.
+// startControlPlane runs etcd, kube-apiserver, kube-controller-manager and kube-scheduler with kwokctl, and kwok too
+// unless there is a real node. All ports are free ones, so that clusters of several clones can run at the same time.
 func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) error {
 	if err := c.needTools("kubernetes", "kwok", "etcd"); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 	return c.checkControlPlane(ctx)
 }
 
-// kwokctl runs a command of kwokctl with its state in the cluster's folder. What it starts inherits its environment.
+// kwokctl runs kwokctl with its state in the cluster's folder. The programs that it starts inherit its environment.
 func (c *Cluster) kwokctl(ctx context.Context, args ...string) (string, error) {
 	command, args := filepath.Join(c.bin, "kwokctl"), append(args, "--name", "c")
 	if c.Kind == "node" {
@@ -98,7 +98,7 @@ func (c *Cluster) kwokctl(ctx context.Context, args ...string) (string, error) {
 		args...)
 }
 
-// checkControlPlane says which program is gone, or that the API server is not ready.
+// checkControlPlane returns an error if a program is not running or the API server is not ready.
 func (c *Cluster) checkControlPlane(ctx context.Context) error {
 	if err := c.checkProcesses(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (c *Cluster) checkAPI(ctx context.Context) error {
 	return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// needTools refuses to start with tools that are not built, and says how to build them.
+// needTools returns an error that says how to build the tools, if one of them is not built.
 func (c *Cluster) needTools(names ...string) error {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(c.bin, ".built", name)); err != nil {
@@ -129,7 +129,7 @@ func (c *Cluster) needTools(names ...string) error {
 	return nil
 }
 
-// freePort is a port that nobody listens on, outside of the ranges of node ports and of outgoing connections.
+// freePort returns a free port outside of the ranges of node ports and of outgoing connections.
 func freePort() (int, error) {
 	for range 100 {
 		port := 20000 + rand.IntN(10000)

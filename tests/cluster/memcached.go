@@ -15,20 +15,21 @@ import (
 	"strings"
 )
 
-// memcachedPins are the packages that the stand-in for the memcached image is made of.
+// memcachedPins are the packages for the stand-in for the memcached image.
 //
 //go:embed node/memcached.sha256
 var memcachedPins string
 
-// memcachedSuite is the suite of Debian that has the operator's default version of memcached, with TLS, extstore and
-// the built-in proxy like the official image.
+// memcachedSuite is the suite of Debian with the operator's default version of memcached. Like the official image, it
+// has TLS, extstore and the built-in proxy.
 const memcachedSuite = "forky"
 
 var memcachedTag = regexp.MustCompile(`docker\.io/library/memcached:([\w.-]+)`)
 
-// memcached is Debian's memcached with its libraries, in an image that is like upstream's in what an operator meets:
-// it has a shell, and it names its user, which runAsNonRoot alone refuses. It has the tags of the operator's default
-// image and of the releases', and those that tests use for another image.
+// memcached returns an image with Debian's memcached and its libraries, as a stand-in for the official image. Two
+// properties are the same, because they matter to an operator: the image has a shell, and it sets its user by name,
+// which runAsNonRoot alone refuses. It has the tags of the operator's default image, of the releases, and further ones
+// for tests that change the image.
 func (n *node) memcached(ctx context.Context) (*image, error) {
 	tags, err := n.memcachedTags("config/manager/memcached.Dockerfile", "catalog/memcached-operator/catalog.yaml")
 	if err != nil {
@@ -46,7 +47,7 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 		"usr/local/bin/memcached": {from: filepath.Join(root, "usr/bin/memcached"), mode: 0o755},
 		"bin/sh":                  {from: shell, mode: 0o755},
 		"lib":                     {link: "usr/lib"},
-		"lib64":                   {link: "usr/lib64"}, // where programs for amd64 look for their loader
+		"lib64":                   {link: "usr/lib64"}, // amd64 programs look for their loader here
 		"etc/passwd": {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n",
 			mode: 0o644},
 		"etc/group": {text: "root:x:0:\nmemcache:x:11211:\n", mode: 0o644},
@@ -60,7 +61,7 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 	}, err
 }
 
-// memcachedRoot returns a folder with the unpacked packages, which it fetches the first time.
+// memcachedRoot returns the folder with the unpacked packages. It downloads them the first time.
 func (c *Cluster) memcachedRoot(ctx context.Context) (string, error) {
 	digest := sha256.Sum256([]byte(memcachedPins))
 	root := c.images(fmt.Sprintf("memcached-%x", digest[:6]))
@@ -81,16 +82,17 @@ func (c *Cluster) memcachedRoot(ctx context.Context) (string, error) {
 	if err = c.unpack(ctx, mirror, pins, root); err == nil {
 		return root, nil
 	}
-	c.logf("not all packages of tests/cluster/node/memcached.sha256 can be had any more, so the newest are taken: %v", err)
+	c.logf("using the newest packages, because those of tests/cluster/node/memcached.sha256 cannot be downloaded: %v", err)
 	newest, err := c.newest(ctx, mirror, runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}
-	c.logf("memcached is that of %s", path.Base(newest[0].path))
+	c.logf("memcached is from %s", path.Base(newest[0].path))
 	return root, c.unpack(ctx, mirror, newest, root)
 }
 
-// MemcachedCommand runs the memcached of the image as a process of this machine. It is downloaded the first time.
+// MemcachedCommand returns a command that runs the image's memcached as a process of this machine. It downloads
+// memcached the first time.
 func (c *Cluster) MemcachedCommand(ctx context.Context) ([]string, error) {
 	root, err := c.memcachedRoot(ctx)
 	if err != nil {
@@ -107,7 +109,7 @@ func (c *Cluster) MemcachedCommand(ctx context.Context) ([]string, error) {
 	return []string{found[0], "--library-path", found[1], filepath.Join(root, "usr/bin/memcached")}, nil
 }
 
-// memcachedTags are the tags by which files name memcached's image.
+// memcachedTags returns the tags of the memcached image in these files.
 func (c *Cluster) memcachedTags(names ...string) (tags []string, err error) {
 	for _, name := range names {
 		content, err := os.ReadFile(filepath.Join(c.root, name))
@@ -122,7 +124,7 @@ func (c *Cluster) memcachedTags(names ...string) (tags []string, err error) {
 	return slices.Compact(tags), nil
 }
 
-// PinMemcached writes the newest packages of the suite into the file of pins.
+// PinMemcached pins the newest packages of the suite: it writes them into node/memcached.sha256.
 func (c *Cluster) PinMemcached(ctx context.Context) error {
 	mirror, err := debianMirror(ctx)
 	if err != nil {
@@ -146,13 +148,13 @@ func (c *Cluster) PinMemcached(ctx context.Context) error {
 // pin is a package: its path on a mirror, and its SHA256.
 type pin struct{ sum, path string }
 
-// name of the package, without version and architecture.
+// name returns the name of the package, without version and architecture.
 func (p pin) name() string {
 	name, _, _ := strings.Cut(path.Base(p.path), "_")
 	return name
 }
 
-// pinned are the pins for an architecture.
+// pinned returns the pins for an architecture.
 func pinned(arch string) (pins []pin) {
 	for line := range strings.Lines(memcachedPins) {
 		if fields := strings.Fields(line); len(fields) == 2 && strings.HasSuffix(fields[1], "_"+arch+".deb") {
@@ -162,7 +164,7 @@ func pinned(arch string) (pins []pin) {
 	return pins
 }
 
-// unpack downloads packages and unpacks them below dir.
+// unpack downloads packages and unpacks them into dir.
 func (c *Cluster) unpack(ctx context.Context, mirror string, pins []pin, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -186,7 +188,7 @@ func (c *Cluster) unpack(ctx context.Context, mirror string, pins []pin, dir str
 	return os.Rename(root, dir)
 }
 
-// newest returns the same packages as the pins in the suite's newest versions.
+// newest returns the pinned packages in the newest versions of the suite.
 func (c *Cluster) newest(ctx context.Context, mirror, arch string) (pins []pin, err error) {
 	options, err := c.suite(ctx, mirror, memcachedSuite, arch)
 	if err != nil {

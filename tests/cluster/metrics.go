@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// Metrics are what the leader's metrics endpoint says. Where it asks for authorization it is asked with a token that
-// may read metrics.
+// Metrics returns the metrics of the leader. On node and kind it authenticates with a token that may read metrics.
 func (o *Operator) Metrics(ctx context.Context) (string, error) {
 	leader, err := o.Leader(ctx)
 	if err != nil {
@@ -37,12 +36,12 @@ func (o *Operator) Metrics(ctx context.Context) (string, error) {
 		return "", err
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the operator signs for itself
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the certificate is self-signed
 	defer transport.CloseIdleConnections()
 	return do(&http.Client{Transport: transport}, request)
 }
 
-// metricsToken is a token of a service account that is bound to the metrics reader of config/rbac.
+// metricsToken returns a token of a service account with the metrics reader role of config/rbac.
 func (o *Operator) metricsToken(ctx context.Context) (string, error) {
 	const reader = "memcached-operator-metrics-reader"
 	file := o.c.path("metrics-reader.yaml")
@@ -62,7 +61,7 @@ subjects: [{kind: ServiceAccount, name: default, namespace: `+OperatorNamespace+
 	return strings.TrimSpace(token), err
 }
 
-// Forward makes a port of a pod or Service reachable on this machine until stop is called.
+// Forward makes a port of a pod or Service available on this machine until stop is called.
 func (c *Cluster) Forward(ctx context.Context, namespace, target string, port int) (address string, stop func(),
 	err error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), "--kubeconfig", c.GetKubeconfig(),

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// sysctls are the settings that the cluster needs, or that a kubelet changes without being asked.
+// sysctls are the settings of the machine that the cluster needs or that the kubelet changes.
 var sysctls = []string{
 	"net/ipv4/ip_forward", "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
 	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
 }
 
-// saveSysctls remembers the machine's settings for restoreSysctls.
+// saveSysctls saves the machine's settings for restoreSysctls.
 func saveSysctls() error {
 	saved := map[string]string{}
 	for _, name := range sysctls {
@@ -48,9 +48,9 @@ func restoreSysctls() error {
 	return errors.Join(errs...)
 }
 
-// createNetwork gives the node an address that exists before the API server advertises it, on a bridge without
-// ports, and lets pods out. Pods have point-to-point links and are routed, so that kube-proxy sees both directions
-// of every connection without br_netfilter.
+// createNetwork creates a bridge without ports for the node's address, which must exist before the API server
+// advertises it, and lets pods connect to the outside. Pods have routed point-to-point links, so that kube-proxy sees
+// both directions of every connection without br_netfilter.
 func (n *node) createNetwork(ctx context.Context) error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return err
@@ -70,7 +70,8 @@ add rule ip `+nodeTable+` postrouting ip saddr `+podCIDR+` ip daddr != `+podCIDR
 `)
 }
 
-// deleteNetwork removes the bridge, its rules and kube-proxy's. The links of pods go with their namespaces.
+// deleteNetwork removes the bridge, its rules and kube-proxy's. The kernel removes the links of pods with their network
+// namespaces.
 func (n *node) deleteNetwork(ctx context.Context) error {
 	if isDir("/sys/class/net/" + nodeBridge) {
 		if _, err := run(ctx, nil, "ip", "link", "delete", nodeBridge); err != nil {
@@ -78,15 +79,15 @@ func (n *node) deleteNetwork(ctx context.Context) error {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(nodeRun, "owner")); err != nil {
-		return nil // no cluster was here, so the tables are not its own
+		return nil // this machine had no node cluster, so the tables are not ours
 	}
 	return errors.Join(deleteTable(ctx, "ip "+nodeTable), deleteTable(ctx, "ip kube-proxy"),
 		deleteTable(ctx, "ip6 kube-proxy"), deletePolicyRules(ctx))
 }
 
-// deleteTable deletes a table, if it is there.
+// deleteTable deletes a table, if it exists.
 func deleteTable(ctx context.Context, table string) error {
-	return nft(ctx, "add table "+table+"\ndelete table "+table+"\n") // add, or delete fails where none is
+	return nft(ctx, "add table "+table+"\ndelete table "+table+"\n") // delete fails if there is no table
 }
 
 func nft(ctx context.Context, rules string) error {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// What the machine sees of a node cluster. There is one a machine, so the names are fixed, and whatever an earlier
-// one left can be recognised and removed by any later one.
+// Names and addresses on the machine. A machine has at most one node cluster, so these are fixed, and each cluster can
+// recognize and remove what an earlier one left.
 const (
 	nodeName     = "node"
 	nodeIP       = "10.244.0.1"
@@ -27,16 +27,16 @@ const (
 	nodeTable    = "memcached-operator-node"
 	nodeCgroup   = "memcached-operator-node"
 	cniName      = "memcached-operator-node"
-	// nodeRun holds sockets, mounts and the kubelet's folder: socket paths are limited to 108 bytes, so they
-	// cannot be in the repository.
+	// nodeRun holds sockets, mounts and the kubelet's folder. It is not in the repository, because the path of a socket
+	// has at most 108 bytes.
 	nodeRun = "/run/memcached-operator-node"
 )
 
-// node is a control plane with one real node: kubelet, containerd, kube-proxy and CoreDNS as programs of this
-// machine, images from a registry on loopback that stands in for all others.
+// node is a control plane with one real node: kubelet, containerd, kube-proxy and CoreDNS run as programs of this
+// machine. A registry on loopback stands in for all image registries.
 type node struct{ *Cluster }
 
-// nodeOptions are what the templates of configuration files see.
+// nodeOptions are the variables in the templates of configuration files.
 type nodeOptions struct {
 	Name, NodeIP, ServiceCIDR, APIServiceIP, DNSServiceIP, PodCIDR string
 	Bin, Dir, Run, PKI, Cgroup, Registry, PauseImage               string
@@ -66,7 +66,7 @@ func (n *node) up(ctx context.Context) error {
 			" or `CLUSTER=kind` where a Docker engine is")
 	}
 	if owner, alive := nodeOwner(); alive {
-		return fmt.Errorf("this machine already runs the one of %s: end that first,"+
+		return fmt.Errorf("this machine already runs the node cluster of %s: stop that first,"+
 			" with `make -C %[1]s cluster-down CLUSTER=node`", owner)
 	}
 	if err := n.needTools("kubernetes", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
@@ -96,7 +96,7 @@ func (n *node) up(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	// The control plane takes the longest and needs only the network, so images and containerd start beside it.
+	// The control plane takes longest and needs only the network, so images and containerd start at the same time.
 	var control, run error
 	var both sync.WaitGroup
 	both.Go(func() { control = n.step("control plane", func() error { return n.startControlPlane(ctx, o) }) })
@@ -112,7 +112,7 @@ func (n *node) up(ctx context.Context) error {
 	return n.step("node", func() error { return n.startNode(ctx, o) })
 }
 
-// step prints how long a part of the start took.
+// step runs a part of the start and prints how long it took.
 func (n *node) step(name string, do func() error) error {
 	start := time.Now()
 	if err := do(); err != nil {
@@ -122,8 +122,8 @@ func (n *node) step(name string, do func() error) error {
 	return nil
 }
 
-// down ends everything without asking it to save anything, so that it works in every state: after a crash, after a
-// kill -9 of any part, in the middle of a start. Programs are found by their cgroup, which is the cluster's own.
+// down kills all programs without letting them save anything, so that it works in every state: after a crash, after
+// kill -9 of any program, and during a start. It finds programs by the cluster's cgroup.
 func (n *node) down(ctx context.Context) error {
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
 		return os.RemoveAll(n.dir)
@@ -142,7 +142,8 @@ func (n *node) down(ctx context.Context) error {
 	return os.RemoveAll(n.dir)
 }
 
-// nodeOwner is the clone whose node cluster left its mark on this machine, and whether any of its programs runs.
+// nodeOwner returns the clone that started the last node cluster on this machine, and whether any of its programs still
+// runs.
 func nodeOwner() (root string, alive bool) {
 	text, err := os.ReadFile(filepath.Join(nodeRun, "owner"))
 	if err != nil {
@@ -151,7 +152,7 @@ func nodeOwner() (root string, alive bool) {
 	return string(text), len(cgroupPIDs()) > 0
 }
 
-// unmountAll detaches what is mounted below these folders, the innermost first.
+// unmountAll detaches all mounts below these folders, the innermost first.
 func unmountAll(dirs ...string) {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	lines := strings.Split(string(text), "\n")
@@ -165,8 +166,8 @@ func unmountAll(dirs ...string) {
 	}
 }
 
-// removeStrays removes what programs of the cluster leave in folders that cannot be configured, and those folders
-// when that leaves them empty.
+// removeStrays removes files that the cluster's programs leave in folders that cannot be configured, and those folders
+// if they are empty then.
 func removeStrays() error {
 	var strays []string
 	links, _ := filepath.Glob("/var/log/containers/*.log")

@@ -21,7 +21,7 @@ import (
 //go:embed node
 var nodeFiles embed.FS
 
-// configure writes the configuration file of that name from its template and returns its path.
+// configure writes a configuration file from its template and returns the path.
 func (n *node) configure(o *nodeOptions, name string) (string, error) {
 	t, err := template.ParseFS(nodeFiles, "node/"+name)
 	if err != nil {
@@ -32,7 +32,7 @@ func (n *node) configure(o *nodeOptions, name string) (string, error) {
 		return "", err
 	}
 	path := n.path(name)
-	if name == "cni.conflist" || name == "hosts.toml" { // of these containerd wants the folder
+	if name == "cni.conflist" || name == "hosts.toml" { // containerd wants a folder for each of these
 		path = n.path(strings.TrimSuffix(name, filepath.Ext(name)), "_default", name)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -59,13 +59,13 @@ func (n *node) startContainerd(ctx context.Context, o *nodeOptions) error {
 	}), "containerd")
 }
 
-// ctr runs containerd's own client in the namespace of Kubernetes.
+// ctr runs containerd's client in the namespace of Kubernetes.
 func (n *node) ctr(ctx context.Context, args ...string) (string, error) {
 	args = append([]string{"--address", nodeRun + "/containerd.sock", "--namespace", "k8s.io"}, args...)
 	return run(ctx, nil, filepath.Join(n.bin, "ctr"), args...)
 }
 
-// startNode runs kubelet, kube-proxy and DNS and waits for the node to be ready.
+// startNode runs kubelet, kube-proxy and CoreDNS, and waits until the node is ready.
 func (n *node) startNode(ctx context.Context, o *nodeOptions) error {
 	kubelet, err1 := n.configure(o, "kubelet.yaml")
 	corefile, err2 := n.configure(o, "Corefile")
@@ -80,7 +80,7 @@ func (n *node) startNode(ctx context.Context, o *nodeOptions) error {
 		n.start("kube-proxy", nil, filepath.Join(n.bin, "kube-proxy"), "--kubeconfig", n.GetKubeconfig(),
 			"--hostname-override", nodeName, "--proxy-mode", "nftables", "--cluster-cidr", podCIDR,
 			"--healthz-bind-address", nodeIP+":10256", "--metrics-bind-address", nodeIP+":10249",
-			// The machine's own limits stay as they are.
+			// Keeps the machine's own limits.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"),
 		n.start("coredns", nil, filepath.Join(n.bin, "coredns"), "-conf", corefile))
 	if err != nil {
@@ -97,14 +97,14 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, []string{"KUBECONFIG=" + c.GetKubeconfig()}, filepath.Join(c.bin, "kubectl"), args...)
 }
 
-// checkNode says what is missing for pods to run and to find each other.
+// checkNode returns an error if pods cannot run or cannot find each other yet.
 func (n *node) checkNode(ctx context.Context) error {
 	if err := n.checkProcesses(); err != nil {
 		return err
 	}
-	// kube-proxy says that it is healthy before it wrote its first rules, and then all of them at once.
+	// kube-proxy is healthy before it has written its first rules. It writes all of them at once.
 	if _, err := run(ctx, nil, "nft", "list", "table", "ip", "kube-proxy"); err != nil {
-		return fmt.Errorf("no Service has a rule yet: %w", err)
+		return fmt.Errorf("kube-proxy has no rules yet: %w", err)
 	}
 	if _, err := get(ctx, "http://"+nodeIP+":8181/ready"); err != nil {
 		return fmt.Errorf("DNS: %w", err)

@@ -13,15 +13,15 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// The versions that tools pins, by which upstream names the images.
+// The versions in tools, with which upstream tags the images.
 const (
 	scorecardVersion = "v1.42.3"
 	opmVersion       = "v1.64.0"
 )
 
-// PublishOLM makes the images of that version of OLM, such as 0.40.0, available to the nodes, and those of opm and of
-// operator-sdk's scorecard: under their upstream names, made of the binaries that tools/olm-…, opm and operator-sdk
-// build. Nodes of a kind cluster pull the real ones.
+// PublishOLM makes the images of a version of OLM, such as 0.40.0, available to the nodes of a node cluster, with those
+// of opm and of scorecard. It builds them from the binaries in bin and pushes them under their upstream names. The
+// nodes of a kind cluster pull the real ones.
 func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 	if c.Kind != "node" {
 		return nil
@@ -31,7 +31,7 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 	if err := n.needTools("opm", "operator-sdk", "grpc-health-probe"); err != nil {
 		return err
 	}
-	shell, err := n.busybox(ctx) // bundles are unpacked by its cp, catalogs of `operator-sdk run bundle` by its sh
+	shell, err := n.busybox(ctx) // its cp unpacks bundles, its sh the catalogs of `operator-sdk run bundle`
 	if err != nil {
 		return err
 	}
@@ -45,17 +45,17 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 		{name: "quay.io/operator-framework/olm", tags: []string{"v" + version}, cmd: []string{"/bin/olm"}, files: olm},
 		{
 			name: "quay.io/operator-framework/opm", tags: []string{opmVersion, "latest"}, cmd: []string{"/bin/opm"}, files: opm,
-			// For `operator-sdk run bundle`, which knows only the upstream image for an empty catalog without being told.
+			// For `operator-sdk run bundle`, which by default uses this image as an empty catalog.
 			labels: map[string]string{"operators.operatorframework.io.index.configs.v1": "/configs"},
 		},
-		// The community's operators, none of them: OLM resolves nothing while one of the catalogs that it came with does not
+		// An empty catalog in place of the community's: OLM resolves nothing while one of its default catalogs does not
 		// answer.
 		{name: "quay.io/operatorhubio/catalog", tags: []string{"latest"}, cmd: []string{"/bin/opm", "serve", "/configs"},
 			files: opm},
 		{name: "quay.io/operator-framework/scorecard-test", tags: []string{scorecardVersion},
 			files: map[string]file{"bin/scorecard-test": n.tool("scorecard-test")}},
 		{name: "quay.io/operator-framework/scorecard-untar", tags: []string{scorecardVersion}},
-		{name: "registry.access.redhat.com/ubi9/ubi", tags: []string{"9.8"}}, // gunzips for `operator-sdk run bundle`
+		{name: "registry.access.redhat.com/ubi9/ubi", tags: []string{"9.8"}}, // `operator-sdk run bundle` uses its gunzip
 	} {
 		img.user, img.env, img.files = "1001", defaultPath, merge(shell.files, img.files)
 		if err := n.publish(ctx, img); err != nil {
@@ -73,8 +73,8 @@ func merge(a, b map[string]file) map[string]file {
 	return both
 }
 
-// redirectDigests lets the API server itself replace a repository's digests by a tag in every pod. The manifests inside
-// operator-sdk name OLM's image by the digest of a build that no other build has.
+// redirectDigests creates a policy with which the API server replaces a repository's digests by a tag in every pod. The
+// manifests in operator-sdk name OLM's image by the digest of the upstream build, which our build does not have.
 func (n *node) redirectDigests(ctx context.Context, repository, tag string) error {
 	file, err := n.configure(&nodeOptions{Repository: repository, Tag: tag}, "digests.yaml")
 	if err != nil {
@@ -83,7 +83,7 @@ func (n *node) redirectDigests(ctx context.Context, repository, tag string) erro
 	if _, err := n.kubectl(ctx, "apply", "-f", file); err != nil {
 		return err
 	}
-	// The policy holds a moment after it was created.
+	// The policy takes effect a moment after its creation.
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
 	defer cancel()
 	return harness.Poll(ctx, func(ctx context.Context) error {
@@ -96,8 +96,8 @@ func (n *node) redirectDigests(ctx context.Context, repository, tag string) erro
 	})
 }
 
-// Registry returns the address of a registry, in plain HTTP, that this machine can push to, and from which nodes pull
-// all images called example.com/… or by that address.
+// Registry returns the address of a plain HTTP registry to which this machine can push. Nodes pull images from it if
+// their names begin with example.com or with this address.
 func (c *Cluster) Registry(ctx context.Context) (string, error) {
 	r, ok := c.driver.(interface {
 		registry(context.Context) (string, error)
@@ -116,7 +116,8 @@ func (n *node) registry(context.Context) (string, error) {
 	return address, nil
 }
 
-// registry starts one, once, on the address that kind's nodes have for this machine, and tells their containerd.
+// registry starts one registry, on the address of this machine that kind's nodes can reach, and configures their
+// containerd.
 func (k *kind) registry(ctx context.Context) (string, error) {
 	known, err := os.ReadFile(k.path("registry.address"))
 	if _, running := k.alive(k.path("pids", "registry.pid")); err == nil && running {
@@ -133,7 +134,7 @@ func (k *kind) registry(ctx context.Context) (string, error) {
 	}
 	var address string
 	for gateway := range strings.FieldsSeq(gateways) {
-		if !strings.Contains(gateway, ":") { // not the one of IPv6
+		if !strings.Contains(gateway, ":") { // not the IPv6 gateway
 			address = fmt.Sprintf("%s:%d", gateway, port)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// What config/default calls the operator.
+// Names in config/default.
 const (
 	OperatorNamespace  = "memcached-operator-system"
 	OperatorDeployment = "memcached-operator-controller-manager"
@@ -31,31 +31,31 @@ const (
 
 var errNoLeader = errors.New("no replica of the operator holds the lease")
 
-// Operator runs the operator on a cluster: on node and kind as the Deployment of config/default; on kwok, whose pods
-// run nothing, as processes of this machine, one a replica, with the flags, environment and service account that the
-// Deployment gives them. Either way it has no more permissions than config/rbac says.
+// Operator runs the operator on a cluster. On node and kind it is the Deployment of config/default. On kwok, whose pods
+// are simulated, each replica is a process of this machine with the flags, the environment and the service account of
+// the Deployment. In both cases it has only the permissions of config/rbac.
 type Operator struct {
-	// Image is what the Deployment runs, by default that of config/default; on kwok bin/manager runs.
+	// Image is the image of the Deployment, by default that of config/default. On kwok, bin/manager runs instead.
 	Image string
-	// DefaultImage is that of Memcacheds that name none; empty for that of config/default.
+	// DefaultImage is the image of Memcacheds without spec.image, by default that of config/default.
 	DefaultImage string
-	// AgentImage is what runs beside servers; empty for the operator's own.
+	// AgentImage is the image of agents, by default the operator's own.
 	AgentImage string
 
 	c *Cluster
 }
 
-// Operator returns the operator of the cluster, whether it runs or not.
+// Operator returns the operator of the cluster, running or not.
 func (c *Cluster) Operator(image string) *Operator { return &Operator{Image: image, c: c} }
 
-// Install applies config/default without running replicas: CRD, namespace, permissions, and on node and kind the
-// Deployment.
+// Install applies config/default with 0 replicas: CRD, namespace and permissions, and on node and kind the Deployment.
 func (o *Operator) Install(ctx context.Context) error {
 	_, err := o.install(ctx, 0)
 	return err
 }
 
-// Start installs the operator and runs that many replicas; those that run already stay. It returns when all are ready.
+// Start installs the operator and runs this number of replicas. Replicas that already run are not restarted. It returns
+// when all are ready.
 func (o *Operator) Start(ctx context.Context, replicas int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not ready after 2 minutes"))
 	defer cancel()
@@ -69,12 +69,12 @@ func (o *Operator) Start(ctx context.Context, replicas int) error {
 	_, err = o.c.kubectl(ctx, "rollout", "status", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment)
 	if err != nil {
 		logs, _ := o.Logs(context.WithoutCancel(ctx))
-		return fmt.Errorf("start the operator: %w\nits log:\n%s", err, logs)
+		return fmt.Errorf("start the operator: %w\nlog of the operator:\n%s", err, logs)
 	}
 	return nil
 }
 
-// Stop ends every replica in order, so that the leader gives up its lease, and waits until they are gone.
+// Stop stops every replica with SIGTERM, so that the leader releases its lease, and waits until all are gone.
 func (o *Operator) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("still there after a minute"))
 	defer cancel()
@@ -99,8 +99,8 @@ func (o *Operator) Stop(ctx context.Context) error {
 	})
 }
 
-// Kill ends the leader as a crash does, with SIGKILL: it saves nothing and keeps its lease until that runs out. On
-// kwok the replica stays dead until Start; elsewhere its kubelet starts it again.
+// Kill kills the leader with SIGKILL, like a crash: the lease stays until it expires. On kwok the replica stays dead
+// until Start; elsewhere the kubelet restarts it.
 func (o *Operator) Kill(ctx context.Context) error {
 	leader, err := o.Leader(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (o *Operator) Kill(ctx context.Context) error {
 	return o.c.KillContainer(ctx, OperatorNamespace, leader, "manager")
 }
 
-// Leader is the name of the replica that holds the lease: of its pod, or on kwok of its process.
+// Leader returns the name of the replica that holds the lease: of its pod or, on kwok, of its process.
 func (o *Operator) Leader(ctx context.Context) (string, error) {
 	if o.c.Kind == "kwok" {
 		for _, p := range o.processes() {
@@ -128,8 +128,8 @@ func (o *Operator) Leader(ctx context.Context) (string, error) {
 	return pod, err
 }
 
-// Holder is the identity in the lease, another one for every start of a replica. After Kill it stays that of the
-// killed one until a standby, or the same replica started again, has taken over.
+// Holder returns the identity in the lease, which differs for every start of a replica. After Kill, it is that of the
+// killed replica until another one, or the restarted one, leads.
 func (o *Operator) Holder(ctx context.Context) (string, error) {
 	client, err := kubernetes.NewForConfig(o.c.KubernetesRestConfig())
 	if err != nil {
@@ -145,7 +145,7 @@ func (o *Operator) Holder(ctx context.Context) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// Logs are the last lines of every replica's log.
+// Logs returns the last lines of every replica's log.
 func (o *Operator) Logs(ctx context.Context) (string, error) {
 	if o.c.Kind == "kwok" {
 		var all strings.Builder
@@ -163,8 +163,8 @@ func (o *Operator) Logs(ctx context.Context) (string, error) {
 		"--tail", "200", "--prefix")
 }
 
-// KillContainer ends the first process of a container with SIGKILL. A command in the container cannot do that: the
-// kernel protects the first process from the others.
+// KillContainer kills the first process of a container with SIGKILL. A command in the container cannot do that: the
+// kernel protects a container's first process from the others.
 func (c *Cluster) KillContainer(ctx context.Context, namespace, pod, container string) error {
 	id, err := c.kubectl(ctx, "get", "pod", pod, "--namespace", namespace, "--output",
 		`jsonpath={.status['containerStatuses','initContainerStatuses'][?(@.name=="`+container+`")].containerID}`)
@@ -181,7 +181,7 @@ func (c *Cluster) KillContainer(ctx context.Context, namespace, pod, container s
 	return err
 }
 
-// install applies config/default and returns its Deployment, which on kwok is not applied.
+// install applies config/default and returns its Deployment, which it does not apply on kwok.
 func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deployment, error) {
 	rendered, err := o.c.kubectl(ctx, "kustomize", filepath.Join(o.c.root, "config", "default"))
 	if err != nil {
@@ -235,7 +235,7 @@ func (o *Operator) install(ctx context.Context, replicas int) (*appsv1.Deploymen
 	return &deployment, err
 }
 
-// KubeconfigOf writes a kubeconfig of a service account, and says where.
+// KubeconfigOf writes a kubeconfig with a token of a service account, and returns its path.
 func (c *Cluster) KubeconfigOf(ctx context.Context, namespace, account string) (string, error) {
 	config, err := clientcmd.LoadFromFile(c.GetKubeconfig())
 	if err != nil {

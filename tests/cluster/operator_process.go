@@ -20,17 +20,17 @@ import (
 type process struct {
 	name    string
 	pidFile string
-	// address of its metrics; its probes are on the next line of the same file.
+	// addressFile has the address of the metrics on its first line, and that of the probes on its second.
 	addressFile string
 }
 
-// process returns a replica by its name. Its pid file is where checkProcesses does not look: the cluster is up also
-// when the operator is not.
+// process returns a replica by its name. checkProcesses ignores its pid file: the cluster is up without the operator
+// too.
 func (o *Operator) process(name string) process {
 	return process{name, o.c.path("pids", "operator", name+".pid"), o.c.path("pids", "operator", name+".addresses")}
 }
 
-// processes are the replicas that run.
+// processes returns the running replicas.
 func (o *Operator) processes() (running []process) {
 	files, _ := filepath.Glob(o.c.path("pids", "operator", "*.pid"))
 	for _, file := range files {
@@ -41,7 +41,7 @@ func (o *Operator) processes() (running []process) {
 	return running
 }
 
-// startProcesses starts bin/manager until there are that many, as the Deployment would.
+// startProcesses runs bin/manager until there is this number of replicas, as the Deployment would.
 func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deployment, replicas int) error {
 	manager := filepath.Join(o.c.bin, "manager")
 	if _, err := os.Stat(manager); err != nil {
@@ -55,7 +55,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		return err
 	}
 	container := deployment.Spec.Template.Spec.Containers[0]
-	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod that tells; the Deployment has the last word
+	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod; the Deployment may override it
 	for _, e := range container.Env {
 		if e.ValueFrom == nil {
 			env = append(env, e.Name+"="+e.Value)
@@ -87,13 +87,13 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		}
 		err := harness.Poll(ctx, func(ctx context.Context) error {
 			if _, ok := o.c.alive(p.pidFile); !ok {
-				return nil // it ended: there is nothing to wait for
+				return nil // it exited: stop waiting
 			}
 			_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", probes))
 			return err
 		})
 		if _, ok := o.c.alive(p.pidFile); !ok {
-			err = fmt.Errorf("%s ended", p.name)
+			err = fmt.Errorf("%s exited", p.name)
 		}
 		if err != nil {
 			return o.c.tail(err, p.name)
@@ -102,7 +102,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 	return nil
 }
 
-// metrics of the replica.
+// metrics returns the metrics of the replica.
 func (p process) metrics(ctx context.Context) (string, error) {
 	addresses, err := os.ReadFile(p.addressFile)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 var debian = []string{"DEBIAN_FRONTEND=noninteractive"}
 
-// installPackages installs the Debian packages of missing commands, after it said which. A package that is not
-// called like its command is written command:package.
+// installPackages installs the Debian packages of missing commands, and logs their names. If a package is not named
+// like its command, write command:package.
 func (c *Cluster) installPackages(ctx context.Context, commands ...string) error {
 	var missing []string
 	for _, name := range commands {
@@ -35,7 +35,8 @@ func (c *Cluster) installPackages(ctx context.Context, commands ...string) error
 	return c.apt(ctx, append([]string{"install", "-y", "-q", "--no-install-recommends"}, missing...)...)
 }
 
-// debianFile returns a file of a Debian package, which it fetches the first time. Several images share one package.
+// debianFile returns the path of a file of a Debian package, which it downloads the first time. Several images may
+// share a package.
 func (c *Cluster) debianFile(ctx context.Context, pkg, name string) (string, error) {
 	c.packages.Lock()
 	defer c.packages.Unlock()
@@ -46,8 +47,8 @@ func (c *Cluster) debianFile(ctx context.Context, pkg, name string) (string, err
 	return filepath.Join(dir, name), c.download(ctx, dir, pkg)
 }
 
-// download fetches the packages that this machine lacks to run that one, and unpacks them below dir instead of
-// installing them: a memcached that is installed would run as a service.
+// download downloads a package with those of its dependencies that this machine lacks, and unpacks them into dir. It
+// does not install them: an installed memcached would run as a service.
 func (c *Cluster) download(ctx context.Context, dir, pkg string) error {
 	c.logf("downloading Debian package %s (not installed, its files go into test images)", pkg)
 	archives, err := filepath.Abs(dir + ".deb")
@@ -66,7 +67,7 @@ func (c *Cluster) download(ctx context.Context, dir, pkg string) error {
 	return extract(ctx, archives, dir)
 }
 
-// extract unpacks the packages in a folder below dir.
+// extract unpacks all packages of a folder into dir.
 func extract(ctx context.Context, archives, dir string) error {
 	packages, err := filepath.Glob(filepath.Join(archives, "*.deb"))
 	if err != nil || len(packages) == 0 {
@@ -80,7 +81,7 @@ func extract(ctx context.Context, archives, dir string) error {
 	return nil
 }
 
-// debianRoot returns a folder with packages of a suite and all that they depend on, which it fetches the first time.
+// debianRoot returns a folder with packages of a suite and all their dependencies, which it downloads the first time.
 // Nothing is installed, and no script of a package runs.
 func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...string) (string, error) {
 	c.packages.Lock()
@@ -118,8 +119,8 @@ func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...stri
 	return root, os.Rename(unpacked, root)
 }
 
-// suite returns the options by which apt knows one suite of Debian and nothing else, with its newest lists. Lists and
-// sources are apart from those of the machine, and signed by Debian.
+// suite returns the options with which apt uses one suite of Debian and nothing else, and updates the lists. Its lists
+// and sources are separate from the machine's, and signed by Debian.
 func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]string, error) {
 	dir := c.images("apt", suite+"-"+arch)
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
@@ -140,7 +141,7 @@ func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]stri
 	return options, err
 }
 
-// apt runs apt-get, and once more after an update: the lists of a fresh machine are missing or old.
+// apt runs apt-get. If that fails, it updates the lists, which are missing or old on a fresh machine, and tries again.
 func (c *Cluster) apt(ctx context.Context, args ...string) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("this needs Debian's `apt-get %s`, or the same programs installed by hand", strings.Join(args, " "))
@@ -155,7 +156,7 @@ func (c *Cluster) apt(ctx context.Context, args ...string) error {
 	return err
 }
 
-// debianMirror is the mirror of Debian that apt is configured with, or DEBIAN_MIRROR.
+// debianMirror returns DEBIAN_MIRROR, or the mirror of Debian in the configuration of apt.
 func debianMirror(ctx context.Context) (string, error) {
 	if mirror := os.Getenv("DEBIAN_MIRROR"); mirror != "" {
 		return strings.TrimSuffix(mirror, "/") + "/", nil
@@ -175,7 +176,8 @@ func debianMirror(ctx context.Context) (string, error) {
 	return mirror, err
 }
 
-// configuredMirror is empty where apt has no lists yet, or those of another distribution.
+// configuredMirror returns the mirror in the configuration of apt, or "" if apt has no lists yet or those of another
+// distribution.
 func configuredMirror(ctx context.Context) (string, error) {
 	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
 		"Origin: Debian", "Label: Debian")

@@ -15,8 +15,9 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// start runs a program that outlives this one: in a session of its own, its output in logs/<name>.log, its id in
-// pids/<name>.pid. The arguments must name a file under the cluster's folder, which is how alive recognises it.
+// start runs a program that outlives this process: in its own session, with its output in logs/<name>.log and its
+// process ID in pids/<name>.pid. The arguments must name a file in the cluster's folder, by which alive recognizes the
+// program.
 func (c *Cluster) start(name string, env []string, command string, args ...string) error {
 	if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755), os.MkdirAll(c.path("pids"), 0o755)); err != nil {
 		return err
@@ -36,10 +37,10 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	// Without this a program that ends while this one still runs stays a zombie, and looks alive.
+	// Without Wait, a program that exits before this process would stay a zombie and look alive.
 	go func() { _ = cmd.Wait() }()
-	// The kernel sets the command line, which alive reads, a moment after Start returns. That of a program that has
-	// ended stays empty.
+	// alive reads the command line, which the kernel sets a moment after Start returns. It stays empty if the program has
+	// already exited.
 	for deadline := time.Now().Add(time.Second); isDir("/proc/self") &&
 		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); len(line) > 0 {
@@ -49,28 +50,28 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 	return os.WriteFile(c.path("pids", name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
-// allPIDFiles are those of the cluster's components, of the operator and of what runs beside them.
+// allPIDFiles returns the pid files of the cluster's components, of the operator, and of programs that beside runs.
 func (c *Cluster) allPIDFiles() []string {
 	others, _ := filepath.Glob(c.path("pids", "*", "*.pid"))
 	return append(c.pidFiles(), others...)
 }
 
-// pidFiles are those of start and of kwokctl, which uses the same form.
+// pidFiles returns the pid files of start and of kwokctl, which have the same format.
 func (c *Cluster) pidFiles() []string {
 	own, _ := filepath.Glob(c.path("pids", "*.pid"))
 	kwokctl, _ := filepath.Glob(c.path("clusters", "*", "pids", "*.pid"))
 	return append(own, kwokctl...)
 }
 
-// logs are those of start and of kwokctl.
+// logs returns the log files of start and of kwokctl.
 func (c *Cluster) logs() []string {
 	own, _ := filepath.Glob(c.path("logs", "*.log"))
 	kwokctl, _ := filepath.Glob(c.path("clusters", "*", "logs", "*.log"))
 	return append(own, kwokctl...)
 }
 
-// alive returns the process that a pid file recorded. After a crash or a reboot its number may belong to somebody
-// else, so it counts only if its command line names the cluster's folder.
+// alive returns the process ID in a pid file, and whether that process runs. After a crash or a reboot another process
+// may have this ID, so its command line must name the cluster's folder.
 func (c *Cluster) alive(pidFile string) (pid int, ok bool) {
 	text, err := os.ReadFile(pidFile)
 	if err != nil {
@@ -86,7 +87,7 @@ func (c *Cluster) alive(pidFile string) (pid int, ok bool) {
 	return pid, strings.Contains(string(line), c.dir+"/")
 }
 
-// checkProcesses says which recorded program is gone.
+// checkProcesses returns an error that names the recorded programs that no longer run.
 func (c *Cluster) checkProcesses() error {
 	files := c.pidFiles()
 	if len(files) == 0 {
@@ -104,7 +105,7 @@ func (c *Cluster) checkProcesses() error {
 	return nil
 }
 
-// kill ends the recorded programs at once. Nothing of theirs is kept, so there is nothing that they need to save.
+// kill kills the recorded programs at once. They need not save anything, because nothing of theirs is kept.
 func (c *Cluster) kill(ctx context.Context, pidFiles ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -116,14 +117,14 @@ func (c *Cluster) kill(ctx context.Context, pidFiles ...string) error {
 	return nil
 }
 
-// signal sends a signal to a recorded program, waits for its end and forgets it.
+// signal sends a signal to a recorded program, waits until it exits and removes its pid file.
 func (c *Cluster) signal(ctx context.Context, pidFile string, s syscall.Signal) error {
 	if pid, ok := c.alive(pidFile); ok {
 		_ = syscall.Kill(pid, s)
 	}
 	err := harness.Poll(ctx, func(context.Context) error {
 		if pid, ok := c.alive(pidFile); ok {
-			return fmt.Errorf("process %d of %s does not end", pid, pidFile)
+			return fmt.Errorf("process %d of %s does not exit", pid, pidFile)
 		}
 		return nil
 	})
@@ -152,18 +153,18 @@ func (c *Cluster) tail(err error, component string) error {
 	return err
 }
 
-// run runs a command to its end and returns its output; the error says what it printed.
+// run runs a command until it exits and returns its output. An error contains all output.
 func run(ctx context.Context, env []string, command string, args ...string) (string, error) {
 	return harness.Command{Env: env}.Run(ctx, command, args...)
 }
 
-// progress runs a command that may take minutes, and shows meanwhile that it is alive.
+// progress runs a command that may take minutes, and shows that it is still running.
 func (c *Cluster) progress(ctx context.Context, env []string, text, command string, args ...string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.root, "tools", "progress"),
 		append([]string{text, command}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = c.Log, c.Log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it can end the command
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that tools/progress can stop the command
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}

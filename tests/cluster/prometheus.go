@@ -10,8 +10,8 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// Prometheus runs Prometheus beside the cluster until stop is called, and says where it answers. It starts without
-// data, and with these files in one folder, of which prometheus.yml is its configuration.
+// Prometheus runs Prometheus beside the cluster until stop is called, and returns its URL. It starts without data, and
+// with these files in one folder; prometheus.yml is its configuration.
 func (c *Cluster) Prometheus(ctx context.Context, files map[string][]byte) (url string, stop func() error, err error) {
 	dir := c.path("prometheus")
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
@@ -43,8 +43,8 @@ func (c *Cluster) Prometheus(ctx context.Context, files map[string][]byte) (url 
 	return "http://" + address, stop, nil
 }
 
-// StateMetrics runs kube-state-metrics beside the cluster until stop is called, as a service account, and says where it
-// answers. Of the cluster it looks at the custom resources that the configuration names, and at nothing else.
+// StateMetrics runs kube-state-metrics beside the cluster as a service account until stop is called, and returns its
+// address. It watches only the custom resources in its configuration.
 func (c *Cluster) StateMetrics(ctx context.Context, namespace, account, config string) (address string,
 	stop func() error, err error) {
 	kubeconfig, err := c.KubeconfigOf(ctx, namespace, account)
@@ -55,7 +55,7 @@ func (c *Cluster) StateMetrics(ctx context.Context, namespace, account, config s
 	if err != nil {
 		return "", nil, err
 	}
-	own, err := harness.FreeAddress() // of the metrics of kube-state-metrics itself
+	own, err := harness.FreeAddress() // for the metrics about kube-state-metrics itself
 	if err != nil {
 		return "", nil, err
 	}

@@ -11,9 +11,9 @@ import (
 
 var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:\S+)`)
 
-// standIn makes a stand-in for the base image of the build where that cannot be pulled: a shell, and the machine's own
-// Go and its caches, which the options that it returns mount. So the very Dockerfile that users build is what is
-// tested. The stand-in has no certificates and no settings of this machine, so the modules are downloaded before.
+// standIn builds a stand-in for the base image of a build if that image cannot be pulled. The stand-in has only a
+// shell; the returned options mount this machine's Go and its caches. So the tests build the same Dockerfile as users.
+// The stand-in has no certificates and no settings of this machine, so standIn downloads the modules first.
 func (e *engine) standIn(ctx context.Context, dockerfile string) (options []string, err error) {
 	content, err := os.ReadFile(filepath.Join(e.root, dockerfile))
 	if err != nil {
@@ -21,7 +21,7 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	}
 	match := baseImage.FindSubmatch(content)
 	if match == nil {
-		return nil, nil // not an image with a program
+		return nil, nil // the image is not built from a Go program
 	}
 	base := string(match[1])
 	if err := e.needTools("crane"); err != nil {
@@ -51,7 +51,7 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	if _, err := e.run(ctx, "pull", "--quiet", "docker-archive:"+archive); err != nil {
 		return nil, err
 	}
-	// The base image's very compiler; Go fetches it too where the machine has another one.
+	// The compiler of the base image; Go downloads it if the machine has another version.
 	compiler := []string{"GOTOOLCHAIN=go" + tag}
 	err = e.progress(ctx, compiler, "downloading the operator's Go modules", "go", "-C", e.root, "mod", "download")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// run prints a kubectl command as one would type it, runs it and shows what it prints.
+// run prints a kubectl command as a user would type it, runs it and shows its output.
 func (d *demo) run(ctx context.Context, args ...string) error {
 	if !slices.Contains(args, "-n") {
 		args = append(strings.Fields(d.namespaceFlag()), args...)
@@ -38,7 +38,7 @@ func (d *demo) namespaceFlag() string {
 	return " -n " + d.namespace
 }
 
-// quote joins arguments so that the line can be pasted into a shell.
+// quote joins arguments into a line that can be pasted into a shell.
 func quote(args []string) string {
 	quoted := make([]string, len(args))
 	for i, a := range args {
@@ -52,7 +52,7 @@ func quote(args []string) string {
 
 func heading(text string) { fmt.Printf("\n%s\n", bold("── "+text+" ──")) }
 
-// bold does nothing where the output is not a terminal or colours are unwanted.
+// bold returns text unchanged if the output is not a terminal or NO_COLOR is set.
 func bold(text string) string {
 	info, err := os.Stdout.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("NO_COLOR") != "" {

@@ -1,8 +1,8 @@
-// Command demo shows the operator at work on a cluster where it is deployed: the sample of the tutorials becomes
-// memcached servers, which are then written to, read from and scaled.
+// Command demo demonstrates the operator on a cluster where it is deployed. It creates memcached servers from the
+// sample of the tutorials, writes to them, reads from them and scales them.
 //
 //	demo [flags]        the whole tour
-//	demo [flags] check  only the protocol part, for a Memcached that exists; fails if a server loses or misses a key
+//	demo [flags] check  only the protocol part, for an existing Memcached; fails if a server loses or misses a key
 package main
 
 import (
@@ -29,7 +29,7 @@ const (
 	sampleName = "memcached-sample"
 )
 
-// demo is one tour, and what it needs to know of the cluster.
+// demo is one tour and its settings.
 type demo struct {
 	kubectl    string
 	kubeconfig string
@@ -112,7 +112,7 @@ func (d *demo) connect() error {
 	return err
 }
 
-// tour is the whole demonstration. It may be repeated on the same cluster.
+// tour runs the whole demonstration. It may be repeated on the same cluster.
 func (d *demo) tour(ctx context.Context) error {
 	object := "memcached/" + d.name
 	heading("Servers from the sample of the tutorials")
@@ -166,7 +166,7 @@ func (d *demo) tour(ctx context.Context) error {
 	return nil
 }
 
-// check talks to every server of a Memcached once it is ready, and returns how many there are.
+// check waits until a Memcached is ready, talks to each of its servers, and returns their number.
 func (d *demo) check(ctx context.Context) (int, error) {
 	servers, err := d.servers(ctx)
 	if err != nil {
@@ -182,7 +182,8 @@ func (d *demo) check(ctx context.Context) (int, error) {
 	return len(servers.list), err
 }
 
-// checkGrowth writes the keys anew after the number of servers changed, and fails if more were lost than had to be.
+// checkGrowth writes the keys again after the number of servers changed, and fails if more keys were lost than
+// necessary.
 func (d *demo) checkGrowth(ctx context.Context, before int) error {
 	servers, err := d.servers(ctx)
 	if err != nil {
@@ -197,7 +198,7 @@ func (d *demo) checkGrowth(ctx context.Context, before int) error {
 	fmt.Printf("From %d to %d servers %d of the %d keys survived. With consistent hashing only the share of\n"+
 		"the new servers moves; a client that takes the remainder of a hash loses far more.\n", before, after, kept, d.keys)
 	if expected := d.keys * min(before, after) / max(before, after); kept < expected*5/6 {
-		return fmt.Errorf("%d keys survived, about %d should have", kept, expected)
+		return fmt.Errorf("%d keys survived, want about %d", kept, expected)
 	}
 	return nil
 }
@@ -216,15 +217,15 @@ func (d *demo) showNodes(ctx context.Context) error {
 	return d.run(ctx, "get", "memcached", d.name, "-o", `jsonpath={range .status.nodes[*]}{@}{"\n"}{end}`)
 }
 
-// explain shows what is needed to see why the tour failed.
+// explain shows what helps to understand why the tour failed.
 func (d *demo) explain(ctx context.Context) {
-	heading("What the cluster says about it")
+	heading("State of the cluster")
 	for _, args := range [][]string{
 		{"describe", "memcached", d.name},
 		{"get", "pods", "-o", "wide", "-l", "app.kubernetes.io/instance=" + d.name},
 		{"-n", "memcached-operator-system", "logs", "deployment/memcached-operator-controller-manager", "--tail=20"},
 	} {
-		_ = d.run(ctx, args...) // Each is worth trying, whatever became of the others.
+		_ = d.run(ctx, args...) // Each one helps, even if the others fail.
 	}
 	fmt.Println()
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/example/memcached-operator/tests/ring"
 )
 
-// talkTimeout bounds one conversation with a server.
+// talkTimeout limits one conversation with a server.
 const talkTimeout = 15 * time.Second
 
-// greet writes a value of its own to each server, without any client library, and reads it back.
+// greet writes a different value to each server, without a client library, and reads it again.
 func (s *servers) greet() error {
 	fmt.Println("Through a port forwarded to each pod: set greeting, get greeting.")
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
@@ -55,9 +55,9 @@ func (s *servers) greet() error {
 	return table.Flush()
 }
 
-// spreadKeys writes keys through a client that hashes each to one of the servers, asks each server how many it
-// holds, and reads all back. Nobody else may write to the servers meanwhile. It returns how many keys of an earlier
-// round were found before.
+// spreadKeys writes keys through a client that hashes each key to one of the servers, asks each server for its number
+// of keys, and reads all keys again. Nobody else may write to the servers meanwhile. It first counts how many keys of
+// an earlier round are still found, and returns that number.
 func (s *servers) spreadKeys(keys int) (found int, err error) {
 	client := memcache.NewFromSelector(s)
 	client.Timeout = talkTimeout
@@ -108,12 +108,12 @@ func (s *servers) spreadKeys(keys int) (found int, err error) {
 	return found, nil
 }
 
-// pick hashes the names of the pods, because the forwarded ports are others each time.
+// pick chooses the server for a key. It hashes the names of the pods, because the forwarded ports differ each time.
 func (s *servers) pick(key string) server {
 	return ring.Pick(s.list, func(s server) string { return s.pod }, key)
 }
 
-// PickServer and Each make the servers what the client library chooses from.
+// PickServer and Each implement memcache.ServerSelector.
 func (s *servers) PickServer(key string) (net.Addr, error) {
 	return net.ResolveTCPAddr("tcp", s.pick(key).address)
 }
@@ -131,8 +131,8 @@ func (s *servers) Each(do func(net.Addr) error) error {
 	return nil
 }
 
-// recall counts the keys of an earlier round that are still found, and then removes them from every server, so that
-// those left behind where nobody looks for them any more do not blur the count.
+// recall counts the keys of an earlier round that are still found. Then it deletes them on every server, so that keys
+// on servers where no client looks for them any more do not distort the count.
 func (s *servers) recall(client *memcache.Client, keys int) (found int, err error) {
 	for i := range keys {
 		switch _, err := client.Get(key(i)); {
@@ -149,7 +149,7 @@ func (s *servers) recall(client *memcache.Client, keys int) (found int, err erro
 					return err
 				}
 			}
-			_, err := ask(c, "version") // Its answer comes when all before it is done.
+			_, err := ask(c, "version") // The response arrives after all deletions are done.
 			return err
 		})
 		if err != nil {
@@ -159,7 +159,7 @@ func (s *servers) recall(client *memcache.Client, keys int) (found int, err erro
 	return found, nil
 }
 
-// items asks each server how many items it holds.
+// items returns the number of items on each server.
 func (s *servers) items() ([]int, error) {
 	counts := make([]int, len(s.list))
 	for i, server := range s.list {
@@ -183,7 +183,7 @@ func (s *servers) items() ([]int, error) {
 	return counts, nil
 }
 
-// talk connects to the server for one conversation.
+// talk connects to the server and runs one conversation.
 func (s server) talk(conversation func(*textproto.Conn) error) error {
 	conn, err := net.DialTimeout("tcp", s.address, talkTimeout)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s server) talk(conversation func(*textproto.Conn) error) error {
 	return nil
 }
 
-// ask sends a request and returns the line that answers it.
+// ask sends a request and returns the first line of the response.
 func ask(c *textproto.Conn, format string, args ...any) (string, error) {
 	if err := c.PrintfLine(format, args...); err != nil {
 		return "", err
@@ -207,7 +207,7 @@ func ask(c *textproto.Conn, format string, args ...any) (string, error) {
 	return c.ReadLine()
 }
 
-// askLines sends a request and returns the lines that answer it, up to END.
+// askLines sends a request and returns the lines of the response, up to END.
 func askLines(c *textproto.Conn, request string) (string, error) {
 	var lines []string
 	line, err := ask(c, "%s", request)

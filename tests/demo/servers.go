@@ -30,7 +30,7 @@ type servers struct {
 	close func()
 }
 
-// servers waits until the Memcached is ready and forwards a port to each pod that its status names.
+// servers waits until the Memcached is ready, and forwards a port to each pod in its status.
 func (d *demo) servers(ctx context.Context) (*servers, error) {
 	mc, err := d.ready(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *demo) servers(ctx context.Context) (*servers, error) {
 	return s, nil
 }
 
-// ready returns the Memcached once its current generation is ready.
+// ready waits until the current generation of the Memcached is ready, and returns the Memcached.
 func (d *demo) ready(ctx context.Context) (*v1alpha1.Memcached, error) {
 	mc := &v1alpha1.Memcached{}
 	var condition *metav1.Condition
@@ -76,7 +76,7 @@ func (d *demo) ready(ctx context.Context) (*v1alpha1.Memcached, error) {
 	return mc, err
 }
 
-// forward listens on a free loopback port, as `kubectl port-forward` does, until ctx ends.
+// forward listens on a free loopback port and forwards it to a pod, as `kubectl port-forward` does, until ctx ends.
 func (d *demo) forward(ctx context.Context, pod string, port int32) (string, error) {
 	host, err := url.Parse(d.config.Host)
 	if err != nil {

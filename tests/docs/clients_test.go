@@ -1,4 +1,4 @@
-// Package docs tests that pages show what tests run.
+// Package docs tests that the pages show the same code as the tests run.
 package docs
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The page has a link to each file that tests/clients runs, and below the link the file itself.
+// TestClients: docs/clients.md links each file of tests/clients and shows its content below the link.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/clients.md")
@@ -25,7 +25,7 @@ func TestClients(t *testing.T) {
 		link := regexp.QuoteMeta("(../tests/" + filepath.ToSlash(name)[len("../"):] + ")")
 		shown := regexp.MustCompile(link + "[^`]*```[a-z]+\n((?s).*?)```\n").FindSubmatch(page)
 		if assert.NotNilf(t, shown, "docs/clients.md does not show %s", name) {
-			assert.Equalf(t, string(file), string(shown[1]), "docs/clients.md does not show %s as it is", name)
+			assert.Equalf(t, string(file), string(shown[1]), "docs/clients.md does not show %s unchanged", name)
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 		value: string(int(object.metadata.?annotations["writes"].orValue("0")) + 1)}]`
 )
 
-// A policy that has the last word on a field of ours.
+// TestPolicyRewrites: an admission policy overrides a field of the operator on each write.
 func TestPolicyRewrites(t *testing.T) {
 	for name, patches := range map[string][]string{
 		"rewrites a field":                       {limitHistory},
@@ -38,27 +38,28 @@ func TestPolicyRewrites(t *testing.T) {
 				w.merge("cache", `{"memory":"128Mi"}`)
 				w.merge("other", `{"memory":"128Mi"}`)
 			})).
-			Assess("keeps nothing from being ready", step(func(w world) { w.awaitReady("cache", "other") })).
-			Assess("is not fought over", step(func(w world) {
+			Assess("does not prevent Ready", step(func(w world) { w.awaitReady("cache", "other") })).
+			Assess("causes no further writes", step(func(w world) {
 				d, err := load[appsv1.Deployment](w, "cache")
 				w.must(err)
 				if got := *d.Spec.RevisionHistoryLimit; got != 5 {
-					w.Fatalf("revisionHistoryLimit is %d: the policy does nothing", got)
+					w.Fatalf("revisionHistoryLimit is %d: the policy has no effect", got)
 				}
-				w.rest(w.atRest())
+				w.mustBeIdle(w.awaitIdle())
 			})).
-			Assess("nor after a restart", step(func(w world) {
+			Assess("causes no writes after a restart", step(func(w world) {
 				before := w.versions()
 				w.must(operator.Stop(w.ctx))
 				w.must(operator.Start(w.ctx, 1))
-				w.rest(before)
+				w.mustBeIdle(before)
 			})).Feature())
 	}
 }
 
-// The API server records who owns which field before admission, so that record says nothing of such a change.
+// TestPolicyChangesWritesOfOthers: the operator reverts a policy's change in the write of another manager.
+// managedFields do not show such a change, because the API server records owners before admission.
 func TestPolicyChangesWritesOfOthers(t *testing.T) {
-	testEnv.Test(t, features.New("a policy that changes a field in writes of others").
+	testEnv.Test(t, features.New("a policy that changes a field in other managers' writes").
 		Setup(step(func(w world) {
 			w.create("cache", 2)
 			w.awaitReady("cache")
@@ -66,12 +67,12 @@ func TestPolicyChangesWritesOfOthers(t *testing.T) {
 				cluster.OperatorDeployment),
 				limitHistory)
 		})).
-		Assess("is mended", step(func(w world) {
+		Assess("is reverted", step(func(w world) {
 			before, err := load[appsv1.Deployment](w, "cache")
 			w.must(err)
 			_, err = w.kubectl("annotate", "deployment/cache", "example.com/note=theirs")
 			w.must(err)
-			mended := func() error {
+			reverted := func() error {
 				d, err := load[appsv1.Deployment](w, "cache")
 				if err != nil {
 					return err
@@ -81,13 +82,13 @@ func TestPolicyChangesWritesOfOthers(t *testing.T) {
 				}
 				return nil
 			}
-			w.eventually("mend it", mended)
+			w.eventually("revert the change", reverted)
 			w.awaitReady("cache")
-			w.always("stay mended", 2*time.Second, mended)
+			w.always("stay reverted", 2*time.Second, reverted)
 		})).Feature())
 }
 
-// policy has the API server change the Deployments of the namespace, until the end of the test.
+// policy makes the API server change the Deployments of the namespace until the test ends.
 func (w world) policy(condition string, patches ...string) {
 	w.Helper()
 	var mutations []admissionregistrationv1.Mutation
@@ -127,7 +128,7 @@ func (w world) policy(condition string, patches ...string) {
 		w.must(err)
 		w.Cleanup(func() { w.must(w.Delete(w.ctx, object)) })
 	}
-	w.eventually("have the policy in force", func() error {
+	w.eventually("wait until the policy is active", func() error {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "cache"}}
 		err := w.Patch(w.ctx, d, client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"example.com/note":"a try"}}}`)), client.DryRunAll)

@@ -26,121 +26,122 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// reloadTime is how long a changed Secret may take to be in force. The kubelet alone takes a minute or more.
+// reloadTime is how long a changed Secret may take to become active. Without the operator's annotation, the kubelet
+// alone needs a minute or more.
 const reloadTime = 15 * time.Second
 
-// TestRotation changes the Secrets of servers that have clients.
+// TestRotation changes the Secrets of servers while clients use them.
 func TestRotation(t *testing.T) {
-	if under.Kind != "node" {
-		t.Skip("this needs real pods that can be reached")
+	if testCluster.Kind != "node" {
+		t.Skip("needs real pods that this machine can reach")
 	}
 	const host = "svc.example.com"
 	stay, first, second := "stay:"+rand.Text(), "app:"+rand.Text(), "app:"+rand.Text()
-	var ours, next issuer
-	var clients []caller
+	var ours, next testCA
+	var clients []memcachedClient
 	var before map[string]string
 	testEnv.Test(t, features.New("rotation").
 		Setup(step(func(w world) {
-			ours, next = w.newIssuer(), w.newIssuer()
+			ours, next = w.newCA(), w.newCA()
 			w.certificates(ours, host, ours)
 			w.passwords("passwords", stay, first)
-			w.make("cache", `{size: 2, workload: StatefulSet, tls: {secretName: certificate, clientAuth: Require},
-				auth: {secretName: passwords}, metrics: {}, `+frugal+`}`)
+			w.createSpec("cache", `{size: 2, workload: StatefulSet, tls: {secretName: certificate, clientAuth: Require},
+				auth: {secretName: passwords}, metrics: {}, `+smallServer+`}`)
 			w.awaitReady("cache")
 			before = w.uids("cache")
 			own := ours.issue("client")
 			w.eachServer("cache", func(address string) {
-				clients = append(clients, caller{address: address, tls: ours.Trust(host, own), login: loginOf(stay)})
+				clients = append(clients, memcachedClient{address: address, tls: ours.Trust(host, own), login: loginOf(stay)})
 			})
 		})).
 		Assess("of a certificate loses nothing", step(func(w world) {
-			w.undisturbed("cache", clients, func() {
+			w.mustNotDisturb("cache", clients, func() {
 				leaf := w.certificates(ours, host, ours)
-				w.inForce("the certificate", func(c caller) error { return shows(c, leaf) }, clients...)
+				w.awaitReload("the certificate", func(c memcachedClient) error { return presents(c, leaf) }, clients...)
 			})
 		})).
 		Assess("of a password loses nothing", step(func(w world) {
-			w.undisturbed("cache", clients, func() {
+			w.mustNotDisturb("cache", clients, func() {
 				w.passwords("passwords", stay, second)
-				w.inForce("the password", func(c caller) error {
+				w.awaitReload("the password", func(c memcachedClient) error {
 					c.login = loginOf(second)
 					return c.store()
 				}, clients...)
 			})
 			for _, c := range clients {
 				c.login = loginOf(first)
-				w.refused("the old password", wrongPassword, c)
+				w.mustRefuse("the old password", wrongPassword, c)
 			}
 		})).
-		Assess("of both at once loses nothing, with a CA that is new", step(func(w world) {
-			both := clone(clients, func(c *caller) { c.tls = trust(host, c.tls.Certificates, ours, next) })
-			w.undisturbed("cache", both, func() {
+		Assess("of both at once, with an additional CA, loses nothing", step(func(w world) {
+			both := clone(clients, func(c *memcachedClient) { c.tls = trust(host, c.tls.Certificates, ours, next) })
+			w.mustNotDisturb("cache", both, func() {
 				w.certificates(ours, host, ours, next)
 				w.passwords("passwords", stay, first)
-				w.inForce("the second CA", func(c caller) error {
+				w.awaitReload("the second CA", func(c memcachedClient) error {
 					c.tls, c.login = trust(host, []tls.Certificate{next.issue("client")}, ours, next), loginOf(first)
 					return c.store()
 				}, both...)
 				leaf := w.certificates(next, host, ours, next)
-				w.inForce("a certificate of the second CA", func(c caller) error { return shows(c, leaf) }, both...)
+				w.awaitReload("a certificate of the second CA", func(c memcachedClient) error { return presents(c, leaf) }, both...)
 			})
 		})).
-		Assess("to what is wrong changes nothing", step(func(w world) {
-			trusting := clone(clients, func(c *caller) { c.tls = trust(host, c.tls.Certificates, ours, next) })
-			wrong, err := ours.Secret(host)
+		Assess("to invalid content changes nothing", step(func(w world) {
+			trusting := clone(clients, func(c *memcachedClient) { c.tls = trust(host, c.tls.Certificates, ours, next) })
+			otherKey, err := ours.Secret(host)
 			w.must(err)
-			right, err := load[corev1.Secret](w, "certificate")
+			valid, err := load[corev1.Secret](w, "certificate")
 			w.must(err)
-			leaf := right.Data["tls.crt"]
-			w.undisturbed("cache", trusting, func() {
-				mixed := maps.Clone(right.Data)
-				mixed["tls.key"] = wrong["tls.key"]
+			leaf := valid.Data["tls.crt"]
+			w.mustNotDisturb("cache", trusting, func() {
+				mixed := maps.Clone(valid.Data)
+				mixed["tls.key"] = otherKey["tls.key"]
 				w.secret("certificate", mixed)
-				w.says("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "tls.key is not the private key of")
-				w.keepsWhatItHas("cache", "tls")
+				w.awaitCondition("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "tls.key is not the private key of")
+				w.awaitRefusedByAgents("cache", "tls")
 				w.passwords("passwords", stay, "without a colon")
-				w.secret("certificate", right.Data)
-				w.says("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "line 2 of authfile must be a user")
-				w.keepsWhatItHas("cache", "auth")
-				w.awaits("cache", `memcached_agent_secret_pending_seconds{secret="tls"}`, is(0))
+				w.secret("certificate", valid.Data)
+				w.awaitCondition("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "line 2 of authfile must be a user")
+				w.awaitRefusedByAgents("cache", "auth")
+				w.awaitSeries("cache", `memcached_agent_secret_pending_seconds{secret="tls"}`, is(0))
 				_, err := w.kubectl("delete", "secret", "passwords")
 				w.must(err)
-				w.says("cache", v1alpha1.ConditionReconciling, v1alpha1.ReasonProgressingWithRetry, "SecretNotFound")
+				w.awaitCondition("cache", v1alpha1.ConditionReconciling, v1alpha1.ReasonProgressingWithRetry, "SecretNotFound")
 				for _, c := range trusting {
-					w.must(shows(c, leaf))
+					w.must(presents(c, leaf))
 				}
 				w.passwords("passwords", stay, first)
 				w.awaitReady("cache")
 			})
 		})).
-		Assess("survives an agent that is killed", step(func(w world) {
-			trusting := clone(clients, func(c *caller) { c.tls = trust(host, c.tls.Certificates, ours, next) })
-			w.undisturbed("cache", trusting, func() {
+		Assess("is not disturbed by a killed agent", step(func(w world) {
+			trusting := clone(clients, func(c *memcachedClient) { c.tls = trust(host, c.tls.Certificates, ours, next) })
+			w.mustNotDisturb("cache", trusting, func() {
 				if unpublished := w.killAgent("cache", 0); unpublished > 0 {
-					w.Error("the name of a server of a StatefulSet had no address")
+					w.Error("the DNS name of a server had no address")
 				}
-				w.awaits("cache", "memcached_up", is(1))
+				w.awaitSeries("cache", "memcached_up", is(1))
 			})
 		})).
-		Assess("of a CA that is taken out replaces the servers", step(func(w world) {
-			w.same(before, w.uids("cache"))
-			w.announced("cache", func() { w.certificates(next, host, next) })
-			w.replacedAll(before, "cache")
+		Assess("that removes a CA replaces the servers", step(func(w world) {
+			w.mustNotReplace(before, w.uids("cache"))
+			w.mustReportBefore("cache", func() { w.certificates(next, host, next) })
+			w.mustReplaceAll(before, "cache")
 			w.eachServer("cache", func(address string) {
-				c := caller{address: address, tls: next.Trust(host, next.issue("client")), login: loginOf(stay)}
-				w.stores("a client of the new CA", c)
+				c := memcachedClient{address: address, tls: next.Trust(host, next.issue("client")), login: loginOf(stay)}
+				w.mustStore("a client of the new CA", c)
 				c.tls = next.Trust(host)
-				strange := ours.issue("client")
-				c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &strange, nil }
-				w.refused("a client of the old CA", unknownAuthority, c)
+				oldCert := ours.issue("client")
+				c.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &oldCert, nil }
+				w.mustRefuse("a client of the old CA", unknownCA, c)
 			})
 		})).Feature())
 }
 
-// TestMetrics scrapes servers of each kind.
+// TestMetrics scrapes servers with each kind of access control.
 func TestMetrics(t *testing.T) {
-	if under.Kind != "node" {
-		t.Skip("this needs real pods that can be reached")
+	if testCluster.Kind != "node" {
+		t.Skip("needs real pods that this machine can reach")
 	}
 	specs := map[string]string{
 		"plain": `metrics: {}`, "port": `metrics: {port: 9999}, containerPort: 12345`,
@@ -152,43 +153,43 @@ func TestMetrics(t *testing.T) {
 	}
 	testEnv.Test(t, features.New("metrics").
 		Setup(step(func(w world) {
-			ours := w.newIssuer()
+			ours := w.newCA()
 			ours.certificate("certificate", "svc.example.com")
 			w.passwords("passwords", "app:"+rand.Text(), "b:c")
 			for name, spec := range specs {
-				w.make(name, "{"+spec+", "+frugal+"}")
+				w.createSpec(name, "{"+spec+", "+smallServer+"}")
 			}
 			w.awaitReady(slices.Collect(maps.Keys(specs))...)
 		})).
-		Assess("are served with whatever memcached asks of clients", step(func(w world) {
+		Assess("are served with each kind of access control", step(func(w world) {
 			for name, spec := range specs {
 				if name == "unwanted" {
 					pods, err := w.servers(name)
 					w.must(err)
 					if response, err := http.Get("http://" + net.JoinHostPort(pods[0].Status.PodIP, "9150") + "/metrics"); err == nil {
 						_ = response.Body.Close()
-						w.Error("metrics are served though nobody asked for them")
+						w.Error("metrics are served without spec.metrics")
 					}
 					continue
 				}
-				w.awaits(name, "memcached_up", is(1))
-				w.awaits(name, "memcached_max_connections", is(66))
+				w.awaitSeries(name, "memcached_up", is(1))
+				w.awaitSeries(name, "memcached_max_connections", is(66))
 				if strings.Contains(spec, "auth") {
-					w.awaits(name, "memcached_agent_users", is(2))
+					w.awaitSeries(name, "memcached_agent_users", is(2))
 				}
 				if strings.Contains(spec, "tls") {
-					w.awaits(name, "memcached_agent_certificate_expires_in_seconds", func(v float64) bool {
+					w.awaitSeries(name, "memcached_agent_certificate_expires_in_seconds", func(v float64) bool {
 						return v > 0 && v < time.Hour.Seconds()
 					})
 				}
 				memory, err1 := w.series(name, "process_resident_memory_bytes")
 				cpu, err2 := w.series(name, "process_cpu_seconds_total")
 				w.must(errors.Join(err1, err2))
-				w.Logf("the agent of %s has %.1f MiB resident, with its program, and has taken %.2f s of CPU", name,
+				w.Logf("the agent of %s uses %.1f MiB of resident memory and has used %.2f s of CPU time", name,
 					memory[0]/(1<<20), cpu[0])
 			}
 		})).
-		Assess("are served again by an agent that was killed", step(func(w world) {
+		Assess("are served again after the agent was killed", step(func(w world) {
 			memcached := func() string {
 				pods, err := w.servers("plain")
 				w.must(err)
@@ -196,21 +197,21 @@ func TestMetrics(t *testing.T) {
 			}
 			before := memcached()
 			w.killAgent("plain", 0)
-			w.awaits("plain", "memcached_up", is(1))
+			w.awaitSeries("plain", "memcached_up", is(1))
 			if memcached() != before {
-				w.Error("memcached was started anew")
+				w.Error("memcached restarted")
 			}
 		})).Feature())
 }
 
-// TestAgentUpgrade upgrades the operator, and with the operator the agent's image.
+// TestAgentUpgrade: an upgrade of the operator, which changes the image of the agent, replaces no server.
 func TestAgentUpgrade(t *testing.T) {
 	var before map[string]string
 	testEnv.Test(t, features.New("an upgrade of the agent").
 		Setup(step(func(w world) {
 			w.passwords("passwords", "a:b")
-			w.make("cache", `{size: 2, metrics: {}, auth: {secretName: passwords}, `+frugal+`}`)
-			w.make("set", `{size: 2, metrics: {}, workload: StatefulSet, `+frugal+`}`)
+			w.createSpec("cache", `{size: 2, metrics: {}, auth: {secretName: passwords}, `+smallServer+`}`)
+			w.createSpec("set", `{size: 2, metrics: {}, workload: StatefulSet, `+smallServer+`}`)
 			w.awaitReady("cache", "set")
 			before = w.uids("cache")
 			maps.Copy(before, w.uids("set"))
@@ -224,7 +225,7 @@ func TestAgentUpgrade(t *testing.T) {
 			after := w.uids("cache")
 			maps.Copy(after, w.uids("set"))
 			delete(after, "set-2")
-			w.same(before, after)
+			w.mustNotReplace(before, after)
 		})).
 		Teardown(step(func(w world) {
 			operator.AgentImage = ""
@@ -233,34 +234,34 @@ func TestAgentUpgrade(t *testing.T) {
 		})).Feature())
 }
 
-// keepsWhatItHas waits until the agents of a Memcached have refused the content of a Secret. The operator hastens the
-// kubelet only where the content is right, so the test does.
-func (w world) keepsWhatItHas(name, secret string) {
+// awaitRefusedByAgents waits until the agents of a Memcached have refused the content of a Secret. The operator
+// annotates pods only for valid content, so the test annotates them itself.
+func (w world) awaitRefusedByAgents(name, secret string) {
 	w.Helper()
 	_, err := w.kubectl("annotate", "pods", "--selector", "app.kubernetes.io/instance="+name, "--overwrite",
 		"example.com/look-at="+secret)
 	w.must(err)
-	w.awaits(name, fmt.Sprintf("memcached_agent_secret_pending_seconds{secret=%q}", secret), positive)
-	w.awaits(name, fmt.Sprintf("memcached_agent_reload_failures_total{secret=%q}", secret), positive)
+	w.awaitSeries(name, fmt.Sprintf("memcached_agent_secret_pending_seconds{secret=%q}", secret), positive)
+	w.awaitSeries(name, fmt.Sprintf("memcached_agent_reload_failures_total{secret=%q}", secret), positive)
 }
 
-// killAgent kills the agent of a server, waits until the agent is back, and returns for how long the Service did not
-// publish the pod. What is over at once may pass between two writes.
+// killAgent kills the agent of a server, waits until the agent runs again, and returns for how long the Service did not
+// publish the pod. An interruption between two events is not measured.
 func (w world) killAgent(name string, server int) time.Duration {
 	w.Helper()
 	pods, err := w.servers(name)
 	w.must(err)
 	victim := pods[server].Name
 	events := w.watch(&corev1.PodList{}, &discoveryv1.EndpointSliceList{})
-	w.must(under.KillContainer(w.ctx, w.ns, victim, "agent"))
+	w.must(testCluster.KillContainer(w.ctx, w.ns, victim, "agent"))
 	var notReady, unpublished stopwatch
-	back := false
-	await(w, events, "the agent of "+victim+" is back", func(_ watch.EventType, object client.Object) bool {
+	restarted := false
+	await(w, events, "the agent of "+victim+" runs again", func(_ watch.EventType, object client.Object) bool {
 		switch object := object.(type) {
 		case *corev1.Pod:
 			if object.Name == victim {
 				notReady.run(readyCondition(object) == nil)
-				back = object.Status.InitContainerStatuses[0].RestartCount > 0
+				restarted = object.Status.InitContainerStatuses[0].RestartCount > 0
 			}
 		case *discoveryv1.EndpointSlice:
 			if object.Labels[discoveryv1.LabelServiceName] == name {
@@ -269,7 +270,7 @@ func (w world) killAgent(name string, server int) time.Duration {
 				}))
 			}
 		}
-		return back && notReady.stopped() && unpublished.stopped()
+		return restarted && notReady.stopped() && unpublished.stopped()
 	})
 	w.Logf("without its agent a pod of %s was not ready for %s, and not published for %s", name,
 		notReady.sum.Round(10*time.Millisecond), unpublished.sum.Round(10*time.Millisecond))
@@ -278,7 +279,7 @@ func (w world) killAgent(name string, server int) time.Duration {
 
 type stopwatch struct {
 	sum   time.Duration
-	since time.Time // zero where it does not run
+	since time.Time // zero while it is stopped
 }
 
 func (s *stopwatch) stopped() bool { return s.since.IsZero() }
@@ -292,14 +293,14 @@ func (s *stopwatch) run(on bool) {
 	}
 }
 
-// certificates puts a certificate by an authority, and the CAs of clients, into the Secret certificate. It returns the
+// certificates writes a certificate issued by a CA, and the CAs of clients, into the Secret certificate. It returns the
 // certificate.
-func (w world) certificates(of issuer, host string, authorities ...issuer) []byte {
+func (w world) certificates(of testCA, host string, cas ...testCA) []byte {
 	w.Helper()
 	content, err := of.Secret(host)
 	w.must(err)
 	content["ca.crt"] = nil
-	for _, a := range authorities {
+	for _, a := range cas {
 		theirs, err := a.Secret(host)
 		w.must(err)
 		content["ca.crt"] = append(content["ca.crt"], theirs["ca.crt"]...)
@@ -308,19 +309,19 @@ func (w world) certificates(of issuer, host string, authorities ...issuer) []byt
 	return content["tls.crt"]
 }
 
-// trust is the configuration of a client that believes several authorities.
-func trust(host string, own []tls.Certificate, authorities ...issuer) *tls.Config {
-	config := authorities[0].Trust(host, own...)
-	for _, a := range authorities[1:] {
+// trust returns the configuration of a client that trusts several CAs.
+func trust(host string, own []tls.Certificate, cas ...testCA) *tls.Config {
+	config := cas[0].Trust(host, own...)
+	for _, a := range cas[1:] {
 		a.AddTo(config.RootCAs)
 	}
 	return config
 }
 
-// loginOf is what a client sends of a line of an authfile.
+// loginOf returns the login of a client from a line of an authfile.
 func loginOf(line string) string { return strings.Replace(line, ":", " ", 1) }
 
-func clone(clients []caller, change func(*caller)) []caller {
+func clone(clients []memcachedClient, change func(*memcachedClient)) []memcachedClient {
 	clients = slices.Clone(clients)
 	for i := range clients {
 		change(&clients[i])
@@ -328,8 +329,8 @@ func clone(clients []caller, change func(*caller)) []caller {
 	return clients
 }
 
-// shows returns nil if a server shows that certificate.
-func shows(c caller, want []byte) error {
+// presents returns nil if a server presents this certificate.
+func presents(c memcachedClient, want []byte) error {
 	conn, err := tls.Dial("tcp", c.address, c.tls)
 	if err != nil {
 		return err
@@ -337,13 +338,13 @@ func shows(c caller, want []byte) error {
 	defer conn.Close()
 	block, _ := pem.Decode(want)
 	if got := conn.ConnectionState().PeerCertificates[0].Raw; !bytes.Equal(got, block.Bytes) {
-		return errors.New("another certificate")
+		return errors.New("the server presents another certificate")
 	}
 	return nil
 }
 
-// inForce waits until each server does as a changed Secret says, and tells how long that took.
-func (w world) inForce(what string, try func(caller) error, clients ...caller) {
+// awaitReload waits until try succeeds for each client after a Secret changed, and logs how long that took.
+func (w world) awaitReload(what string, try func(memcachedClient) error, clients ...memcachedClient) {
 	w.Helper()
 	changed, deadline := time.Now(), time.Now().Add(reloadTime)
 	for _, c := range clients {
@@ -353,16 +354,16 @@ func (w world) inForce(what string, try func(caller) error, clients ...caller) {
 				break
 			}
 			if time.Now().After(deadline) {
-				w.Fatalf("%s is not in force at %s after %s: %v", what, c.address, reloadTime, err)
+				w.Fatalf("%s is not active at %s after %s: %v", what, c.address, reloadTime, err)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	w.Logf("%s was in force after %s", what, time.Since(changed).Round(10*time.Millisecond))
+	w.Logf("%s was active after %s", what, time.Since(changed).Round(10*time.Millisecond))
 }
 
-// undisturbed fails if what is done to a Memcached makes a request fail, loses a key, or ends a container of memcached.
-func (w world) undisturbed(name string, clients []caller, act func()) {
+// mustNotDisturb fails if act makes a request fail, loses a key, replaces a server or restarts memcached.
+func (w world) mustNotDisturb(name string, clients []memcachedClient, act func()) {
 	w.Helper()
 	for _, c := range clients {
 		w.fill(c)
@@ -371,7 +372,7 @@ func (w world) undisturbed(name string, clients []caller, act func()) {
 	if l := w.load(act, clients...); l.misses > 0 || l.hits == 0 {
 		w.Errorf("%d keys were lost, %d found", l.misses, l.hits)
 	}
-	w.same(before, w.uids(name))
+	w.mustNotReplace(before, w.uids(name))
 	pods, err := w.servers(name)
 	w.must(err)
 	for i := range pods {
@@ -381,8 +382,8 @@ func (w world) undisturbed(name string, clients []caller, act func()) {
 	}
 }
 
-// fill stores the keys that a load reads.
-func (w world) fill(c caller) {
+// fill stores the keys that load reads.
+func (w world) fill(c memcachedClient) {
 	w.Helper()
 	conn, err := c.dial()
 	w.must(err)
@@ -394,7 +395,7 @@ func (w world) fill(c caller) {
 	}
 }
 
-// series is what the agent of each server of a Memcached says of a series, such as up or up{job="x"}.
+// series returns the value of a series, such as up or up{job="x"}, from the agent of each server of a Memcached.
 func (w world) series(name, series string) (values []float64, err error) {
 	w.Helper()
 	pods, err := w.servers(name)
@@ -425,8 +426,8 @@ func (w world) series(name, series string) (values []float64, err error) {
 	return values, nil
 }
 
-// awaits waits until each server of a Memcached says what it should of a series.
-func (w world) awaits(name, series string, ok func(float64) bool) {
+// awaitSeries waits until a series has a wanted value at each server of a Memcached.
+func (w world) awaitSeries(name, series string, ok func(float64) bool) {
 	w.Helper()
 	w.eventually(series+" of "+name, func() error {
 		values, err := w.series(name, series)

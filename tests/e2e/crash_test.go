@@ -24,7 +24,7 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// fleet is large enough for the operator to be in the middle of it when it is killed.
+// fleet is large enough that the operator has not finished when it is killed.
 var fleet = func() (names []string) {
 	for i := range 8 {
 		names = append(names, fmt.Sprintf("cache-%d", i))
@@ -32,48 +32,48 @@ var fleet = func() (names []string) {
 	return names
 }()
 
-// createOne makes a Memcached of the fleet: every other one runs in a StatefulSet.
-func (w world) createOne(name string) {
+// createFleetMember creates a Memcached of the fleet. Every second one runs in a StatefulSet.
+func (w world) createFleetMember(name string) {
 	w.Helper()
 	spec := `{size: 1}`
 	if i := slices.Index(fleet, name); i%2 > 0 {
 		spec = `{size: 1, workload: StatefulSet, serverAddresses: ClusterIP}`
 	}
-	w.make(name, spec)
+	w.createSpec(name, spec)
 }
 
-// crash does something with each of the fleet, kills the operator when it shows in half of the workloads, and starts
-// it again once it is certain that something was left to do.
-func (w world) crash(act func(name string), trace func(watch.EventType, client.Object) bool,
+// killDuring calls act for each Memcached of the fleet, kills the operator when half of the workloads show an effect,
+// and restarts the operator after checking that some work was left.
+func (w world) killDuring(act func(name string), hasEffect func(watch.EventType, client.Object) bool,
 	done func(name string) error) {
 	w.Helper()
 	events := w.watch(&appsv1.DeploymentList{}, &appsv1.StatefulSetList{})
 	for _, name := range fleet {
 		act(name)
 	}
-	traced := map[string]bool{}
+	affected := map[string]bool{}
 	await(w, events, "the operator is at work", func(e watch.EventType, o client.Object) bool {
-		if trace(e, o) {
-			traced[o.GetName()] = true
+		if hasEffect(e, o) {
+			affected[o.GetName()] = true
 		}
-		return len(traced) >= len(fleet)/2
+		return len(affected) >= len(fleet)/2
 	})
 	w.must(operator.Kill(w.ctx))
-	w.must(operator.Stop(w.ctx)) // what starts killed containers anew must not do that now
+	w.must(operator.Stop(w.ctx)) // the kubelet must not restart the killed container now
 	left := 0
 	for _, name := range fleet {
 		if done(name) != nil {
 			left++
 		}
 	}
-	w.Logf("killed with %d of %d left to do", left, len(fleet))
+	w.Logf("killed before %d of %d were done", left, len(fleet))
 	if left == 0 {
-		w.Error("the operator had finished: it was not killed in the middle")
+		w.Error("the operator was killed too late: it had finished")
 	}
 	w.restart()
 }
 
-// restart starts a killed operator without waiting for its lease to run out.
+// restart starts a killed operator without waiting until its lease expires.
 func (w world) restart() {
 	w.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace,
@@ -83,27 +83,27 @@ func (w world) restart() {
 }
 
 func TestOperatorKilled(t *testing.T) {
-	testEnv.Test(t, features.New("operator killed in the middle").
-		Assess("of creating", step(func(w world) {
-			w.crash(w.createOne, func(e watch.EventType, _ client.Object) bool { return e == watch.Added }, w.ready)
+	testEnv.Test(t, features.New("operator killed").
+		Assess("during creation", step(func(w world) {
+			w.killDuring(w.createFleetMember, func(e watch.EventType, _ client.Object) bool { return e == watch.Added }, w.ready)
 			w.awaitReady(fleet...)
 		})).
-		Assess("of scaling", step(func(w world) {
+		Assess("during scaling", step(func(w world) {
 			before := w.pods()
-			w.crash(func(name string) { w.merge(name, `{"size":2}`) },
+			w.killDuring(func(name string) { w.merge(name, `{"size":2}`) },
 				func(_ watch.EventType, o client.Object) bool { return *replicasOf(o) == 2 }, w.ready)
 			w.awaitReady(fleet...)
 			after := w.pods()
 			for uid := range before {
 				if after[uid] == "" {
-					w.Errorf("server %s was lost", before[uid])
+					w.Errorf("server %s was deleted", before[uid])
 				}
 			}
 		})).
-		Assess("of a rollout", step(func(w world) {
+		Assess("during a rollout", step(func(w world) {
 			const image = "docker.io/library/memcached:1.6"
 			before, replaced := w.pods(), w.serversDeleted()
-			w.crash(func(name string) { w.merge(name, `{"image":"`+image+`"}`) },
+			w.killDuring(func(name string) { w.merge(name, `{"image":"`+image+`"}`) },
 				func(_ watch.EventType, o client.Object) bool {
 					return templateOf(o).Spec.Containers[0].Image == image
 				}, w.ready)
@@ -119,14 +119,14 @@ func TestOperatorKilled(t *testing.T) {
 				}
 			}
 		})).
-		Assess("of deleting", step(func(w world) {
-			w.crash(func(name string) {
-				w.remove(name)
+		Assess("during deletion", step(func(w world) {
+			w.killDuring(func(name string) {
+				w.deleteMemcached(name)
 			}, func(e watch.EventType, o client.Object) bool {
 				return e == watch.Deleted || o.GetDeletionTimestamp() != nil
-			}, w.gone)
+			}, w.isGone)
 			for _, name := range fleet {
-				w.eventually("delete "+name, func() error { return w.gone(name) })
+				w.eventually("delete "+name, func() error { return w.isGone(name) })
 			}
 			w.eventually("delete the children", w.noChildren)
 		})).Feature())
@@ -146,7 +146,7 @@ func templateOf(workload client.Object) *corev1.PodTemplateSpec {
 	return &workload.(*appsv1.Deployment).Spec.Template
 }
 
-// pods are the names of all servers of the namespace by their uid.
+// pods returns the names of all servers in the namespace by their UIDs.
 func (w world) pods() map[string]string {
 	w.Helper()
 	var list corev1.PodList
@@ -160,8 +160,9 @@ func (w world) pods() map[string]string {
 	return names
 }
 
-// serversDeleted counts the servers that are told to end from now on, by Memcached. What ends at once is not counted:
-// nobody told it but the simulated kubelets, which delete by name, and so at times the next server of that name.
+// serversDeleted counts the servers that are deleted from now on, by Memcached. Deletions without a grace period are
+// not counted: only the simulated kubelets delete so. They delete by name, and sometimes hit the next pod with that
+// name.
 func (w world) serversDeleted() func() map[string]int {
 	w.Helper()
 	events, mu, uids, count := w.watch(&corev1.PodList{}), sync.Mutex{}, map[types.UID]bool{}, map[string]int{}
@@ -188,10 +189,10 @@ func (w world) serversDeleted() func() map[string]int {
 	}
 }
 
-// gone returns nil if there is no Memcached of that name.
-func (w world) gone(name string) error {
+// isGone returns nil if there is no Memcached with this name.
+func (w world) isGone(name string) error {
 	if _, err := load[v1alpha1.Memcached](w, name); !apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s is still there: %w", name, err)
+		return fmt.Errorf("%s still exists: %w", name, err)
 	}
 	return nil
 }
@@ -200,7 +201,7 @@ func (w world) noChildren() error {
 	var left []string
 	err := w.eachChild(func(o client.Object) { left = append(left, fmt.Sprintf("%T %s", o, o.GetName())) })
 	if len(left) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d are left: %v", len(left), left))
+		err = errors.Join(err, fmt.Errorf("%d children are left: %v", len(left), left))
 	}
 	return err
 }
@@ -223,17 +224,17 @@ func TestStandby(t *testing.T) {
 			w.eventually("wait for another leader", func() error {
 				holder, err := operator.Holder(w.ctx)
 				if err == nil && holder == killed {
-					err = errors.New("the dead one holds the lease")
+					err = errors.New("the killed leader still holds the lease")
 				}
 				return err
 			})
-			w.Logf("another leader after %.0f s", time.Since(start).Seconds())
+			w.Logf("another replica leads after %.0f s", time.Since(start).Seconds())
 			w.awaitReady("cache")
 		})).
-		Assess("takes over at once from one that ends in order", step(func(w world) {
+		Assess("takes over at once from a leader that stops on SIGTERM", step(func(w world) {
 			w.must(operator.Stop(w.ctx))
 			if holder, err := operator.Holder(w.ctx); err == nil {
-				w.Errorf("%s ended and keeps its lease", holder)
+				w.Errorf("%s stopped without releasing its lease", holder)
 			}
 			start := time.Now()
 			w.must(operator.Start(w.ctx, 1))

@@ -19,16 +19,16 @@ import (
 const everyChild = `{size: 2, workload: StatefulSet, networkPolicy: {}, proxy: {size: 1}}`
 
 func TestDeletionCreatesNothing(t *testing.T) {
-	feature := features.New("no child is created again")
+	feature := features.New("a deletion creates no child again")
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground,
 		metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
-		feature.Assess(fmt.Sprintf("by deletion with policy %s", policy), step(func(w world) {
+		feature.Assess(fmt.Sprintf("with policy %s", policy), step(func(w world) {
 			w.deleteAndWatch(policy, `{size: 2}`)
 		}))
 	}
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground,
 		metav1.DeletePropagationOrphan} {
-		feature.Assess(fmt.Sprintf("by deletion with policy %s, of every kind", policy), step(func(w world) {
+		feature.Assess(fmt.Sprintf("with policy %s and children of every kind", policy), step(func(w world) {
 			w.deleteAndWatch(policy, everyChild)
 		}))
 	}
@@ -37,9 +37,9 @@ func TestDeletionCreatesNothing(t *testing.T) {
 
 func (w world) deleteAndWatch(policy metav1.DeletionPropagation, spec string) {
 	w.Helper()
-	w.make("cache", spec)
+	w.createSpec("cache", spec)
 	w.awaitReady("cache")
-	before := w.specs()
+	before := w.childGenerations()
 	var events []<-chan watch.Event
 	for _, list := range children() {
 		events = append(events, w.watch(list))
@@ -50,49 +50,50 @@ func (w world) deleteAndWatch(policy metav1.DeletionPropagation, spec string) {
 	end := await(w, memcacheds, "the Memcached is gone",
 		func(e watch.EventType, _ *v1alpha1.Memcached) bool { return e == watch.Deleted })
 	if policy == metav1.DeletePropagationOrphan {
-		w.orphaned(before)
+		w.mustBeOrphans(before)
 	} else {
 		for range 2 {
 			pod := await(w, pods, "a server is gone", func(e watch.EventType, p *corev1.Pod) bool {
 				return e == watch.Deleted && p.Labels["app.kubernetes.io/component"] == "server"
 			})
 			if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, end.ResourceVersion); err != nil || c > 0 {
-				w.Errorf("server %s ended after the Memcached (%v)", pod.Name, err)
+				w.Errorf("server %s was gone only after the Memcached (%v)", pod.Name, err)
 			}
 		}
 		w.eventually("delete the children", w.noChildren)
 	}
-	// When the operator has made another with children of every kind, it has seen all of this.
-	w.make("other", everyChild)
+	// Once the operator has created children of every kind for another Memcached, it has processed all events from before.
+	w.createSpec("other", everyChild)
 	w.awaitReady("other")
 	for _, channel := range events {
-		await(w, channel, "a child of the other is created", func(e watch.EventType, o client.Object) bool {
+		await(w, channel, "a child of the other Memcached is created", func(e watch.EventType, o client.Object) bool {
 			if e == watch.Added && strings.HasPrefix(o.GetName(), "cache") {
 				w.Errorf("%T %s was created again", o, o.GetName())
 			}
 			return e == watch.Added && strings.HasPrefix(o.GetName(), "other")
 		})
 	}
-	w.remove("other")
-	w.eventually("delete the other", func() error { return w.gone("other") })
+	w.deleteMemcached("other")
+	w.eventually("delete the other", func() error { return w.isGone("other") })
 	w.must(w.eachChild(func(orphan client.Object) {
 		w.must(client.IgnoreNotFound(w.Delete(w.ctx, orphan, client.PropagationPolicy(metav1.DeletePropagationForeground))))
 	}))
 	w.eventually("delete the orphans", w.noChildren)
 }
 
-// orphaned fails if an orphaning deletion did not leave each child as it was, without an owner, and the servers.
-func (w world) orphaned(before map[string]string) {
+// mustBeOrphans fails unless an orphaning deletion left the servers, and left each child unchanged but without an
+// owner.
+func (w world) mustBeOrphans(before map[string]string) {
 	w.Helper()
 	if n := len(w.pods()); n != 2 {
-		w.Errorf("%d servers are left of 2", n)
+		w.Errorf("%d of 2 servers are left", n)
 	}
-	if err := differ(before, w.specs()); err != nil {
+	if err := differ(before, w.childGenerations()); err != nil {
 		w.Error(err)
 	}
 	w.must(w.eachChild(func(o client.Object) {
 		if len(o.GetOwnerReferences()) != 0 || o.GetDeletionTimestamp() != nil {
-			w.Errorf("%T %s is no orphan: %v", o, o.GetName(), o)
+			w.Errorf("%T %s is not an orphan: %v", o, o.GetName(), o)
 		}
 	}))
 }

@@ -17,10 +17,11 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// A restart takes the default image of an upgraded operator, and keeps it, also while something else fails for good.
+// TestRestartTakesNewDefaultImage: a restart selects the default image of an upgraded operator once, even while writing
+// another child fails permanently.
 func TestRestartTakesNewDefaultImage(t *testing.T) {
 	const image = "docker.io/library/memcached:1.6" // not the default
-	testEnv.Test(t, features.New("a restart under an upgraded operator, beside a foreign budget").
+	testEnv.Test(t, features.New("a restart by an upgraded operator, with a foreign PodDisruptionBudget").
 		Setup(step(func(w world) {
 			w.create("cache", 2)
 			w.awaitReady("cache")
@@ -34,7 +35,7 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 			}))
 			operator.DefaultImage = image
 			w.must(operator.Start(w.ctx, 1))
-			w.eventually("see the budget", func() error {
+			w.eventually("report the foreign budget", func() error {
 				mc, err := load[v1alpha1.Memcached](w, "cache")
 				if err == nil && condition(mc, v1alpha1.ConditionStalled).Reason != v1alpha1.ReasonConflict {
 					err = fmt.Errorf("conditions %v", mc.Status.Conditions)
@@ -42,14 +43,14 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 				return err
 			})
 		})).
-		Assess("goes to the new image once", step(func(w world) {
+		Assess("changes to the new image once", step(func(w world) {
 			before, err := load[appsv1.Deployment](w, "cache")
 			w.must(err)
 			events, images := w.watch(&appsv1.DeploymentList{}), []string{containerImage(before)}
 			_, err = w.kubectl("annotate", "memcached/cache", v1alpha1.RestartedAtAnnotation+"=now")
 			w.must(err)
-			// When the servers of the new image are there, the operator has looked often.
-			await(w, events, "the restart is done", func(_ watch.EventType, d *appsv1.Deployment) bool {
+			// The operator reconciles several times before all servers of the new image are available.
+			await(w, events, "the rollout is complete", func(_ watch.EventType, d *appsv1.Deployment) bool {
 				if is := containerImage(d); is != images[len(images)-1] {
 					images = append(images, is)
 				}
@@ -60,7 +61,7 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 			w.always("stay", 2*time.Second, func() error {
 				d, err := load[appsv1.Deployment](w, "cache")
 				if err == nil && (containerImage(d) != image || len(images) != 2 || d.Generation != before.Generation+1) {
-					err = fmt.Errorf("the images were %v, and now, after %d changes, %s", images, d.Generation-before.Generation,
+					err = fmt.Errorf("the images were %v; after %d changes the image is %s", images, d.Generation-before.Generation,
 						containerImage(d))
 				}
 				return err
@@ -68,10 +69,10 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 			mc, err := load[v1alpha1.Memcached](w, "cache")
 			w.must(err)
 			if mc.Status.Image != image {
-				w.Errorf("status.image is %s, want what runs, %s", mc.Status.Image, image)
+				w.Errorf("status.image is %s, want the image of the servers, %s", mc.Status.Image, image)
 			}
 			if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled) {
-				w.Error("the budget did not fail all the time")
+				w.Error("the foreign budget is no longer reported")
 			}
 		})).
 		Teardown(step(func(w world) {

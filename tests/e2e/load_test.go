@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// keys is how many keys the clients use.
+// keys is the number of keys that clients use.
 const keys = 300
 
-// traffic is what clients saw. Writes that a proxy could not do are refused.
+// traffic counts the results of requests. refused counts writes that the proxy refuses while a server is unavailable.
 type traffic struct{ hits, misses, refused int }
 
-// load has clients read keys, and write those that they miss, while something happens and for a while after that. Each
-// client has a connection that lasts, and makes a new one every few milliseconds. Each request must be answered, and
-// not by an error, except for writes that a proxy cannot do.
-func (w world) load(act func(), clients ...caller) (sum traffic) {
+// load lets clients read keys, and write the keys that they miss, during act and for two seconds after it. Each client
+// has one lasting connection, and opens a new one every few milliseconds. It fails if a request has no response or an
+// error, except for writes that the proxy refuses.
+func (w world) load(act func(), clients ...memcachedClient) (sum traffic) {
 	w.Helper()
 	stop := make(chan struct{})
 	var mu sync.Mutex
@@ -39,9 +39,9 @@ func (w world) load(act func(), clients ...caller) (sum traffic) {
 		w.must(err)
 		going.Go(func() {
 			defer conn.Close()
-			note(through(conn, stop))
+			note(useConnection(conn, stop))
 		})
-		going.Go(func() { note(traffic{}, again(c, stop)) })
+		going.Go(func() { note(traffic{}, reconnect(c, stop)) })
 	}
 	defer func() {
 		close(stop)
@@ -52,12 +52,12 @@ func (w world) load(act func(), clients ...caller) (sum traffic) {
 		}
 	}()
 	act()
-	time.Sleep(2 * time.Second) // the clients go on
-	return sum                  // which the deferred function completes
+	time.Sleep(2 * time.Second) // the clients continue
+	return sum                  // the deferred function completes it
 }
 
-// again connects, asks for an answer and leaves, until it is told to stop or fails.
-func again(c caller, stop <-chan struct{}) error {
+// reconnect connects, sends a request and disconnects, again and again, until stop is closed or a request fails.
+func reconnect(c memcachedClient, stop <-chan struct{}) error {
 	for {
 		select {
 		case <-stop:
@@ -75,8 +75,8 @@ func again(c caller, stop <-chan struct{}) error {
 	}
 }
 
-// through reads and writes over one connection until it is told to stop, or a request fails.
-func through(conn *textproto.Conn, stop <-chan struct{}) (l traffic, err error) {
+// useConnection reads and writes over one connection until stop is closed or a request fails.
+func useConnection(conn *textproto.Conn, stop <-chan struct{}) (l traffic, err error) {
 	for i := 0; ; i++ {
 		select {
 		case <-stop:

@@ -1,4 +1,5 @@
-// Package e2e tests sequences that YAML cannot say, on the cluster that CLUSTER names: kwok (default), node or kind.
+// Package e2e tests sequences that YAML cannot express, on the cluster that CLUSTER names: kwok (default), node or
+// kind.
 package e2e
 
 import (
@@ -28,10 +29,10 @@ import (
 )
 
 var (
-	testEnv  = env.NewWithConfig(envconf.New())
-	under    *cluster.Cluster
-	operator *cluster.Operator
-	api      client.WithWatch
+	testEnv     = env.NewWithConfig(envconf.New())
+	testCluster *cluster.Cluster
+	operator    *cluster.Operator
+	api         client.WithWatch
 )
 
 func TestMain(m *testing.M) {
@@ -43,13 +44,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run runs the suite with one replica of the operator, which each test leaves running again, and with the sampler
-// beside it.
+// run runs the suite with one replica of the operator, and with the sampler, which watches every status. Each test must
+// leave the operator running.
 func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	log.SetLogger(log.Log)
 	var err error
-	if under, err = cluster.New(cmp.Or(os.Getenv("CLUSTER"), "kwok")); err != nil {
+	if testCluster, err = cluster.New(cmp.Or(os.Getenv("CLUSTER"), "kwok")); err != nil {
 		return 1, err
 	}
 	root, err := filepath.Abs("../..")
@@ -57,19 +58,19 @@ func run(m *testing.M) (int, error) {
 		return 1, err
 	}
 	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")),
-		os.Setenv("KUBECONFIG", under.GetKubeconfig()),
+		os.Setenv("KUBECONFIG", testCluster.GetKubeconfig()),
 		v1alpha1.AddToScheme(clientgoscheme.Scheme))
 	if err != nil {
 		return 1, err
 	}
-	operator = under.Operator(os.Getenv("IMG"))
+	operator = testCluster.Operator(os.Getenv("IMG"))
 
 	var sampler *truth.Sampler
-	testEnv.Setup(envfuncs.CreateCluster(under, ""), func(ctx context.Context, _ *envconf.Config) (context.Context,
+	testEnv.Setup(envfuncs.CreateCluster(testCluster, ""), func(ctx context.Context, _ *envconf.Config) (context.Context,
 		error) {
-		config := under.KubernetesRestConfig()
+		config := testCluster.KubernetesRestConfig()
 		config.QPS = -1
-		// What runs already may be an older build.
+		// The running operator may be an older build.
 		err := errors.Join(operator.Install(ctx), operator.Stop(ctx), operator.Start(ctx, 1))
 		if err == nil {
 			api, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
@@ -92,7 +93,7 @@ func run(m *testing.M) (int, error) {
 	return code, err
 }
 
-// createNamespace gives each feature a namespace of its own, which enforces restricted Pod Security.
+// createNamespace creates a namespace for each feature, which enforces the restricted Pod Security Standard.
 func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ types.Feature) (context.Context, error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "e2e-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
@@ -104,12 +105,12 @@ func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ t
 	t.Cleanup(func() {
 		w := world{WithWatch: api, T: t, ctx: ctx, ns: ns.Name}
 		if t.Failed() {
-			w.tell()
+			w.dumpState()
 			w.must(operator.Start(ctx, 1))
 		}
-		// The next test may stop the operator, or count what it does.
+		// The next test may stop the operator or count its requests, so nothing may be left.
 		w.must(w.DeleteAllOf(ctx, &v1alpha1.Memcached{}, client.InNamespace(ns.Name)))
-		w.eventually("delete what the test made", func() error {
+		w.eventually("delete the Memcacheds of the test", func() error {
 			var left v1alpha1.MemcachedList
 			err := w.List(ctx, &left, client.InNamespace(ns.Name))
 			if n := len(left.Items); n > 0 {
@@ -122,8 +123,8 @@ func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ t
 	return ctx, nil
 }
 
-// tell shows how things stand.
-func (w world) tell() {
+// dumpState logs the objects, the events and the operator's log.
+func (w world) dumpState() {
 	for _, args := range [][]string{{"get", "memcacheds,deployments,statefulsets", "-o", "yaml"},
 		{"get", "pods", "-o", "wide"}, {"get", "events"}} {
 		out, err := w.kubectl(args...)
@@ -138,7 +139,7 @@ func (w world) tell() {
 	}
 }
 
-// step makes a step of a feature.
+// step returns a step of a feature.
 func step(do func(w world)) features.Func {
 	return func(ctx context.Context, t *testing.T, cfg *envconf.Config) context.Context {
 		do(world{WithWatch: api, T: t, ctx: ctx, ns: cfg.Namespace()})

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNamespaceDeleted(t *testing.T) {
-	testEnv.Test(t, features.New("a namespace with many Memcacheds").Assess("goes without a false alarm",
+	testEnv.Test(t, features.New("a namespace with many Memcacheds").Assess("is deleted without a false alarm",
 		step(func(w world) {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-many-"}}
 			w.must(w.Create(w.ctx, ns))
@@ -36,7 +36,7 @@ func TestNamespaceDeleted(t *testing.T) {
 			})
 			w.eventually("delete the namespace", func() error {
 				if _, err := w.kubectl("get", "namespace", ns.Name); err == nil || !strings.Contains(err.Error(), "NotFound") {
-					return fmt.Errorf("it is still there: %w", err)
+					return fmt.Errorf("the namespace still exists: %w", err)
 				}
 				return nil
 			})
@@ -58,18 +58,19 @@ func TestNamespaceDeleted(t *testing.T) {
 		})).Feature())
 }
 
-// Many workers find each event of a dying child alone, where few find several at once.
+// TestManyDeleted: with many workers, each event of a terminating child may cause a reconcile of its own; with few
+// workers, one reconcile handles several events.
 func TestManyDeleted(t *testing.T) {
 	const most = 10
 	count := 60
-	if under.Kind != "kwok" {
-		count = 20 // as many as a small node has processors for
+	if testCluster.Kind != "kwok" {
+		count = 20 // a small node has no CPU for more
 	}
-	testEnv.Test(t, features.New("many deleted, and many workers").
+	testEnv.Test(t, features.New("many deleted Memcacheds, with many workers").
 		Setup(step(func(w world) {
 			w.createMany(count)
 		})).
-		Assess("take few reconciles each", step(func(w world) {
+		Assess("need few reconciles each", step(func(w world) {
 			const reconciles = `controller_runtime_reconcile_total\{.*\}`
 			before := w.metric(reconciles)
 			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
@@ -82,12 +83,12 @@ func TestManyDeleted(t *testing.T) {
 		})).Feature())
 }
 
-// createMany makes so many Memcacheds of one server, and waits until they are ready.
+// createMany creates this number of Memcacheds with one server each, and waits until they are ready.
 func (w world) createMany(count int) (names []string) {
 	w.Helper()
 	for i := range count {
 		names = append(names, fmt.Sprintf("cache-%d", i))
-		w.make(names[i], []string{`{}`, `{workload: StatefulSet}`,
+		w.createSpec(names[i], []string{`{}`, `{workload: StatefulSet}`,
 			`{workload: StatefulSet, serverAddresses: ClusterIP}`}[i%3])
 	}
 	w.awaitReady(names...)

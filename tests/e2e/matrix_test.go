@@ -16,11 +16,10 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// batch is how many Memcacheds of one server are started at the same time on a small node.
+// batch is the number of Memcacheds with one server that start at the same time on a small node.
 const batch = 22
 
-// optional are the fields that are combined with each other, and the values that each may have; the empty one leaves
-// the field out.
+// optional are the fields that are combined with each other, with their values. An empty value omits the field.
 var optional = [][]string{
 	{"", "workload: StatefulSet"},
 	{"", "serverAddresses: DNS", "serverAddresses: ClusterIP"},
@@ -31,42 +30,42 @@ var optional = [][]string{
 	{"", "proxy: {size: 1, threads: 1, memory: 68Mi}"},
 }
 
-// others are fields of which each combination has one, by turns.
+// others are further fields. Each combination has one of them, in turn.
 var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --extended=no_lru_crawler]",
 	"maxItemSize: 512Ki", "rollout: {minReadySeconds: 1}", "disruptionBudget: {maxUnavailable: 0}",
 	"image: docker.io/library/memcached:1.6"}
 
-// TestMatrix makes each combination of the optional fields. It starts, and a client is served, or the API server
-// refuses it: there is no third outcome.
+// TestMatrix creates a Memcached for each combination of the optional fields. Either the API server refuses it, as
+// documented, or it becomes ready and serves a client.
 func TestMatrix(t *testing.T) {
-	if under.Kind != "node" {
-		t.Skip("this needs real pods that can be reached")
+	if testCluster.Kind != "node" {
+		t.Skip("needs real pods that this machine can reach")
 	}
 	const host = "cache.example.com"
 	var specs []string
 	for i, spec := range combinations(optional) {
-		spec = append(slices.Clone(spec), frugal)
+		spec = append(slices.Clone(spec), smallServer)
 		if other := others[i%len(others)]; other != "" {
 			spec = append(spec, other)
 		}
 		specs = append(specs, "{"+strings.Join(spec, ", ")+"}")
 	}
 	var accepted []string
-	var ours issuer
+	var ours testCA
 	feature := features.New("all combinations of optional fields").
 		Setup(step(func(w world) {
-			ours = w.newIssuer()
+			ours = w.newCA()
 			ours.certificate("certificate", host)
 			w.passwords("passwords", "user:password")
 		})).
 		Assess("are accepted or refused as the documentation says", step(func(w world) {
 			for _, spec := range specs {
 				has := func(field string) bool { return strings.Contains(spec, field) }
-				refuse := !has("StatefulSet") && (has("ClusterIP") || has("proxy")) || has("proxy") && (has("tls") || has("auth"))
+				invalid := !has("StatefulSet") && (has("ClusterIP") || has("proxy")) || has("proxy") && (has("tls") || has("auth"))
 				switch err := w.Create(w.ctx, w.parse("cache", spec), client.DryRunAll); {
-				case err == nil && !refuse:
+				case err == nil && !invalid:
 					accepted = append(accepted, spec)
-				case err == nil || !refuse || !apierrors.IsInvalid(err):
+				case err == nil || !invalid || !apierrors.IsInvalid(err):
 					w.Errorf("%s: %v", spec, err)
 				}
 			}
@@ -76,27 +75,27 @@ func TestMatrix(t *testing.T) {
 		own := ours.issue("client")
 		for first := 0; first < len(accepted); first += batch {
 			for i, spec := range accepted[first:min(first+batch, len(accepted))] {
-				w.make(fmt.Sprintf("cache-%d", first+i), spec)
+				w.createSpec(fmt.Sprintf("cache-%d", first+i), spec)
 			}
 			for i, spec := range accepted[first:min(first+batch, len(accepted))] {
 				name := fmt.Sprintf("cache-%d", first+i)
 				w.awaitReady(name)
-				c := caller{address: w.entry(name)}
+				c := memcachedClient{address: w.clientAddress(name)}
 				if strings.Contains(spec, "tls") {
 					c.tls = ours.Trust(host, own)
 				}
 				if strings.Contains(spec, "auth") {
 					c.login = "user password"
 				}
-				w.stores(spec, c)
+				w.mustStore(spec, c)
 			}
-			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns))) // they end while the next start
+			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns))) // deleted while the next batch starts
 		}
 	}))
 	testEnv.Test(t, feature.Feature())
 }
 
-// combinations are all choices of one of each list, without the empty ones.
+// combinations returns all choices of one value from each list, without the empty values.
 func combinations(lists [][]string) [][]string {
 	all := [][]string{nil}
 	for _, list := range lists {
@@ -115,9 +114,9 @@ func combinations(lists [][]string) [][]string {
 	return all
 }
 
-// entry is where clients of a Memcached of one server connect to: the address of the proxy, if there is one, or that of
-// the server.
-func (w world) entry(name string) string {
+// clientAddress returns the address for clients of a Memcached with one server: that of the proxy, if there is one, or
+// that of the server.
+func (w world) clientAddress(name string) string {
 	w.Helper()
 	proxy, err := load[corev1.Service](w, name+"-proxy")
 	if err == nil {

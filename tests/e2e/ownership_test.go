@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 )
 
-func TestOthersMayOwnFields(t *testing.T) {
-	testEnv.Test(t, features.New("fields of others").
+func TestFieldsOfOtherManagers(t *testing.T) {
+	testEnv.Test(t, features.New("fields of other managers").
 		Setup(step(func(w world) {
 			w.create("cache", 2)
 			w.awaitReady("cache")
@@ -43,30 +43,30 @@ func TestOthersMayOwnFields(t *testing.T) {
 				len(template.Spec.HostAliases) != 1 ||
 				*service.Spec.InternalTrafficPolicy != corev1.ServiceInternalTrafficPolicyLocal ||
 				service.Spec.Ports[0].Port != 12345 {
-				w.Errorf("not all survived: %v, %v", deployment, service)
+				w.Errorf("the operator removed a field: %v, %v", deployment, service)
 			}
 			pods, err := w.servers("cache")
 			w.must(err)
 			for i := range pods {
 				if pods[i].Annotations["example.com/note"] != "ours" {
-					w.Errorf("not in pod %s", pods[i].Name)
+					w.Errorf("pod %s lacks the annotation", pods[i].Name)
 				}
 			}
 		})).
-		Assess("are not fought over: kubectl rollout restart", step(func(w world) {
-			w.peace(1, func(d *appsv1.Deployment) error {
+		Assess("stay: kubectl rollout restart", step(func(w world) {
+			w.mustSettle(1, func(d *appsv1.Deployment) error {
 				if d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] == "" {
-					return errors.New("the restart was taken back")
+					return errors.New("the operator reverted the restart")
 				}
 				return nil
 			}, "rollout", "restart", "deployment/cache")
 		})).
-		Assess("are not fought over: defaults of a LimitRange", step(func(w world) {
+		Assess("stay: defaults of a LimitRange", step(func(w world) {
 			w.must(w.Create(w.ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "defaults"},
 				Spec: corev1.LimitRangeSpec{
 					Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer,
 						Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}}}))
-			w.peace(1, func(*appsv1.Deployment) error {
+			w.mustSettle(1, func(*appsv1.Deployment) error {
 				pods, err := w.servers("cache")
 				for i := range pods {
 					if got := pods[i].Spec.Containers[0].Resources.Limits.Cpu().String(); got != "2" {
@@ -76,11 +76,11 @@ func TestOthersMayOwnFields(t *testing.T) {
 				return err
 			}, "rollout", "restart", "deployment/cache")
 		})).
-		Assess("are not fought over: kubectl set resources", step(func(w world) {
+		Assess("are reverted once: kubectl set resources", step(func(w world) {
 			d, err := load[appsv1.Deployment](w, "cache")
 			w.must(err)
 			limit := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()
-			w.peace(2, func(d *appsv1.Deployment) error {
+			w.mustSettle(2, func(d *appsv1.Deployment) error {
 				if got := d.Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String(); got != limit {
 					return fmt.Errorf("the memory limit is %s, want %s", got, limit)
 				}
@@ -89,9 +89,9 @@ func TestOthersMayOwnFields(t *testing.T) {
 		})).Feature())
 }
 
-// peace has kubectl change the Deployment, and fails unless things come to rest as they should after so many
-// generations of it.
-func (w world) peace(generations int64, want func(*appsv1.Deployment) error, kubectl ...string) {
+// mustSettle changes the Deployment with kubectl, and fails unless it then has this number of new generations,
+// satisfies want, and does not change again.
+func (w world) mustSettle(generations int64, want func(*appsv1.Deployment) error, kubectl ...string) {
 	w.Helper()
 	before, err := load[appsv1.Deployment](w, "cache")
 	w.must(err)

@@ -12,29 +12,30 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 )
 
-// TestProxy has clients that know one address talk to real servers through it, while these change.
+// TestProxy: clients use real servers through the proxy while the servers change.
 func TestProxy(t *testing.T) {
-	if under.Kind != "node" {
-		t.Skip("this needs real pods that can be reached")
+	if testCluster.Kind != "node" {
+		t.Skip("needs real pods that this machine can reach")
 	}
 	var before map[string]string
 	testEnv.Test(t, features.New("a proxy").
 		Setup(step(func(w world) {
-			w.make("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, `+frugal+`}`)
+			w.createSpec("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, `+
+				smallServer+`}`)
 			w.awaitReady("cache")
-			w.storesAll("cache")
+			w.mustStoreKeys("cache")
 			before = w.uidsOf("cache", "proxy")
 		})).
 		Assess("spreads keys over the servers", step(func(w world) {
-			w.lists("cache", "cache-proxy."+w.ns+".svc:11211")
+			w.mustListServers("cache", "cache-proxy."+w.ns+".svc:11211")
 			config, err := load[corev1.ConfigMap](w, "cache-proxy")
 			w.must(err)
 			for server := range strings.Lines(config.Data["servers"]) {
 				if _, err := netip.ParseAddrPort(strings.TrimSpace(server)); err != nil {
-					w.Errorf("the proxies have to look up a name: %v", err)
+					w.Errorf("a server of the proxy is not an IP address: %v", err)
 				}
 			}
-			l := w.traffic("cache", func() {})
+			l := w.loadProxy("cache", func() {})
 			if l.hits == 0 {
 				w.Error("no key was found again")
 			}
@@ -44,67 +45,67 @@ func TestProxy(t *testing.T) {
 				}
 			}
 		})).
-		Assess("makes misses of reads of a server that is away, and errors of writes", step(func(w world) {
-			l := w.traffic("cache", func() {
+		Assess("answers reads with misses and writes with errors while a server is unavailable", step(func(w world) {
+			l := w.loadProxy("cache", func() {
 				_, err := w.kubectl("delete", "pod/cache-1")
 				w.must(err)
 				w.awaitReady("cache")
-				w.storesAll("cache")
+				w.mustStoreKeys("cache")
 			})
 			if l.misses == 0 || l.refused == 0 {
-				w.Errorf("%d keys were missed and %d writes refused: the server was not away", l.misses, l.refused)
+				w.Errorf("%d misses and %d refused writes: the server was never unavailable", l.misses, l.refused)
 			}
 		})).
-		Assess("follows the servers to another size and back", step(func(w world) {
-			w.traffic("cache", func() {
+		Assess("follows the servers when they are resized", step(func(w world) {
+			w.loadProxy("cache", func() {
 				w.merge("cache", `{"size":4}`)
 				w.awaitReady("cache")
-				w.eventually("have the new server used", func() error {
+				w.eventually("wait until the proxy uses the new server", func() error {
 					if w.items("cache")["cache-3"] < keys/8 {
-						return errors.New("it has few keys")
+						return errors.New("the new server has few keys")
 					}
 					return nil
 				})
 			})
-			l := w.traffic("cache", func() {
+			l := w.loadProxy("cache", func() {
 				w.merge("cache", `{"size":3}`)
 				w.awaitReady("cache")
 			})
 			if l.hits == 0 {
 				w.Error("no key was found again")
 			}
-			w.same(before, w.uidsOf("cache", "proxy"))
+			w.mustNotReplace(before, w.uidsOf("cache", "proxy"))
 		})).Feature())
 }
 
-// storesAll writes keys of all servers through the proxy of a Memcached that is Ready: the proxy uses each server.
-func (w world) storesAll(name string) {
+// mustStoreKeys writes keys for all servers through the proxy of a ready Memcached: the proxy must use each server.
+func (w world) mustStoreKeys(name string) {
 	w.Helper()
-	conn, err := caller{address: w.entry(name)}.dial()
+	conn, err := memcachedClient{address: w.clientAddress(name)}.dial()
 	w.must(err)
 	defer conn.Close()
 	for i := range keys {
 		if answer, err := ask(conn, "set first-%d 0 0 5\r\nvalue", i); err != nil || answer != "STORED" {
-			w.Fatalf("Ready, and the proxy answers %q to a set: %v", answer, err)
+			w.Fatalf("the Memcached is Ready, but the proxy answers %q to a set: %v", answer, err)
 		}
 	}
 }
 
-// traffic has two clients use the proxy of a Memcached while something happens.
-func (w world) traffic(name string, act func()) traffic {
+// loadProxy lets two clients use the proxy of a Memcached during act.
+func (w world) loadProxy(name string, act func()) traffic {
 	w.Helper()
-	c := caller{address: w.entry(name)}
+	c := memcachedClient{address: w.clientAddress(name)}
 	return w.load(act, c, c)
 }
 
-// items says how many items each server of a Memcached holds.
+// items returns the number of items on each server of a Memcached.
 func (w world) items(name string) map[string]int {
 	w.Helper()
 	pods, err := w.servers(name)
 	w.must(err)
 	items := map[string]int{}
 	for i := range pods {
-		conn, err := caller{address: net.JoinHostPort(pods[i].Status.PodIP, "11211")}.dial()
+		conn, err := memcachedClient{address: net.JoinHostPort(pods[i].Status.PodIP, "11211")}.dial()
 		if err != nil {
 			w.Logf("%s: %v", pods[i].Name, err)
 			continue

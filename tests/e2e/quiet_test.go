@@ -23,7 +23,7 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// quiet is how long nothing may happen: QUIET, such as 1m.
+// quiet is how long nothing may happen. QUIET overrides it, such as QUIET=1m.
 var quiet = func() time.Duration {
 	d, err := time.ParseDuration(cmp.Or(os.Getenv("QUIET"), "15s"))
 	if err != nil {
@@ -32,38 +32,38 @@ var quiet = func() time.Duration {
 	return d
 }()
 
-func TestNothingIsWrittenWhenNothingChanged(t *testing.T) {
+func TestNoWritesWithoutChanges(t *testing.T) {
 	var before map[string]string
-	testEnv.Test(t, features.New("nothing is written").
+	testEnv.Test(t, features.New("the operator writes nothing").
 		Setup(step(func(w world) {
 			w.must(operator.Stop(w.ctx))
 			w.must(operator.Start(w.ctx, 1))
 			w.create("cache", 2)
 			w.create("paused", 0)
 			w.passwords("passwords", "user:password")
-			w.make("set", `{size: 2, workload: StatefulSet, serverAddresses: ClusterIP, auth: {secretName: passwords},
+			w.createSpec("set", `{size: 2, workload: StatefulSet, serverAddresses: ClusterIP, auth: {secretName: passwords},
 				networkPolicy: {}}`)
-			w.make("proxied", `{workload: StatefulSet, proxy: {size: 1}}`)
+			w.createSpec("proxied", `{workload: StatefulSet, proxy: {size: 1}}`)
 			w.awaitReady("cache", "paused", "set", "proxied")
 			w.merge("paused", `{"paused":true}`)
 			w.awaitReady("paused")
-			before = w.atRest()
+			before = w.awaitIdle()
 		})).
-		Assess("while nothing changes", step(func(w world) { w.rest(before) })).
+		Assess("while nothing changes", step(func(w world) { w.mustBeIdle(before) })).
 		Assess("after a restart", step(func(w world) {
 			w.must(operator.Stop(w.ctx))
 			w.must(operator.Start(w.ctx, 1))
-			w.rest(before)
+			w.mustBeIdle(before)
 			if writes := w.requests("PATCH") + w.requests("DELETE"); writes != 0 {
 				w.Errorf("%d writes since the start", writes)
 			}
 		})).Feature())
 }
 
-// TestMemoryLimit: a little below the limit of its container the operator collects garbage more often.
+// TestMemoryLimit: GOMEMLIMIT is somewhat lower than the memory limit of the container.
 func TestMemoryLimit(t *testing.T) {
-	if under.Kind == "kwok" {
-		t.Skip("the operator runs in no container")
+	if testCluster.Kind == "kwok" {
+		t.Skip("on kwok the operator does not run in a container")
 	}
 	testEnv.Test(t, features.New("the memory of the operator").
 		Assess("has a limit", step(func(w world) {
@@ -72,21 +72,21 @@ func TestMemoryLimit(t *testing.T) {
 			w.must(err)
 			most := resource.MustParse(limit)
 			if got := int64(w.metric("go_gc_gomemlimit_bytes")); got < most.Value()*8/10 || got >= most.Value() {
-				w.Errorf("garbage is collected below %d bytes, and the container's limit is %s", got, limit)
+				w.Errorf("GOMEMLIMIT is %d bytes, and the limit of the container is %s", got, limit)
 			}
 		})).Feature())
 }
 
-// atRest waits until no server is ending, which the Deployment controller counts, and nothing is written for a while,
-// the last being what the disruption controller writes. It returns the versions.
-func (w world) atRest() (before map[string]string) {
+// awaitIdle waits until no pod is terminating and nothing has been written for two seconds. The Deployment controller
+// counts terminating pods; the disruption controller writes last. It returns the resource versions.
+func (w world) awaitIdle() (before map[string]string) {
 	w.Helper()
-	w.eventually("come to rest", func() error {
+	w.eventually("become idle", func() error {
 		var pods corev1.PodList
 		w.must(w.List(w.ctx, &pods, client.InNamespace(w.ns)))
 		for i := range pods.Items {
 			if pods.Items[i].DeletionTimestamp != nil {
-				return fmt.Errorf("%s is ending", pods.Items[i].Name)
+				return fmt.Errorf("%s is terminating", pods.Items[i].Name)
 			}
 		}
 		before = w.versions()
@@ -96,22 +96,22 @@ func (w world) atRest() (before map[string]string) {
 	return before
 }
 
-// rest fails if the operator writes anything, or even asks the API server for anything, while nothing changes.
-func (w world) rest(before map[string]string) {
+// mustBeIdle fails if the operator writes or reads anything from the API server while nothing changes.
+func (w world) mustBeIdle(before map[string]string) {
 	w.Helper()
-	w.eventually("see the operator at work", func() error {
+	w.eventually("wait for the first reconciles", func() error {
 		if w.metric(`controller_runtime_reconcile_total\{.*result="success"\}`) < 2 {
-			return errors.New("it has not looked at everything yet")
+			return errors.New("fewer than 2 successful reconciles")
 		}
 		return nil
 	})
-	// Creations are events, which are among the objects; updates are those of the lease.
+	// POST requests create events, which versions include; PUT requests renew the lease.
 	var reads, writes int
-	w.eventually("come to rest", func() error {
+	w.eventually("become idle", func() error {
 		reads, writes = w.requests("GET"), w.requests("PATCH")+w.requests("DELETE")
 		time.Sleep(time.Second)
 		if reads != w.requests("GET") || writes != w.requests("PATCH")+w.requests("DELETE") {
-			return errors.New("it asks the API server")
+			return errors.New("the operator sends requests")
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func (w world) rest(before map[string]string) {
 	}
 }
 
-// versions are the resource versions of all that the operator writes.
+// versions returns the resource versions of everything that the operator writes.
 func (w world) versions() map[string]string {
 	w.Helper()
 	versions := map[string]string{}
@@ -147,13 +147,13 @@ func differ(before, after map[string]string) error {
 	return nil
 }
 
-// requests that the operator has made since its start.
+// requests returns the number of requests with this method since the operator started.
 func (w world) requests(method string) int {
 	w.Helper()
 	return w.metric(`rest_client_requests_total\{.*method="` + method + `"\}`)
 }
 
-// metric adds up what the operator's metrics say.
+// metric returns the sum of all samples of a series in the operator's metrics.
 func (w world) metric(series string) (sum int) {
 	w.Helper()
 	var metrics string
@@ -166,7 +166,7 @@ func (w world) metric(series string) (sum int) {
 	return sum
 }
 
-// listItems are the objects of a list.
+// listItems returns the objects of a list.
 func listItems(list client.ObjectList) (objects []client.Object) {
 	_ = meta.EachListItem(list, func(o runtime.Object) error { objects = append(objects, o.(client.Object)); return nil })
 	return objects

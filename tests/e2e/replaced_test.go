@@ -10,13 +10,14 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// Children of the one that was deleted are still there when the next one is seen.
+// TestDeletedAndCreatedAtOnce: a Memcached that is created right after one of the same name was deleted is never
+// Failed, although children of the deleted one may still exist.
 func TestDeletedAndCreatedAtOnce(t *testing.T) {
 	const tries = 36
 	testEnv.Test(t, features.New("deleted and created at once").Assess("is never Failed", step(func(w world) {
 		events, failed := w.watch(&v1alpha1.MemcachedList{}), map[string]string{}
 		for i := range tries {
-			w.make("cache", []string{`{size: 0}`, `{size: 0, workload: StatefulSet}`}[i%2])
+			w.createSpec("cache", []string{`{size: 0}`, `{size: 0, workload: StatefulSet}`}[i%2])
 			await(w, events, "it is ready", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 				s, err := kstatus(mc)
 				w.must(err)
@@ -25,11 +26,11 @@ func TestDeletedAndCreatedAtOnce(t *testing.T) {
 				}
 				return s == status.CurrentStatus
 			})
-			w.remove("cache")
+			w.deleteMemcached("cache")
 			await(w, events, "it is gone", func(e watch.EventType, _ *v1alpha1.Memcached) bool { return e == watch.Deleted })
 		}
 		if len(failed) > 0 {
-			w.Errorf("%d of %d were Failed: %v", len(failed), tries, failed)
+			w.Errorf("%d of %d Memcacheds were Failed: %v", len(failed), tries, failed)
 		}
 	})).Feature())
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// secret makes a Secret, or gives the one that is there that content.
+// secret creates or updates a Secret.
 func (w world) secret(name string, content map[string][]byte) {
 	w.Helper()
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Data: content}
@@ -29,7 +29,7 @@ func (w world) secret(name string, content map[string][]byte) {
 	w.must(err)
 }
 
-// passwords makes a Secret with memcached's authfile, out of users such as "user:password".
+// passwords writes a Secret with an authfile of users such as "user:password".
 func (w world) passwords(name string, users ...string) {
 	w.Helper()
 	var file []byte
@@ -39,47 +39,48 @@ func (w world) passwords(name string, users ...string) {
 	w.secret(name, map[string][]byte{"authfile": file})
 }
 
-// issuer is a certificate authority whose certificates are in Secrets.
-type issuer struct {
+// testCA is a CA that writes its certificates into Secrets.
+type testCA struct {
 	w world
 	*authority.Authority
 }
 
-func (w world) newIssuer() issuer {
+func (w world) newCA() testCA {
 	w.Helper()
-	a, err := authority.New()
+	ca, err := authority.New()
 	w.must(err)
-	return issuer{w, a}
+	return testCA{w, ca}
 }
 
-// issue makes a certificate of a client.
-func (a issuer) issue(name string) tls.Certificate {
-	a.w.Helper()
-	issued, err := a.Issue(name)
-	a.w.must(err)
+// issue returns a certificate for a client.
+func (ca testCA) issue(name string) tls.Certificate {
+	ca.w.Helper()
+	issued, err := ca.Issue(name)
+	ca.w.must(err)
 	return issued
 }
 
-// certificate makes a Secret with a certificate for any name in front of host, and returns what is in the Secret.
-func (a issuer) certificate(name, host string) map[string][]byte {
-	a.w.Helper()
-	content, err := a.Secret("*."+host, host)
-	a.w.must(err)
-	a.w.secret(name, content)
+// certificate writes a Secret with a certificate for host and all names in front of it, and returns the content of the
+// Secret.
+func (ca testCA) certificate(name, host string) map[string][]byte {
+	ca.w.Helper()
+	content, err := ca.Secret("*."+host, host)
+	ca.w.must(err)
+	ca.w.secret(name, content)
 	return content
 }
 
-// caller is a client of a memcached.
-type caller struct {
+// memcachedClient is a client of one memcached server.
+type memcachedClient struct {
 	address string
-	tls     *tls.Config // nil for plain text
-	login   string      // "user password"; empty for none
-	// patience is how long a connection may last; 0 for 5 seconds.
+	tls     *tls.Config // nil: plain text
+	login   string      // "user password"; empty: no login
+	// patience is how long a connection may last; 0 means 5 seconds.
 	patience time.Duration
 }
 
-// dial connects, and logs in.
-func (c caller) dial() (*textproto.Conn, error) {
+// dial connects, and logs in if there is a login.
+func (c memcachedClient) dial() (*textproto.Conn, error) {
 	patience := cmp.Or(c.patience, 5*time.Second)
 	conn, err := net.DialTimeout("tcp", c.address, patience)
 	if err != nil {
@@ -106,16 +107,16 @@ func (c caller) dial() (*textproto.Conn, error) {
 	return t, nil
 }
 
-// ask sends a request and returns the line that answers it. A server that refuses a client says why before it closes
-// the connection: that can be read even where the connection was closed too early for the request.
+// ask sends a request and returns the first line of the response. A server that refuses a client sends the reason
+// before it closes the connection, so ask reads even if it could not send the request.
 func ask(c *textproto.Conn, format string, args ...any) (string, error) {
 	sent := c.PrintfLine(format, args...)
 	answer, err := c.ReadLine()
 	return answer, errors.Join(sent, err)
 }
 
-// store returns nil if memcached stores what the client sends.
-func (c caller) store() error {
+// store returns nil if memcached stores a key for the client.
+func (c memcachedClient) store() error {
 	conn, err := c.dial()
 	if err != nil {
 		return err
@@ -128,14 +129,15 @@ func (c caller) store() error {
 	return err
 }
 
-// stores fails unless the client succeeds; a server that has just become ready may be asked again.
-func (w world) stores(what string, c caller) {
+// mustStore fails unless the client stores a key within 10 seconds: a server that has just become ready may need a
+// moment.
+func (w world) mustStore(what string, c memcachedClient) {
 	w.Helper()
 	harness.Eventually(w, what, 10*time.Second, c.store)
 }
 
-// refused fails unless the client is refused with words that match.
-func (w world) refused(what, words string, c caller) {
+// mustRefuse fails unless the client gets an error that matches words.
+func (w world) mustRefuse(what, words string, c memcachedClient) {
 	w.Helper()
 	if err := c.store(); err == nil || !regexp.MustCompile(words).MatchString(err.Error()) {
 		w.Errorf("%s: want an error about %q, got %v", what, words, err)

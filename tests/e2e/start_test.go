@@ -23,34 +23,34 @@ import (
 	"github.com/example/memcached-operator/tests/specs"
 )
 
-// memcacheds are started in one container at the same time.
+// memcacheds is the number of memcached processes that run in one container at the same time.
 const memcacheds = 60
 
-// TestEveryAcceptedSpecStarts has a real memcached start, and answer, with the arguments of each spec that the API
-// server accepts.
+// TestEveryAcceptedSpecStarts: a real memcached starts and answers with the arguments of each spec that the API server
+// accepts.
 func TestEveryAcceptedSpecStarts(t *testing.T) {
-	if under.Kind != "node" {
-		t.Skip("this needs real pods that can be reached")
+	if testCluster.Kind != "node" {
+		t.Skip("needs real pods that this machine can reach")
 	}
-	testEnv.Test(t, features.New("a memcached starts for every accepted spec").Assess("it answers", step(func(w world) {
-		all := w.arguments()
+	testEnv.Test(t, features.New("a memcached starts for every accepted spec").Assess("and answers", step(func(w world) {
+		all := w.allArguments()
 		w.Logf("%d different lists of arguments", len(all))
 		if len(all) < 200 {
-			w.Errorf("these are too few to say anything")
+			w.Errorf("these are too few to prove anything")
 		}
 		w.passwords("passwords", "app:secret")
-		ours := w.newIssuer()
+		ours := w.newCA()
 		ours.certificate("certificate", "localhost")
 		own := ours.issue("client")
 		for i := 0; i < len(all); i += memcacheds {
-			w.start(all[i:min(i+memcacheds, len(all))], ours.Trust("localhost", own))
+			w.startAll(all[i:min(i+memcacheds, len(all))], ours.Trust("localhost", own))
 		}
 	})).Feature())
 }
 
-// arguments are those of memcached for all accepted specs, each once and without the port. Large pages are left out:
-// whether there are any is up to the node.
-func (w world) arguments() (all [][]string) {
+// allArguments returns memcached's arguments for all accepted specs, each list once and without the port. It omits
+// --enable-largepages, because not every node has large pages.
+func (w world) allArguments() (all [][]string) {
 	w.Helper()
 	seen := map[string]bool{}
 	for _, spec := range append(specs.Generate(1000), specs.Accepted...) {
@@ -63,7 +63,7 @@ func (w world) arguments() (all [][]string) {
 		inputs := desired.Resolve(mc, desired.Current{}, desired.Options{DefaultImage: "memcached"})
 		for _, child := range desired.NewPlan(mc, inputs).Children {
 			if config, ok := child.(*corev1ac.ConfigMapApplyConfiguration); ok {
-				config.Data["servers"] = "127.0.0.1:1\n" // nobody is there, and no name has to be looked up
+				config.Data["servers"] = "127.0.0.1:1\n" // nothing listens there, and no name is resolved
 				w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: *config.Name}, Data: config.Data})))
 			}
@@ -83,11 +83,13 @@ func (w world) arguments() (all [][]string) {
 	return all
 }
 
-// start starts a memcached for each list of arguments, each on a port of its own, and asks it for its version. With
-// more connections than the container may have files open, memcached refuses to start: the API server cannot know how
-// many that are. With the least that are accepted it starts, and has one for a client where it does not listen on IPv6
-// too.
-func (w world) start(lists [][]string, trust *tls.Config) {
+// startAll starts a memcached for each list of arguments, each on its own port, and asks it for its version. Two cases
+// are special:
+//   - With more connections than the container may have open files, memcached refuses to start. The API server cannot
+//     know that limit.
+//   - With the least number of connections that is accepted, memcached starts, but it may have no connection left for a
+//     client if it also listens on IPv6.
+func (w world) startAll(lists [][]string, trust *tls.Config) {
 	w.Helper()
 	const firstPort = 20000
 	var script strings.Builder
@@ -135,7 +137,7 @@ func (w world) start(lists [][]string, trust *tls.Config) {
 		w.must(err)
 		port := firstPort + i
 		if conns > limit {
-			w.eventually("memcached says that it cannot have the files", func() error {
+			w.eventually("memcached refuses to start with too many connections", func() error {
 				log, err := w.kubectl("logs", pod.Name)
 				if err == nil && !strings.Contains(log, fmt.Sprintf("ended %d 71\n", port)) {
 					err = fmt.Errorf("%q with a limit of %d", args, limit)
@@ -145,14 +147,14 @@ func (w world) start(lists [][]string, trust *tls.Config) {
 			continue
 		}
 		w.eventually(fmt.Sprintf("memcached %q answers", args), func() error {
-			c := caller{address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port))}
+			c := memcachedClient{address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port))}
 			if slices.Contains(args, "--enable-ssl") {
 				c.tls = trust
 			}
 			if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") }) {
 				c.login = "app secret"
 			}
-			err := c.speaks(conns == 9+5*threads)
+			err := c.askVersion(conns == 9+5*threads)
 			if err == nil {
 				return nil
 			}
@@ -166,9 +168,9 @@ func (w world) start(lists [][]string, trust *tls.Config) {
 	w.must(w.Delete(w.ctx, pod))
 }
 
-// speaks asks a memcached for its version. One that has the least connections may have none left for the question, and
-// says so in plain text.
-func (c caller) speaks(least bool) error {
+// askVersion asks a memcached for its version. If least is set, memcached may instead report, in plain text, that it
+// has no connection left.
+func (c memcachedClient) askVersion(least bool) error {
 	conn, err := c.dial()
 	answer := ""
 	if err == nil {
@@ -181,7 +183,7 @@ func (c caller) speaks(least bool) error {
 	case least && errors.As(err, &plain), err != nil && full(err.Error()), full(answer):
 		return nil
 	case err == nil && !strings.HasPrefix(answer, "VERSION "):
-		return errors.New("it says " + strconv.Quote(answer))
+		return errors.New("memcached answers " + strconv.Quote(answer))
 	}
 	return err
 }

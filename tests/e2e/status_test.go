@@ -20,7 +20,7 @@ import (
 )
 
 func TestNoOperator(t *testing.T) {
-	testEnv.Test(t, features.New("no operator runs").
+	testEnv.Test(t, features.New("without an operator").
 		Setup(step(func(w world) {
 			w.create("old", 1)
 			w.awaitReady("old")
@@ -28,28 +28,28 @@ func TestNoOperator(t *testing.T) {
 		})).
 		Assess("a new object is in progress", step(func(w world) {
 			w.create("new", 2)
-			w.inProgress("new")
+			w.mustBeInProgress("new")
 			if _, err := w.kubectl("wait", "--for=condition=Ready", "memcached/new", "--timeout=2s"); err == nil {
-				w.Error("kubectl wait returned")
+				w.Error("kubectl wait succeeded")
 			}
-			w.inProgress("new")
+			w.mustBeInProgress("new")
 		})).
-		Assess("so is a changed one", step(func(w world) {
+		Assess("a changed object is in progress", step(func(w world) {
 			w.merge("old", `{"size":2}`)
-			w.inProgress("old")
+			w.mustBeInProgress("old")
 		})).
 		Assess("dry-run works", step(func(w world) {
 			_, err := w.kubectl("apply", "--dry-run=server", "-k", "../../config/samples")
 			w.must(err)
 		})).
-		Assess("it catches up", step(func(w world) {
+		Assess("the operator handles both when it starts", step(func(w world) {
 			w.must(operator.Start(w.ctx, 1))
 			w.awaitReady("old", "new")
 		})).
 		Teardown(step(func(w world) { w.must(operator.Start(w.ctx, 1)) })).Feature())
 }
 
-func (w world) inProgress(name string) {
+func (w world) mustBeInProgress(name string) {
 	w.Helper()
 	mc, err := load[v1alpha1.Memcached](w, name)
 	w.must(err)
@@ -58,41 +58,41 @@ func (w world) inProgress(name string) {
 	}
 }
 
-// What kubectl wait returns for must be true at that very moment, whatever came before.
+// TestKubectlWait: when kubectl wait returns, every server answers, after each kind of change.
 func TestKubectlWait(t *testing.T) {
 	feature := features.New("kubectl wait --for=condition=Ready returns when every server answers").
 		Setup(step(func(w world) { w.create("cache", 3) }))
 	for _, c := range []struct{ name, spec string }{
-		{"after creation", `{}`}, {"after growth", `{"size":5}`}, {"after a rollout",
+		{"after creation", `{}`}, {"after adding servers", `{"size":5}`}, {"after a rollout",
 			`{"memory":"128Mi","containerPort":12345}`},
-		{"after shrinkage", `{"size":2}`}, {"at zero", `{"size":0}`}, {"after a restart from zero", `{"size":2}`},
-		{"after a rollout that is taken back", `{"memory":"64Mi"}`},
+		{"after removing servers", `{"size":2}`}, {"at zero", `{"size":0}`}, {"after a restart from zero", `{"size":2}`},
+		{"after a reverted rollout", `{"memory":"64Mi"}`},
 	} {
 		feature.Assess(c.name, step(func(w world) {
-			if strings.Contains(c.name, "taken back") {
+			if strings.Contains(c.name, "reverted") {
 				w.merge("cache", `{"memory":"256Mi"}`)
 			}
 			w.merge("cache", c.spec)
-			w.answersWhenReady("cache")
+			w.mustAnswerWhenReady("cache")
 		}))
 	}
 	feature.Assess("after the loss of all servers", step(func(w world) {
 		events := w.watch(&v1alpha1.MemcachedList{})
 		_, err := w.kubectl("delete", "pods", "-l", "app.kubernetes.io/instance=cache", "--wait=false")
 		w.must(err)
-		lost := await(w, events, "the loss is told", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
+		lost := await(w, events, "the loss is reported", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 			s, err := kstatus(mc)
 			return err != nil || s != status.CurrentStatus
 		})
 		if lost.Status.Phase != v1alpha1.PhaseDegraded {
 			w.Errorf("the phase is %s after a loss", lost.Status.Phase)
 		}
-		w.answersWhenReady("cache")
+		w.mustAnswerWhenReady("cache")
 	}))
 	testEnv.Test(t, feature.Feature())
 }
 
-func (w world) answersWhenReady(name string) {
+func (w world) mustAnswerWhenReady(name string) {
 	w.Helper()
 	_, err := w.kubectl("wait", "--for=condition=Ready", "memcached/"+name, "--timeout=120s")
 	w.must(err)
@@ -106,14 +106,14 @@ func (w world) answersWhenReady(name string) {
 	w.must(w.ready(name))
 }
 
-// answers asks a server for its version where pods are real and can be reached, and elsewhere asks its kubelet. A
-// server that is older than its image says is not what users run.
+// answers asks a server for its version or, if pods are simulated or cannot be reached, checks that its pod is ready.
+// It fails if the server is older than its image says: users would not run that version.
 func answers(pod *corev1.Pod) error {
-	if under.Kind != "node" {
+	if testCluster.Kind != "node" {
 		if readyCondition(pod) != nil {
 			return nil
 		}
-		return errors.New("no kubelet calls it ready")
+		return errors.New("the pod is not ready")
 	}
 	port := strconv.Itoa(int(pod.Spec.Containers[0].Ports[0].ContainerPort))
 	conn, err := net.DialTimeout("tcp", net.JoinHostPort(pod.Status.PodIP, port), time.Second)
@@ -134,11 +134,11 @@ func answers(pod *corev1.Pod) error {
 	_, want, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
 	got, err := version.ParseGeneric(strings.TrimPrefix(strings.TrimSpace(line), "VERSION "))
 	if err != nil {
-		return fmt.Errorf("it says %q: %w", line, err)
+		return fmt.Errorf("the server answers %q: %w", line, err)
 	}
 	order, err := got.Compare(want)
 	if err == nil && order < 0 {
-		err = fmt.Errorf("it is memcached %s in the image of %s", got, want)
+		err = fmt.Errorf("the image of memcached %[2]s runs memcached %[1]s", got, want)
 	}
 	return err
 }

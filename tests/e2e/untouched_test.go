@@ -17,17 +17,17 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-func TestChangeThatTouchesNoServer(t *testing.T) {
-	feature := features.New("a change that touches no server").
+func TestChangeWithoutRollout(t *testing.T) {
+	feature := features.New("a change that replaces no server").
 		Setup(step(func(w world) {
 			w.create("cache", 3)
-			w.make("set", `{size: 3, workload: StatefulSet}`)
+			w.createSpec("set", `{size: 3, workload: StatefulSet}`)
 			w.awaitReady("cache", "set")
 			for _, name := range []string{"cache", "set"} {
-				w.eventually("tell that "+name+" is ready", func() error {
-					told := slices.Collect(maps.Values(w.told(name)))
-					if !slices.ContainsFunc(told, func(reason string) bool { return strings.HasPrefix(reason, "Ready") }) {
-						return fmt.Errorf("the events are %v", told)
+				w.eventually("report that "+name+" is ready", func() error {
+					reasons := slices.Collect(maps.Values(w.operatorEvents(name)))
+					if !slices.ContainsFunc(reasons, func(reason string) bool { return strings.HasPrefix(reason, "Ready") }) {
+						return fmt.Errorf("the events are %v", reasons)
 					}
 					return nil
 				})
@@ -38,12 +38,12 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 		`{"rollout":{"progressDeadlineSeconds":601}}`, `{"networkPolicy":{}}`,
 	} {
 		feature.Assess("leaves it Ready: "+spec, step(func(w world) {
-			events, before := w.watch(&v1alpha1.MemcachedList{}), w.told("cache", "set")
+			events, before := w.watch(&v1alpha1.MemcachedList{}), w.operatorEvents("cache", "set")
 			left := map[string]int64{"cache": w.generation("cache") + 1, "set": w.generation("set") + 1}
 			for name := range left {
 				w.merge(name, spec)
 			}
-			await(w, events, "both are observed", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
+			await(w, events, "both changes are observed", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 				if mc.Status.ObservedGeneration == left[mc.Name] {
 					ready := condition(mc, v1alpha1.ConditionReady)
 					if ready.Status != metav1.ConditionTrue {
@@ -53,25 +53,25 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 				}
 				return len(left) == 0
 			})
-			w.always("stay silent", 2*time.Second, func() error { return differ(before, w.told("cache", "set")) })
+			w.always("send no event", 2*time.Second, func() error { return differ(before, w.operatorEvents("cache", "set")) })
 		}))
 	}
 	testEnv.Test(t, feature.Feature())
 }
 
-// told are the operator's events of Memcacheds, and how often each came.
-func (w world) told(names ...string) map[string]string {
+// operatorEvents returns the operator's events about Memcacheds, with their reason and count.
+func (w world) operatorEvents(names ...string) map[string]string {
 	w.Helper()
 	var list eventsv1.EventList
 	w.must(w.List(w.ctx, &list, client.InNamespace(w.ns)))
-	told := map[string]string{}
+	events := map[string]string{}
 	for i := range list.Items {
 		if e := &list.Items[i]; e.Regarding.Kind == "Memcached" && slices.Contains(names, e.Regarding.Name) &&
 			strings.Contains(e.ReportingController, "memcached") {
-			told[e.Name] = fmt.Sprint(e.Reason, e.Series)
+			events[e.Name] = fmt.Sprint(e.Reason, e.Series)
 		}
 	}
-	return told
+	return events
 }
 
 func (w world) generation(name string) int64 {

@@ -29,7 +29,7 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// world is what a step sees: the cluster, and a namespace of its own. Whatever fails ends the step.
+// world is the environment of a step: the cluster and a namespace. An error ends the step.
 type world struct {
 	client.WithWatch
 	*testing.T
@@ -42,13 +42,13 @@ func (w world) must(err error) {
 	harness.Must(w, err)
 }
 
-// eventually tries until it works.
+// eventually calls try until it returns nil.
 func (w world) eventually(what string, try func() error) {
 	w.Helper()
 	harness.Eventually(w, what, harness.Patience, try)
 }
 
-// always fails if it does not work at any time of a while.
+// always fails if try returns an error within this time.
 func (w world) always(what string, while time.Duration, try func() error) {
 	w.Helper()
 	for deadline := time.Now().Add(while); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
@@ -62,7 +62,7 @@ func (w world) kubectl(args ...string) (string, error) {
 	return harness.Command{}.Run(w.ctx, "kubectl", append([]string{"--namespace", w.ns}, args...)...)
 }
 
-// create makes a Memcached of that size.
+// create creates a Memcached of this size.
 func (w world) create(name string, size int32) {
 	w.Helper()
 	w.must(w.Create(w.ctx, &v1alpha1.Memcached{
@@ -71,13 +71,13 @@ func (w world) create(name string, size int32) {
 	}))
 }
 
-// make makes a Memcached of that spec.
-func (w world) make(name, spec string) {
+// createSpec creates a Memcached with this spec.
+func (w world) createSpec(name, spec string) {
 	w.Helper()
 	w.must(w.Create(w.ctx, w.parse(name, spec)))
 }
 
-// parse reads a spec.
+// parse returns a Memcached with this spec.
 func (w world) parse(name, spec string) *v1alpha1.Memcached {
 	w.Helper()
 	mc := &v1alpha1.Memcached{}
@@ -86,20 +86,20 @@ func (w world) parse(name, spec string) *v1alpha1.Memcached {
 	return mc
 }
 
-// remove deletes a Memcached.
-func (w world) remove(name string) {
+// deleteMemcached deletes a Memcached.
+func (w world) deleteMemcached(name string) {
 	w.Helper()
 	w.must(w.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
 }
 
-// merge patches the spec of a Memcached.
+// merge applies a merge patch to the spec of a Memcached.
 func (w world) merge(name, spec string) {
 	w.Helper()
 	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
 	w.must(w.Patch(w.ctx, mc, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`))))
 }
 
-// load reads an object of the namespace.
+// load reads an object in the namespace.
 func load[T any, P interface {
 	*T
 	client.Object
@@ -108,10 +108,10 @@ func load[T any, P interface {
 	return object, w.Get(w.ctx, client.ObjectKey{Namespace: w.ns, Name: name}, object)
 }
 
-// servers are the pods of the servers of a Memcached that are not being deleted, by name.
+// servers returns the pods of the servers of a Memcached that are not terminating, sorted by name.
 func (w world) servers(name string) ([]corev1.Pod, error) { return w.podsOf(name, "server") }
 
-// podsOf are the pods of a component of a Memcached that are not being deleted, by name.
+// podsOf returns the pods of a component of a Memcached that are not terminating, sorted by name.
 func (w world) podsOf(name, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached",
@@ -121,7 +121,7 @@ func (w world) podsOf(name, component string) ([]corev1.Pod, error) {
 	return list, err
 }
 
-// kstatus is how Flux reads a Memcached.
+// kstatus returns the status of a Memcached as Flux computes it.
 func kstatus(mc *v1alpha1.Memcached) (status.Status, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(mc)
 	if err != nil {
@@ -134,12 +134,12 @@ func kstatus(mc *v1alpha1.Memcached) (status.Status, error) {
 	return result.Status, nil
 }
 
-// condition is that of the type, empty if there is none.
+// condition returns the condition of this type, or an empty one.
 func condition(mc *v1alpha1.Memcached, conditionType string) metav1.Condition {
 	return ptr.Deref(meta.FindStatusCondition(mc.Status.Conditions, conditionType), metav1.Condition{})
 }
 
-// ready returns nil if the Memcached is ready and all behind it is what it says.
+// ready returns nil if the Memcached is ready and its workloads and pods match its status.
 func (w world) ready(name string) error {
 	mc, err := load[v1alpha1.Memcached](w, name)
 	if err != nil {
@@ -185,7 +185,7 @@ func (w world) workload(kind, name string) (*truth.Workload, error) {
 	return truth.Read(u)
 }
 
-// awaitReady waits until they all are.
+// awaitReady waits until all these Memcacheds are ready.
 func (w world) awaitReady(names ...string) {
 	w.Helper()
 	for _, name := range names {
@@ -193,16 +193,16 @@ func (w world) awaitReady(names ...string) {
 	}
 }
 
-// children are the lists of what the operator creates.
+// children returns empty lists of every kind that the operator creates.
 func children() []client.ObjectList {
 	return []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{},
 		&corev1.ConfigMapList{}, &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}}
 }
 
-// managed selects what the operator manages: a namespace has other ConfigMaps too.
+// managed selects the children of the operator: a namespace has other ConfigMaps too.
 var managed = client.MatchingLabels{"app.kubernetes.io/managed-by": "memcached-operator"}
 
-// eachChild calls do with each child of the namespace.
+// eachChild calls do with each child in the namespace.
 func (w world) eachChild(do func(client.Object)) error {
 	for _, list := range children() {
 		if err := w.List(w.ctx, list, client.InNamespace(w.ns), managed); err != nil {
@@ -215,7 +215,7 @@ func (w world) eachChild(do func(client.Object)) error {
 	return nil
 }
 
-// watch follows the objects of the kinds of lists from now on, until the end of the test.
+// watch returns the events of these kinds from now on, until the test ends.
 func (w world) watch(lists ...client.ObjectList) <-chan watch.Event {
 	w.Helper()
 	all := make(chan watch.Event)
@@ -230,7 +230,7 @@ func (w world) watch(lists ...client.ObjectList) <-chan watch.Event {
 			for e := range watcher.ResultChan() {
 				select {
 				case all <- e:
-				case <-w.Context().Done(): // nobody reads any more
+				case <-w.Context().Done(): // the test has ended
 					return
 				}
 			}

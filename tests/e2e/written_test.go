@@ -15,7 +15,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// Tools that restore backups create an object, and then update its status to what it was.
+// TestStatusRestored: backup tools create an object and then restore its old status. The operator corrects that status.
 func TestStatusRestored(t *testing.T) {
 	testEnv.Test(t, features.New("a status from a backup").
 		Setup(step(func(w world) {
@@ -24,34 +24,35 @@ func TestStatusRestored(t *testing.T) {
 			w.must(operator.Stop(w.ctx))
 			backup, err := load[v1alpha1.Memcached](w, "resting")
 			w.must(err)
-			// In the middle of its first rollout, which is where the operator will see it too.
+			// Restored in the middle of its first rollout: the operator starts in this state.
 			w.create("restored", 2)
 			w.overwrite("restored", "velero", func(s *v1alpha1.MemcachedStatus) {
 				*s = backup.Status
-				s.Conditions = append(slices.Clone(s.Conditions), claim(v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut))
+				s.Conditions = append(slices.Clone(s.Conditions), rollingOut())
 				s.Nodes = append(s.Nodes, "cache-bogus")
 			})
 			w.overwrite("resting", "velero", func(s *v1alpha1.MemcachedStatus) {
-				s.Conditions = append(s.Conditions, claim(v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid))
+				s.Conditions = append(s.Conditions, trueCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid))
 				s.Nodes = append(s.Nodes, "cache-bogus")
 			})
 			w.must(operator.Start(w.ctx, 1))
 		})).
-		Assess("gives way to what is true", step(func(w world) {
+		Assess("is corrected", step(func(w world) {
 			for _, name := range []string{"resting", "restored"} {
-				w.eventually("wait until ready", func() error { return errors.Join(w.ready(name), w.onlyReady(name)) })
+				w.eventually("wait until ready", func() error { return errors.Join(w.ready(name), w.claimsOnlyReady(name)) })
 			}
 		})).
-		Assess("does not hold up a deletion", step(func(w world) {
+		Assess("does not block a deletion", step(func(w world) {
 			for _, name := range []string{"resting", "restored"} {
 				w.must(w.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
-				w.eventually("delete "+name, func() error { return w.gone(name) })
+				w.eventually("delete "+name, func() error { return w.isGone(name) })
 			}
 		})).
 		Teardown(step(func(w world) { w.must(operator.Start(w.ctx, 1)) })).Feature())
 }
 
-// A leader that was replaced may write late. Nothing else happens then that would have the next one look.
+// TestStatusWrittenLate: a former leader may write the status late. The operator corrects the status, although nothing
+// else changes.
 func TestStatusWrittenLate(t *testing.T) {
 	feature := features.New("a status that the operator did not write").
 		Setup(step(func(w world) {
@@ -59,17 +60,17 @@ func TestStatusWrittenLate(t *testing.T) {
 			w.awaitReady("cache")
 		}))
 	for _, manager := range []string{"velero", "memcached-operator"} {
-		feature.Assess("is put right, by "+manager, step(func(w world) {
-			before := w.specs()
+		feature.Assess("is corrected, written by "+manager, step(func(w world) {
+			before := w.childGenerations()
 			w.overwrite("cache", manager, func(s *v1alpha1.MemcachedStatus) {
 				s.Phase, s.Nodes, s.ReadyReplicas = v1alpha1.PhaseProgressing, []string{"cache-bogus"}, 1
 				meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady)
-				unready := claim(v1alpha1.ConditionReady, v1alpha1.ReasonRollingOut)
-				unready.Status = metav1.ConditionFalse
-				s.Conditions = append(s.Conditions, unready, claim(v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut))
+				notReady := trueCondition(v1alpha1.ConditionReady, v1alpha1.ReasonRollingOut)
+				notReady.Status = metav1.ConditionFalse
+				s.Conditions = append(s.Conditions, notReady, rollingOut())
 			})
-			w.eventually("wait until ready", func() error { return errors.Join(w.ready("cache"), w.onlyReady("cache")) })
-			if err := differ(before, w.specs()); err != nil {
+			w.eventually("wait until ready", func() error { return errors.Join(w.ready("cache"), w.claimsOnlyReady("cache")) })
+			if err := differ(before, w.childGenerations()); err != nil {
 				w.Error(err)
 			}
 		}))
@@ -77,13 +78,17 @@ func TestStatusWrittenLate(t *testing.T) {
 	testEnv.Test(t, feature.Feature())
 }
 
-// claim is a condition that is True.
-func claim(conditionType, reason string) metav1.Condition {
+// trueCondition returns a condition that is True.
+func trueCondition(conditionType, reason string) metav1.Condition {
 	return metav1.Condition{Type: conditionType, Status: metav1.ConditionTrue, Reason: reason, Message: "bogus",
 		ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(time.Now())}
 }
 
-// overwrite updates the status of a Memcached as that manager.
+func rollingOut() metav1.Condition {
+	return trueCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut)
+}
+
+// overwrite updates the status of a Memcached as this manager.
 func (w world) overwrite(name, manager string, change func(*v1alpha1.MemcachedStatus)) {
 	w.Helper()
 	w.eventually("write the status", func() error {
@@ -96,8 +101,8 @@ func (w world) overwrite(name, manager string, change func(*v1alpha1.MemcachedSt
 	})
 }
 
-// onlyReady returns nil if the status of a Memcached claims nothing but that it is ready.
-func (w world) onlyReady(name string) error {
+// claimsOnlyReady returns nil if the status of a Memcached says only that it is ready.
+func (w world) claimsOnlyReady(name string) error {
 	mc, err := load[v1alpha1.Memcached](w, name)
 	if err != nil {
 		return err
@@ -114,8 +119,8 @@ func (w world) onlyReady(name string) error {
 	return nil
 }
 
-// specs are the generations of the children, or their resource versions where they have none.
-func (w world) specs() map[string]string {
+// childGenerations are the generations of the children, or their resource versions where they have none.
+func (w world) childGenerations() map[string]string {
 	w.Helper()
 	specs := map[string]string{}
 	w.must(w.eachChild(func(o client.Object) {

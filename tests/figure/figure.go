@@ -1,4 +1,4 @@
-// Package figure draws the plots of docs/, all in one way, and writes the tables beside them.
+// Package figure draws the plots of docs/ in one style, and writes generated tables into the pages.
 package figure
 
 import (
@@ -15,16 +15,16 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Colors are told apart by people who see few of them.
+// Colors can be told apart by people with color blindness.
 var Colors = []color.Color{
 	color.RGBA{R: 0xd5, G: 0x5e, A: 255}, color.RGBA{G: 0x72, B: 0xb2, A: 255},
 	color.RGBA{G: 0x9e, B: 0x73, A: 255}, color.RGBA{R: 0xcc, G: 0x79, B: 0xa7, A: 255},
 }
 
-// Percent are the ticks of shares.
+// Percent are the ticks of an axis from 0 to 100 %.
 var Percent = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: 0.5, Label: "50"}, {Value: 1, Label: "100 %"}}
 
-// New is a plot in the font of the figure.
+// New returns a plot in the font of all figures.
 func New(title string) *plot.Plot {
 	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
 	p := plot.New()
@@ -33,7 +33,7 @@ func New(title string) *plot.Plot {
 	return p
 }
 
-// SVG draws plots in that many columns, one beside the other.
+// SVG draws plots into one image with this number of columns.
 func SVG(plots []*plot.Plot, columns int) ([]byte, error) {
 	rows := make([][]*plot.Plot, (len(plots)+columns-1)/columns)
 	for i := range rows {
@@ -55,11 +55,11 @@ func SVG(plots []*plot.Plot, columns int) ([]byte, error) {
 	}
 	var svg bytes.Buffer
 	_, err := canvas.WriteTo(&svg)
-	// A browser without the font takes one of the same kind.
+	// A browser without this font uses a similar one.
 	return bytes.ReplaceAll(svg.Bytes(), []byte("Liberation Sans"), []byte("Liberation Sans,Arial,sans-serif")), err
 }
 
-// Publish writes tables into a page, where it names the command that writes them.
+// Publish writes tables into a page, between the comment that names the command and the comment that ends the tables.
 func Publish(page, command, tables string) error {
 	begin, end := "<!-- written by "+command+" ARGS=-update -->\n", "<!-- end of what is written -->\n"
 	text, err := os.ReadFile(page)
@@ -69,7 +69,7 @@ func Publish(page, command, tables string) error {
 	head, rest, found := strings.Cut(string(text), begin)
 	_, tail, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		return fmt.Errorf("%s does not say where the tables of %s belong", page, command)
+		return fmt.Errorf("%s has no comments that say where the tables of %s belong", page, command)
 	}
 	return os.WriteFile(page, []byte(head+begin+"\n"+tables+"\n"+end+tail), 0o644)
 }

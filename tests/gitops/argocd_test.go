@@ -20,15 +20,16 @@ const (
 	argocd         = "../../config/gitops/argocd"
 	customization  = argocd + "/resource_customizations/cache.example.com/Memcached"
 	patchFile      = argocd + "/argocd-cm-patch.yaml"
-	memcachedInCM  = "cache.example.com_Memcached" // how argocd-cm calls the kind
-	memcachedInLua = "cache.example.com/Memcached" // and how Argo CD itself does
+	memcachedInCM  = "cache.example.com_Memcached" // the name of the kind in argocd-cm
+	memcachedInLua = "cache.example.com/Memcached" // the name of the kind in Argo CD
 )
 
 var update = flag.Bool("update", false,
 	"write argocd-cm-patch.yaml from the scripts, and record the documents of health_test.yaml")
 
-// overrides are what Argo CD makes of the argocd-cm patch. Scripts from there run without the standard libraries of
-// Lua, those that are built into Argo CD with them, so what passes here passes there too.
+// overrides returns the health check and the actions of the argocd-cm patch, as Argo CD reads them. Argo CD runs
+// scripts from argocd-cm without Lua's standard libraries, but scripts that are built in with them. So a script that
+// works here works in both places.
 func overrides(t *testing.T) argolua.ResourceHealthOverrides {
 	t.Helper()
 	var cm struct{ Data map[string]string }
@@ -39,7 +40,7 @@ func overrides(t *testing.T) argolua.ResourceHealthOverrides {
 	}}
 }
 
-// TestPatchHasTheScripts keeps the two forms of the customization equal.
+// TestPatchHasTheScripts: argocd-cm-patch.yaml has the same scripts as resource_customizations.
 func TestPatchHasTheScripts(t *testing.T) {
 	script := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(customization, name))
@@ -79,7 +80,7 @@ data:
 	require.NotEmpty(t, overrides(t)[memcachedInLua].Actions)
 }
 
-// healthTests is health_test.yaml, in the form that Argo CD's own tests read.
+// healthTests is health_test.yaml, in the format of Argo CD's own tests.
 type healthTests struct {
 	Tests []healthTest `json:"tests"`
 }
@@ -89,7 +90,7 @@ type healthTest struct {
 	InputPath    string              `json:"inputPath"`
 }
 
-// TestHealth runs health.lua over the documents that were recorded from the operator, one for each row of the contract.
+// TestHealth runs health.lua on the recorded documents, one for each row of the contract.
 func TestHealth(t *testing.T) {
 	var file healthTests
 	readYAML(t, customization+"/health_test.yaml", &file)
@@ -97,16 +98,16 @@ func TestHealth(t *testing.T) {
 	for _, test := range file.Tests {
 		expected[test.InputPath] = test.HealthStatus
 	}
-	require.Len(t, expected, len(contract), "one document for each row of the contract")
+	require.Len(t, expected, len(contract), "want one document for each row of the contract")
 	for _, row := range contract {
 		t.Run(row.name, func(t *testing.T) {
 			obj := readObject(t, filepath.Join(customization, row.path()))
-			require.Empty(t, row.mismatch(obj), "the document is not of this row")
+			require.Empty(t, row.mismatch(obj), "the document does not match its row")
 			got, err := health.GetResourceHealth(obj, overrides(t))
 			require.NoError(t, err)
 			assert.Equal(t, row.health, got.Status)
 
-			// What health_test.yaml says is the bare script's word: Argo CD itself looks at deletion before it asks the script.
+			// health_test.yaml has the result of the script alone. Argo CD checks for a deletion before it runs the script.
 			bare, err := overrides(t).GetResourceHealth(obj)
 			require.NoError(t, err)
 			assert.Equal(t, expected[row.path()], *bare)
@@ -114,17 +115,17 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestHealthOfOthersStatus is for what this operator does not write, but a CRD without defaults, an older or a later
-// operator might.
+// TestHealthOfOthersStatus: health.lua is right for a status that this operator never writes, but that a CRD without
+// defaults or another version of the operator may leave.
 func TestHealthOfOthersStatus(t *testing.T) {
 	both := []any{map[string]any{"type": "Ready", "status": "True"},
 		map[string]any{"type": "Reconciling", "status": "True"}}
 	for name, status := range map[string]any{
-		"none":                 nil,
-		"empty":                map[string]any{},
-		"no conditions":        map[string]any{"observedGeneration": int64(1)},
-		"no generation":        map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
-		"ready, yet in motion": map[string]any{"observedGeneration": int64(1), "conditions": both},
+		"none":                  nil,
+		"empty":                 map[string]any{},
+		"no conditions":         map[string]any{"observedGeneration": int64(1)},
+		"no generation":         map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
+		"ready and reconciling": map[string]any{"observedGeneration": int64(1), "conditions": both},
 	} {
 		obj := readObject(t, customization+"/actions/testdata/paused.yaml")
 		obj.SetGeneration(1)
@@ -137,7 +138,7 @@ func TestHealthOfOthersStatus(t *testing.T) {
 	}
 }
 
-// TestActions runs the actions as Argo CD's own tests do, with what argocd-cm says.
+// TestActions runs the actions of the argocd-cm patch, as Argo CD's own tests do.
 func TestActions(t *testing.T) {
 	var file struct {
 		DiscoveryTests []struct {
@@ -167,12 +168,12 @@ func TestActions(t *testing.T) {
 			annotations[restartedAt] = "0001-01-01T00:00:00Z"
 			got.SetAnnotations(annotations)
 		}
-		// Lua has one kind of number, so the comparison is of the text.
+		// Lua has only one kind of number, so the test compares YAML texts.
 		assert.Equal(t, toYAML(t, want.Object), toYAML(t, got.Object), test.Action)
 	}
 }
 
-// runAction returns obj as Argo CD would send it to the API server after an action.
+// runAction returns obj as an action changes it.
 func runAction(t *testing.T, obj *unstructured.Unstructured, name string) *unstructured.Unstructured {
 	t.Helper()
 	vm := argolua.VM{ResourceOverrides: overrides(t)}
@@ -192,7 +193,7 @@ func readObject(t *testing.T, path string) *unstructured.Unstructured {
 	require.NoError(t, err)
 	json, err := yaml.YAMLToJSON(text)
 	require.NoError(t, err)
-	require.NoError(t, u.UnmarshalJSON(json)) // whole numbers become int64, as they do in Argo CD
+	require.NoError(t, u.UnmarshalJSON(json)) // integers become int64, as in Argo CD
 	return u
 }
 

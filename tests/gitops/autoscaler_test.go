@@ -26,7 +26,7 @@ import (
 
 var apiServiceKind = schema.GroupVersionKind{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}
 
-// metricsAPI is a metrics.k8s.io that says of every pod that it uses that many percent of the CPU that it requests. The
+// metricsAPI serves metrics.k8s.io. It reports for every pod that the pod uses this percentage of its CPU request. The
 // API server reaches it on this machine through a Service of type ExternalName.
 func (e *env) metricsAPI() (load *atomic.Int64) {
 	e.Helper()
@@ -59,9 +59,9 @@ func (e *env) metricsAPI() (load *atomic.Int64) {
 		"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100),
 		"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": e.namespace, "name": "metrics", "port": port},
 	}
-	e.delete(api, metav1.DeletePropagationBackground) // of a run that was killed
+	e.delete(api, metav1.DeletePropagationBackground) // left by a run that was killed
 	e.create(service, api)
-	e.Cleanup(func() { _ = e.Delete(context.Background(), api) }) // discovery would fail without its server
+	e.Cleanup(func() { _ = e.Delete(context.Background(), api) }) // discovery fails while the APIService has no server
 	e.await(api, func(got event) string {
 		if conditions(got.Unstructured)["Available"] == "Available=True/Passed" {
 			return ""
@@ -98,14 +98,15 @@ func (e *env) podMetrics(w http.ResponseWriter, query url.Values, load int64) {
 		"metadata": map[string]any{}, "items": items})
 }
 
-// gitops is one of the engines on one repository: push commits what it has to hold, and both return when all of it is
-// healthy.
+// gitops is an engine with a repository. push commits the whole content of the repository; push and sync return when
+// everything is healthy.
 type gitops interface {
 	push(files map[string]string)
 	sync()
 }
 
-// autoscaler is the sample, for the Memcached of the test and without the five minutes that it waits for a peak to end.
+// autoscaler returns the sample HorizontalPodAutoscaler for the test's Memcached. It scales down at once instead of
+// after five minutes.
 func (e *env) autoscaler() string {
 	text, err := os.ReadFile(filepath.Join(root, "config/samples/autoscaler.yaml"))
 	require.NoError(e, err)
@@ -113,13 +114,13 @@ func (e *env) autoscaler() string {
 		"stabilizationWindowSeconds: 300", "stabilizationWindowSeconds: 0").Replace(string(text))
 }
 
-// hasSize says whether a Memcached of that size is ready.
+// hasSize returns a check that a Memcached is ready with this size.
 func hasSize(size int64) func(event) string {
 	return func(got event) string {
 		if n := sizeOf(got.Unstructured); n != size {
 			return fmt.Sprintf("size is %d, not %d", n, size)
 		}
-		return rowOf("ready").wrong(got)
+		return rowOf("ready").check(got)
 	}
 }
 
@@ -128,9 +129,10 @@ func sizeOf(mc *unstructured.Unstructured) int64 {
 	return size
 }
 
-// autoscaledOutsideOfGit checks that the real HorizontalPodAutoscaler adds one server where the load asks for twice as
-// many, that it removes none as soon as the load is gone, and that its size survives ten syncs of a git that says
-// nothing of it.
+// autoscaledOutsideOfGit checks that a real HorizontalPodAutoscaler:
+//   - adds one server when the load is twice the target,
+//   - removes none as soon as the load is gone,
+//   - keeps its size through ten syncs of a repository that does not set the size.
 func (e *env) autoscaledOutsideOfGit(engine gitops) {
 	e.Helper()
 	load := e.metricsAPI()
@@ -154,7 +156,7 @@ func (e *env) autoscaledOutsideOfGit(engine gitops) {
 	assert.Equal(e, int64(6), sizeOf(e.get(cache)))
 }
 
-// handOver is the command of docs/gitops.md.
+// handOver returns the command of docs/gitops.md that takes over the size.
 func handOver(namespace string) string {
 	return `bin/kubectl --namespace ` + namespace + ` apply --server-side --field-manager=handover -f - <<EOF
 apiVersion: cache.example.com/v1alpha1
@@ -164,14 +166,14 @@ spec: {size: 3}
 EOF`
 }
 
-// handedOver takes the size out of git, as docs/gitops.md says, and checks that no server is lost on the way.
+// handedOver removes the size from git, as docs/gitops.md describes, and checks that no server is lost.
 func (e *env) handedOver(engine gitops) {
 	e.Helper()
 	withSize := map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n"}
 	without := map[string]string{"caches/cache.yaml": cacheYAML}
 	cache := e.object(memcachedKind, "cache")
 
-	// What it is for: without it, the size that nobody owns any more becomes the default.
+	// Without the command, the size has no owner any more, and the API server sets the default.
 	engine.push(withSize)
 	engine.push(without)
 	e.await(cache, hasSize(1))

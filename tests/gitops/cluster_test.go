@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// patience bounds every wait. On an idle machine none takes a tenth of it.
+// patience is how long each wait may take. On an idle machine, none takes a tenth of it.
 const patience = 90 * time.Second
 
 const root = "../.."
@@ -41,14 +41,14 @@ var (
 		Kind: "CustomResourceDefinition"}
 )
 
-// summary is what was measured. It is printed at the end, also where all is well.
+// summary has the measurements, which are printed at the end.
 var (
 	summary []string
 	timed   = map[string]bool{}
 )
 
 func TestMain(m *testing.M) {
-	klog.SetLogger(logr.Discard()) // client-go tells of each watch that a test has ended
+	klog.SetLogger(logr.Discard()) // discards a log line of client-go for each watch that a test stops
 	code := m.Run()
 	fmt.Println(strings.Join(summary, "\n"))
 	os.Exit(code)
@@ -58,7 +58,7 @@ func (e *env) measured(format string, args ...any) {
 	summary = append(summary, fmt.Sprintf("         "+format, args...))
 }
 
-// env is the cluster of the test, as an administrator, and a namespace of its own.
+// env is the cluster with an administrator's client, and a namespace of the test.
 type env struct {
 	*testing.T
 	client.WithWatch
@@ -66,7 +66,7 @@ type env struct {
 	namespace string
 }
 
-// newEnv skips tests that need a cluster where there is none: `make gitops-e2e` starts one.
+// newEnv skips the test if there is no cluster. `make gitops-e2e` starts one.
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	if os.Getenv("KUBECONFIG") == "" {
@@ -100,12 +100,12 @@ func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.
 	return u
 }
 
-// object is one of the test's namespace.
+// object returns an object in the test's namespace.
 func (e *env) object(kind schema.GroupVersionKind, name string) *unstructured.Unstructured {
 	return object(kind, e.namespace, name)
 }
 
-// memcached is one with that spec, in YAML.
+// memcached returns a Memcached with this spec in YAML.
 func (e *env) memcached(name, spec string) *unstructured.Unstructured {
 	mc := e.object(memcachedKind, name)
 	var s map[string]any
@@ -114,7 +114,7 @@ func (e *env) memcached(name, spec string) *unstructured.Unstructured {
 	return mc
 }
 
-// patch merges JSON into an object as a person with that name of a field manager would.
+// patch applies a JSON merge patch to an object with this field manager.
 func (e *env) patch(obj *unstructured.Unstructured, manager, json string) {
 	e.Helper()
 	require.NoError(e, e.Patch(e.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(json)),
@@ -137,7 +137,7 @@ func (e *env) list(kind schema.GroupVersionKind) []unstructured.Unstructured {
 	return list.Items
 }
 
-// run runs a command in the repository's root and returns what it prints.
+// run runs a command in the root of the repository and returns its output.
 func (e *env) run(name string, args ...string) string {
 	e.Helper()
 	return e.runWith("", name, args...)
@@ -153,7 +153,7 @@ func (e *env) runWith(stdin, name string, args ...string) string {
 	return stdout.String()
 }
 
-// stopOperator stops the operator until the test ends or start is called.
+// stopOperator stops the operator. It starts again when start is called or the test ends.
 func (e *env) stopOperator() (start func()) {
 	e.Helper()
 	e.run("bin/cluster", "-kind", "kwok", "operator-stop")
@@ -171,7 +171,7 @@ func (e *env) stopOperator() (start func()) {
 	return start
 }
 
-// observer keeps every event of a kind in a namespace, from its making on.
+// observer records every event of a kind in a namespace since its creation.
 type observer struct {
 	e      *env
 	kind   schema.GroupVersionKind
@@ -217,7 +217,7 @@ func (e *env) observe(kind schema.GroupVersionKind, namespace string) *observer 
 	return o
 }
 
-// all are the events until now, of the object of that name or of all.
+// all returns the events so far, of the object with this name or, for "", of all objects.
 func (o *observer) all(name string) (events []event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -229,18 +229,18 @@ func (o *observer) all(name string) (events []event) {
 	return events
 }
 
-// until returns the first event of the object of that name, seen or to come, that makes wrong return nothing.
-func (o *observer) until(name string, wrong func(event) string) event {
+// until returns the first event, past or future, of the object with this name for which check returns "".
+func (o *observer) until(name string, check func(event) string) event {
 	o.e.Helper()
 	timeout := time.After(patience)
-	last, seen := "it does not exist", 0
+	last, seen := "the object does not exist", 0
 	for {
 		o.mu.Lock()
 		more, lost := o.more, o.lost
 		o.mu.Unlock()
 		events := o.all(name)
 		for _, got := range events[seen:] {
-			if last = wrong(got); last == "" {
+			if last = check(got); last == "" {
 				return got
 			}
 		}
@@ -249,15 +249,15 @@ func (o *observer) until(name string, wrong func(event) string) event {
 		select {
 		case <-more:
 		case <-timeout:
-			require.FailNow(o.e, "waited in vain", "%s %s: %s", o.kind.Kind, name, last)
+			require.FailNow(o.e, "the wait timed out", "%s %s: %s", o.kind.Kind, name, last)
 		}
 	}
 }
 
-// await is until for an object whose earlier moments do not matter.
-func (e *env) await(obj *unstructured.Unstructured, wrong func(event) string) *unstructured.Unstructured {
+// await waits until check returns "" for the object. Unlike until, it ignores earlier events.
+func (e *env) await(obj *unstructured.Unstructured, check func(event) string) *unstructured.Unstructured {
 	e.Helper()
-	return e.observe(obj.GroupVersionKind(), obj.GetNamespace()).until(obj.GetName(), wrong).Unstructured
+	return e.observe(obj.GroupVersionKind(), obj.GetNamespace()).until(obj.GetName(), check).Unstructured
 }
 
 // established waits until the API server serves a CRD.
@@ -265,15 +265,15 @@ func (e *env) established(crd string) {
 	e.Helper()
 	e.await(object(crdKind, "", crd), func(got event) string {
 		if !strings.HasPrefix(conditions(got.Unstructured)["Established"], "Established=True/") {
-			return "it is not established"
+			return "the CRD is not established"
 		}
 		return ""
 	})
 }
 
-func (r row) wrong(got event) string { return r.mismatch(got.Unstructured) }
+func (r row) check(got event) string { return r.mismatch(got.Unstructured) }
 
-// rowOf is the row of that name.
+// rowOf returns the row with this name.
 func rowOf(name string) row {
 	for _, r := range contract {
 		if r.name == name {
@@ -283,7 +283,7 @@ func rowOf(name string) row {
 	panic("no row " + name)
 }
 
-// version is the place of an event in the one order that etcd gives all writes.
+// version returns the resource version, which orders all events of the cluster.
 func version(u *unstructured.Unstructured) int64 {
 	v, err := strconv.ParseInt(u.GetResourceVersion(), 10, 64)
 	if err != nil {

@@ -10,12 +10,11 @@ import (
 
 const restartedAt = "cache.example.com/restartedAt"
 
-// row is a moment in the life of a Memcached, as the table of docs/status.md has it, and what Argo CD must make of it.
+// row is a state of a Memcached from the table in docs/status.md, with its health in Argo CD.
 type row struct {
 	name     string
 	observed string // current, older, or none
-	// conditions are "type=status" or "type=status/reason"; those of Reconciling and Stalled that are not named must not
-	// exist.
+	// conditions are "type=status" or "type=status/reason". Reconciling and Stalled must not exist unless they are named.
 	conditions string
 	phase      string
 	health     health.HealthStatusCode
@@ -46,7 +45,7 @@ var contract = []row{
 
 func (r row) path() string { return "testdata/" + r.name + ".yaml" }
 
-// mismatch says why obj is not in this row; empty if it is.
+// mismatch returns why obj does not match this row; "" if it does.
 func (r row) mismatch(obj *unstructured.Unstructured) string {
 	observed := "older"
 	switch generation, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration"); {
@@ -76,7 +75,7 @@ func (r row) mismatch(obj *unstructured.Unstructured) string {
 	return ""
 }
 
-// conditions are those of obj as "type=status/reason", by type.
+// conditions returns the conditions of obj as "type=status/reason", by type.
 func conditions(obj *unstructured.Unstructured) map[string]string {
 	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 	got := map[string]string{}

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCRDAppliedByAll applies the CRD in each way that clusters know, one after another, as happens where people change
-// tools. The CRD must be the same after each, and none may see anything left to do.
+// TestCRDAppliedByAll applies the CRD in each common way, one after the other, as happens when users change tools. Each
+// way must leave the same CRD, and no tool may find a difference afterwards.
 func TestCRDAppliedByAll(t *testing.T) {
 	f := newFlux(t)
 	a := newArgo(t, false)
 	crd := object(crdKind, "", "memcacheds.cache.example.com")
-	var manifest string // as the operator of the test was installed
+	var manifest string // the CRD as make operator-start applies it
 	for _, text := range strings.Split(f.run("bin/kustomize", "build", "config/default"), "\n---\n") {
 		if strings.Contains(text, "\nkind: CustomResourceDefinition\n") {
 			manifest = text
@@ -54,14 +54,14 @@ func TestCRDAppliedByAll(t *testing.T) {
 	f.await(k, applied(revision))
 	check("Flux", "false", "true")
 	a.push(files)
-	// It marks what it applies, also in the annotation of a client-side apply, so kubectl sees a difference in that. Its
-	// own diff is part of each sync.
+	// gitops-engine adds its own annotation, also to the last-applied configuration, so kubectl diff would find that. Each
+	// sync includes the engine's own diff.
 	check("gitops-engine")
 	a.serverSide = true
 	a.sync()
 	check("gitops-engine, ServerSideApply=true")
 
-	// Nobody has anything left to do.
+	// Another sync changes nothing.
 	before := f.get(crd)
 	f.sync(k)
 	a.sync()
@@ -70,7 +70,7 @@ func TestCRDAppliedByAll(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, result.Modified)
 
-	// A CRD that leaves git stays, and every cache with it.
+	// A CRD that is removed from git stays on the cluster, and with it every cache.
 	uid := before.GetUID()
 	f.await(k, applied(f.push(map[string]string{"crd/kustomization.yaml": "resources: []\n"})))
 	a.push(nil)

@@ -24,8 +24,8 @@ import (
 
 const trackingID = "argocd.argoproj.io/tracking-id"
 
-// argo is an Application of Argo CD: its gitops-engine does for it what the application controller would make it do,
-// with the health checks of Argo CD and of the argocd-cm patch.
+// argo is an Application of Argo CD. gitops-engine syncs it, as Argo CD's application controller would make it do, with
+// the health checks of Argo CD and of the argocd-cm patch.
 type argo struct {
 	*env
 	*repository
@@ -47,7 +47,7 @@ func newArgo(t *testing.T, serverSide bool) *argo {
 	return a
 }
 
-// targets are the manifests of the repository, marked as Argo CD marks what is an application's.
+// targets returns the manifests of the repository, with the annotation by which Argo CD tracks them.
 func (a *argo) targets() (targets []*unstructured.Unstructured) {
 	a.Helper()
 	files, err := filepath.Glob(a.dir + "/*/*.yaml")
@@ -74,7 +74,7 @@ func (a *argo) targets() (targets []*unstructured.Unstructured) {
 	return targets
 }
 
-// operation is a sync that was started.
+// operation is a running or completed sync.
 type operation struct {
 	phase   common.OperationPhase
 	message string
@@ -82,7 +82,7 @@ type operation struct {
 	started metav1.Time
 }
 
-// reconcile brings a sync forward by one step, as each refresh of an Application does.
+// reconcile continues a sync by one step, as each refresh of an Application does.
 func (a *argo) reconcile(op *operation) {
 	a.Helper()
 	targets := a.targets()
@@ -104,7 +104,7 @@ func (a *argo) reconcile(op *operation) {
 	op.phase, op.message, op.results = ctx.GetState()
 }
 
-// refreshed waits until Argo CD would look again: something changed, or a moment passed in which nothing did.
+// refreshed waits until Argo CD would refresh the Application: when an object changes, or after 200 ms.
 func (a *argo) refreshed(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	defer a.cache.OnResourceUpdated(func(_, _ *cache.Resource, _ map[kube.ResourceKey]*cache.Resource) {
@@ -120,7 +120,7 @@ func (a *argo) refreshed(ctx context.Context) {
 	}
 }
 
-// try syncs until the operation ends, or the time is up.
+// try syncs until the operation completes or the time is up.
 func (a *argo) try(patience time.Duration) operation {
 	a.Helper()
 	ctx, cancel := context.WithTimeout(a.Context(), patience)
@@ -145,7 +145,7 @@ func (a *argo) sync() {
 	}
 }
 
-// unhealthy says which object of the application is not healthy, or differs from git.
+// unhealthy returns which object of the Application is not healthy or differs from git; "" if there is none.
 func (a *argo) unhealthy() string {
 	a.Helper()
 	for _, target := range a.targets() {
@@ -171,14 +171,15 @@ func (a *argo) push(files map[string]string) {
 	a.sync()
 }
 
-// TestArgo is the life of a cache in git: created, changed, drifted, pruned, created anew.
+// TestArgo creates a cache from git, changes it, reverts drift, prunes it and creates it again.
 func TestArgo(t *testing.T) {
 	for name, serverSide := range map[string]bool{"client-side apply": false, "server-side apply": true} {
 		t.Run(name, func(t *testing.T) {
 			a := newArgo(t, serverSide)
 			deployments := a.observe(deploymentKind, a.namespace)
 			memcacheds := a.observe(memcachedKind, a.namespace)
-			// push syncs, and asks health.lua about every event on the way: none may be healthy before its servers are.
+			// push syncs, and runs health.lua on every event meanwhile: the Memcached must not be healthy before its servers are
+			// available.
 			push := func(what string, replicas int64, spec string) {
 				t.Helper()
 				start, from := time.Now(), len(memcacheds.all("cache"))
@@ -225,7 +226,7 @@ func TestArgoAutoscaled(t *testing.T) {
 	a.autoscaledOutsideOfGit(a)
 }
 
-// TestArgoHandOver starts with client-side apply, Argo CD's default, which knows no owners of fields.
+// TestArgoHandOver starts with client-side apply, Argo CD's default, which has no field owners.
 func TestArgoHandOver(t *testing.T) {
 	a := newArgo(t, false)
 	a.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n"})

@@ -23,25 +23,25 @@ var (
 	catalogSourceKind = schema.GroupVersionKind{Group: "operators.coreos.com", Version: "v1alpha1", Kind: "CatalogSource"}
 )
 
-// impatient makes a Kustomization give up its wait for health soon, and try again at once.
+// impatient shortens the health check timeout and the retry interval of a Kustomization.
 func impatient(k *unstructured.Unstructured) *unstructured.Unstructured {
 	spec := k.Object["spec"].(map[string]any)
-	spec["timeout"], spec["retryInterval"] = "30s", "1s" // Flux waits no shorter
+	spec["timeout"], spec["retryInterval"] = "30s", "1s" // the shortest timeout of Flux
 	return k
 }
 
-// unhealthy waits until Flux gives up on what a Kustomization has applied, after an event of another object.
+// unhealthy returns a check that Flux has reported a failed health check since the last event of another object.
 func unhealthy(since *unstructured.Unstructured) func(event) string {
 	return func(got event) string {
 		ready := conditions(got.Unstructured)["Ready"]
 		if ready != "Ready=False/HealthCheckFailed" || version(got.Unstructured) < version(since) {
-			return fmt.Sprintf("it says %q", ready)
+			return fmt.Sprintf("Ready is %q", ready)
 		}
 		return ""
 	}
 }
 
-// TestFluxWithoutOperator syncs a Memcached that nobody works on: Flux must not take it for ready.
+// TestFluxWithoutOperator: without an operator, a Memcached is never ready for Flux.
 func TestFluxWithoutOperator(t *testing.T) {
 	f := newFlux(t)
 	start := f.stopOperator()
@@ -53,11 +53,11 @@ func TestFluxWithoutOperator(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(failed.Object["status"]), "status: 'InProgress'")
 	start()
 	ready := kustomizations.until("caches", applied(revision))
-	healthy := f.await(f.object(memcachedKind, "cache"), rowOf("ready").wrong)
+	healthy := f.await(f.object(memcachedKind, "cache"), rowOf("ready").check)
 	assert.Less(t, version(healthy), version(ready.Unstructured))
 }
 
-// TestFluxByHand does by hand what docs/gitops.md says: under names of field managers that Flux does not undo.
+// TestFluxByHand runs the commands of docs/gitops.md. Flux does not revert them, because of their field managers.
 func TestFluxByHand(t *testing.T) {
 	f := newFlux(t)
 	engine := f.engine()
@@ -80,19 +80,18 @@ func TestFluxByHand(t *testing.T) {
 	assert.True(t, paused())
 	pause("pause", "null")
 	assert.False(t, paused())
-	pause("kubectl-patch", "true") // kubectl's own name
-	assert.False(t, paused(), "Flux does not undo any more what kubectl did: docs/gitops.md says that it does")
+	pause("kubectl-patch", "true") // kubectl's default field manager
+	assert.False(t, paused(), "docs/gitops.md says that Flux reverts changes of kubectl-patch, but Flux did not")
 }
 
-// refused is a spec that the CRD cannot know to be wrong, but the API server refuses in the Deployment.
+// refused is a spec that the CRD accepts, but with which the API server refuses the Deployment.
 const (
 	refused    = "  pod: " + refusedPod + "\n"
 	refusedPod = "{affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: " +
 		"{nodeSelectorTerms: [{matchExpressions: [{key: no key, operator: Exists}]}]}}}}"
 )
 
-// TestFluxStalled checks that Flux fails at once, and not after its timeout of ten minutes, where only a new commit can
-// help.
+// TestFluxStalled: if only a new commit can help, Flux fails at once instead of after its timeout of ten minutes.
 func TestFluxStalled(t *testing.T) {
 	f := newFlux(t)
 	kustomizations := f.observe(kustomizationKind, f.namespace)
@@ -106,7 +105,7 @@ func TestFluxStalled(t *testing.T) {
 	f.await(k, applied(f.push(map[string]string{"caches/cache.yaml": cacheYAML})))
 }
 
-// operatorAndCaches are the folders of config/gitops, all in the namespace of the test.
+// operatorAndCaches returns the folders of config/gitops, all with the test's namespace.
 func (e *env) operatorAndCaches() map[string]string {
 	e.Helper()
 	files := map[string]string{}
@@ -126,7 +125,7 @@ func (e *env) operatorAndCaches() map[string]string {
 	return files
 }
 
-// installOLM installs the API of OLM; the test plays its part.
+// installOLM installs the CRDs of OLM. The test writes the status as OLM would.
 func (e *env) installOLM() {
 	e.Helper()
 	var module struct{ Dir string }
@@ -137,7 +136,7 @@ func (e *env) installOLM() {
 	}
 }
 
-// olm writes a status as OLM would.
+// olm writes a status, as OLM would.
 func (e *env) olm(kind schema.GroupVersionKind, status string) *unstructured.Unstructured {
 	e.Helper()
 	obj := e.object(kind, "memcached-operator")
@@ -153,7 +152,7 @@ const (
 		"lastUpdated": "2026-01-01T00:00:00Z", "conditions": [{"type": "CatalogSourcesUnhealthy", "status": "False"}]}`
 )
 
-// TestFluxSubscription applies config/gitops/flux: the caches wait until OLM has installed the operator.
+// TestFluxSubscription: with config/gitops/flux, the caches wait until OLM has installed the operator.
 func TestFluxSubscription(t *testing.T) {
 	f := newFlux(t)
 	f.installOLM()
@@ -171,7 +170,7 @@ func TestFluxSubscription(t *testing.T) {
 	kustomizations.until("memcached-operator", unhealthy(f.olm(subscriptionKind, upgradePending)))
 	kustomizations.until("memcached", func(got event) string {
 		if ready := conditions(got.Unstructured)["Ready"]; ready != "Ready=False/DependencyNotReady" {
-			return fmt.Sprintf("it says %q", ready)
+			return fmt.Sprintf("Ready is %q", ready)
 		}
 		return ""
 	})
@@ -181,12 +180,12 @@ func TestFluxSubscription(t *testing.T) {
 	operator := kustomizations.until("memcached-operator", applied(revision))
 	caches := kustomizations.until("memcached", applied(revision))
 	created := memcacheds.until("memcached-sample", func(event) string { return "" })
-	ready := memcacheds.until("memcached-sample", rowOf("ready").wrong)
+	ready := memcacheds.until("memcached-sample", rowOf("ready").check)
 	assert.Less(t, version(operator.Unstructured), version(created.Unstructured))
 	assert.Less(t, version(ready.Unstructured), version(caches.Unstructured))
 }
 
-// TestArgoSubscription syncs config/gitops/argocd/app: the second wave waits until OLM has installed the operator.
+// TestArgoSubscription: with config/gitops/argocd/app, the second wave waits until OLM has installed the operator.
 func TestArgoSubscription(t *testing.T) {
 	newEnv(t).installOLM()
 	a := newArgo(t, true)
@@ -206,5 +205,5 @@ func TestArgoSubscription(t *testing.T) {
 	assert.Empty(t, memcacheds.all(""), "the caches did not wait for the operator")
 	a.olm(subscriptionKind, installed)
 	a.sync()
-	memcacheds.until("memcached-sample", rowOf("ready").wrong)
+	memcacheds.until("memcached-sample", rowOf("ready").check)
 }

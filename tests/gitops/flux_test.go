@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const sourceController = "github.com/fluxcd/source-controller@v1.9.6" // for its CRDs: it does not run here
+const sourceController = "github.com/fluxcd/source-controller@v1.9.6" // only for its CRDs
 
 var (
 	kustomizationKind = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
@@ -51,7 +51,7 @@ func (r *repository) git(args ...string) string {
 		"user.email=test@example.com"}, args...)...))
 }
 
-// commit makes files, by path, the whole content of the repository.
+// commit replaces the whole content of the repository by these files, by path.
 func (r *repository) commit(files map[string]string) (revision string) {
 	r.e.Helper()
 	r.git("rm", "-r", "--quiet", "--ignore-unmatch", ".")
@@ -65,8 +65,8 @@ func (r *repository) commit(files map[string]string) (revision string) {
 	return r.git("rev-parse", "HEAD")
 }
 
-// flux is the real kustomize-controller as a process of this machine. The part of source-controller is played by the
-// test, as in Flux's own tests: it serves the commit and says so in the status of the GitRepository.
+// flux is the real kustomize-controller as a process of this machine. As in Flux's own tests, the test replaces
+// source-controller: it serves the commit and writes the status of the GitRepository.
 type flux struct {
 	*env
 	*repository
@@ -105,13 +105,13 @@ func (f *flux) startController() {
 		"--metrics-addr="+freeAddress(f.T), "--health-addr="+freeAddress(f.T))
 	cmd.Env = append(os.Environ(), "RUNTIME_NAMESPACE="+f.namespace)
 	cmd.Stdout, cmd.Stderr = log, log
-	// It must not outlive a test that is killed.
+	// The process dies with the test, even if the test is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(f, cmd.Start())
 	f.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		// Nobody is there any more to finalize what the test leaves.
+		// No controller is left to remove the finalizers.
 		left := &unstructured.UnstructuredList{}
 		left.SetGroupVersionKind(kustomizationKind)
 		_ = f.List(context.Background(), left, client.InNamespace(f.namespace))
@@ -133,7 +133,7 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// push commits files and tells Flux of them, which reconciles then.
+// push commits files and announces the commit to Flux, which then reconciles.
 func (f *flux) push(files map[string]string) (revision string) {
 	f.Helper()
 	revision = "main@sha1:" + f.commit(files)
@@ -159,7 +159,8 @@ func (f *flux) push(files map[string]string) (revision string) {
 	return revision
 }
 
-// kustomization is one of the repository's folder, with everything that config/gitops/flux sets on that of the caches.
+// kustomization returns a Kustomization for a folder of the repository, with all settings of
+// config/gitops/flux/caches.yaml.
 func (f *flux) kustomization(name, path string) *unstructured.Unstructured {
 	k := readObject(f.T, root+"/config/gitops/flux/caches.yaml")
 	k.SetNamespace(f.namespace)
@@ -171,7 +172,7 @@ func (f *flux) kustomization(name, path string) *unstructured.Unstructured {
 	return k
 }
 
-// applied says of a Kustomization whether it is ready with a revision.
+// applied returns a check that a Kustomization is ready with a revision.
 func applied(revision string) func(event) string {
 	return func(got event) string {
 		generation, _, _ := unstructured.NestedInt64(got.Object, "status", "observedGeneration")
@@ -184,7 +185,7 @@ func applied(revision string) func(event) string {
 	}
 }
 
-// sync makes Flux reconcile once more and waits until it has.
+// sync makes Flux reconcile again, and waits until it has.
 func (f *flux) sync(k *unstructured.Unstructured) {
 	f.Helper()
 	f.synced++
@@ -199,7 +200,7 @@ func (f *flux) sync(k *unstructured.Unstructured) {
 	})
 }
 
-// complete says of a Deployment whether all of that many servers are updated and available.
+// complete returns a check that a Deployment has this number of replicas, all updated and available.
 func complete(replicas int64) func(event) string {
 	return func(got event) string {
 		number := func(path ...string) int64 {
@@ -223,14 +224,15 @@ spec:
   containerPort: 11211
 `
 
-// TestFlux is the life of a cache in git: created, changed, drifted, pruned, created anew.
+// TestFlux creates a cache from git, changes it, reverts drift, prunes it and creates it again.
 func TestFlux(t *testing.T) {
 	f := newFlux(t)
 	kustomizations := f.observe(kustomizationKind, f.namespace)
 	deployments := f.observe(deploymentKind, f.namespace)
 	memcacheds := f.observe(memcachedKind, f.namespace)
 	k := f.kustomization("caches", "./caches")
-	// readyAfter waits for the revision and checks that the servers were ready before Flux said so.
+	// readyAfter waits until the revision is applied, and checks that the servers became ready before the Memcached, and
+	// the Memcached before the Kustomization.
 	readyAfter := func(what string, replicas int64, files map[string]string) {
 		t.Helper()
 		start := time.Now()
@@ -244,12 +246,12 @@ func TestFlux(t *testing.T) {
 			if n, _, _ := unstructured.NestedInt64(got.Object, "spec", "size"); n != replicas {
 				return fmt.Sprintf("size is %d", n)
 			}
-			return rowOf("ready").wrong(got)
+			return rowOf("ready").check(got)
 		})
 		assert.Less(t, version(servers.Unstructured), version(healthy.Unstructured),
-			"%s: the Memcached said Ready before its servers were", what)
+			"%s: the Memcached was Ready before its servers", what)
 		assert.Less(t, version(healthy.Unstructured), version(ready.Unstructured),
-			"%s: Flux said Ready before the Memcached did", what)
+			"%s: the Kustomization was Ready before the Memcached", what)
 		f.measured("%-8s commit to Ready: servers %.2f s, Memcached %.2f s, Kustomization %.2f s", what,
 			servers.at.Sub(start).Seconds(), healthy.at.Sub(start).Seconds(), ready.at.Sub(start).Seconds())
 	}
@@ -259,7 +261,7 @@ func TestFlux(t *testing.T) {
 	readyAfter("create", 3, git("  size: 3\n"))
 	readyAfter("change", 5, git("  size: 5\n  memory: 128Mi\n"))
 
-	// Somebody changes the object, and somebody else its children. Flux mends the one, the operator the other.
+	// One person changes the object, another its children. Flux reverts the first change, the operator the second.
 	generation := f.get(cache).GetGeneration()
 	f.patch(cache, "kubectl-edit", `{"spec": {"memory": "256Mi"}}`)
 	f.sync(k)
@@ -273,19 +275,19 @@ func TestFlux(t *testing.T) {
 	f.pruned(func() { f.push(map[string]string{"caches/kustomization.yaml": "resources: []\n"}) })
 	readyAfter("recreate", 2, git("  size: 2\n"))
 
-	// Deleting the Kustomization returns when the servers are gone.
+	// The deletion of the Kustomization completes only after the servers are gone.
 	f.pruned(func() { f.delete(k, metav1.DeletePropagationBackground) })
 	kustomizations.until("caches", func(got event) string {
 		if got.EventType != "DELETED" {
-			return "it exists"
+			return "it still exists"
 		}
 		assert.Greater(t, version(got.Unstructured), version(last(memcacheds.all("cache"))),
-			"the Kustomization went before the Memcached")
+			"the Kustomization was gone before the Memcached")
 		return ""
 	})
 }
 
-// fluxOf syncs one Kustomization.
+// fluxOf is Flux with one Kustomization.
 type fluxOf struct {
 	*flux
 	k *unstructured.Unstructured
@@ -317,7 +319,7 @@ func TestFluxHandOver(t *testing.T) {
 
 func last(events []event) *unstructured.Unstructured { return events[len(events)-1].Unstructured }
 
-// drift breaks every child of a Memcached and waits until the operator has mended it.
+// drift changes or deletes every child of a Memcached, and waits until the operator has reverted that.
 func (e *env) drift(name string, replicas int64) {
 	e.Helper()
 	e.patch(e.object(deploymentKind, name), "somebody",
@@ -327,10 +329,10 @@ func (e *env) drift(name string, replicas int64) {
 	e.await(e.object(serviceKind, name), func(event) string { return "" })
 	e.await(e.object(pdbKind, name), func(event) string { return "" })
 	e.await(e.object(deploymentKind, name), complete(replicas))
-	e.await(e.object(memcachedKind, name), rowOf("ready").wrong)
+	e.await(e.object(memcachedKind, name), rowOf("ready").check)
 }
 
-// trackingStaysOnTheCR checks that the children carry nothing by which an engine would take them for its own.
+// trackingStaysOnTheCR checks that the children have no labels or annotations by which an engine would track them.
 func (e *env) trackingStaysOnTheCR(name string) {
 	e.Helper()
 	for _, kind := range []schema.GroupVersionKind{deploymentKind, serviceKind, pdbKind} {
@@ -348,8 +350,8 @@ func (e *env) trackingStaysOnTheCR(name string) {
 
 var childKinds = []schema.GroupVersionKind{deploymentKind, serviceKind, pdbKind, podKind}
 
-// pruned removes the Memcached called cache by remove, and checks that it ends after its servers, that nothing is left
-// and that nothing was created on the way.
+// pruned calls remove to delete the Memcached cache. It checks that the Memcached is gone only after its servers, that
+// nothing is left, and that nothing was created meanwhile.
 func (e *env) pruned(remove func()) {
 	e.Helper()
 	start := time.Now()
@@ -366,7 +368,7 @@ func (e *env) pruned(remove func()) {
 	remove()
 	end := memcacheds.until("cache", func(got event) string {
 		if got.EventType != "DELETED" {
-			return "it exists"
+			return "it still exists"
 		}
 		return ""
 	})
@@ -377,7 +379,7 @@ func (e *env) pruned(remove func()) {
 		for _, left := range e.list(kind) {
 			children[i].until(left.GetName(), func(got event) string {
 				if got.EventType != "DELETED" {
-					return "it exists"
+					return "it still exists"
 				}
 				return ""
 			})

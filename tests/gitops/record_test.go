@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestContractLive brings Memcacheds into every row of the contract, on a cluster with the real operator, and asks Argo
-// CD's health check about each. With -update it records the documents and their health.
+// TestContractLive: with the real operator, Memcacheds reach every row of the contract, and Argo CD's health check
+// gives the health of each row. With -update, the test records the documents and their health.
 func TestContractLive(t *testing.T) {
 	e := newEnv(t)
 	seen := e.observe(memcachedKind, e.namespace)
 	documents := map[string]*unstructured.Unstructured{}
 	reach := func(name, row string) {
 		e.Helper()
-		documents[row] = seen.until(name, rowOf(row).wrong).Unstructured
+		documents[row] = seen.until(name, rowOf(row).check).Unstructured
 	}
 
 	cache := e.memcached("cache", "{size: 3, containerPort: 11211}")
@@ -35,7 +35,7 @@ func TestContractLive(t *testing.T) {
 	e.create(zero)
 	reach("zero", "ready-at-zero")
 
-	// Nodes that do not exist: the scheduler may find them later, until the deadline of the second ends.
+	// No node matches: the operator retries until the progress deadline of the second one.
 	e.create(e.memcached("retry", "{pod: {nodeSelector: {disk: none}}}"),
 		e.memcached("deadline", "{pod: {nodeSelector: {disk: none}}, rollout: {progressDeadlineSeconds: 2}}"),
 		e.memcached("invalid", "{pod: "+refusedPod+"}"))
@@ -50,7 +50,7 @@ func TestContractLive(t *testing.T) {
 
 	lost := e.memcached("lost", "{size: 3}")
 	e.create(lost)
-	seen.until("lost", rowOf("ready").wrong)
+	seen.until("lost", rowOf("ready").check)
 	for _, pod := range e.list(podKind) {
 		if pod.GetLabels()["app.kubernetes.io/instance"] == "lost" {
 			e.delete(&pod, metav1.DeletePropagationBackground)
@@ -61,7 +61,7 @@ func TestContractLive(t *testing.T) {
 
 	paused := e.memcached("paused", "{size: 2}")
 	e.create(paused)
-	seen.until("paused", rowOf("ready").wrong)
+	seen.until("paused", rowOf("ready").check)
 	e.patch(paused, "test", `{"spec": {"paused": true}}`)
 	reach("paused", "paused")
 	e.patch(paused, "test", `{"spec": {"memory": "128Mi"}}`)

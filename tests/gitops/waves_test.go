@@ -17,7 +17,7 @@ import (
 
 var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// client of the cache, which must not start before it.
+// laterWave is a client of the cache. It must not start before the cache is healthy.
 const laterWave = `apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -25,7 +25,7 @@ metadata:
   annotations: {argocd.argoproj.io/sync-wave: "1"}
 `
 
-// TestArgoWithoutOperator syncs a Memcached that nobody works on: it is never healthy, and the wave after it waits.
+// TestArgoWithoutOperator: without an operator, a Memcached is never healthy, and the next wave waits.
 func TestArgoWithoutOperator(t *testing.T) {
 	a := newArgo(t, true)
 	start := a.stopOperator()
@@ -38,7 +38,7 @@ func TestArgoWithoutOperator(t *testing.T) {
 	assert.Empty(t, configMaps.all("client"))
 	start()
 	a.sync()
-	ready := memcacheds.until("cache", rowOf("ready").wrong)
+	ready := memcacheds.until("cache", rowOf("ready").check)
 	created := configMaps.until("client", func(event) string { return "" })
 	assert.Less(t, version(ready.Unstructured), version(created.Unstructured),
 		"the later wave did not wait for the servers")
@@ -51,7 +51,7 @@ func TestArgoWithoutOperator(t *testing.T) {
 	}
 }
 
-// TestArgoStalled checks that a sync fails at once where only a new commit can help.
+// TestArgoStalled: if only a new commit can help, the sync fails at once.
 func TestArgoStalled(t *testing.T) {
 	a := newArgo(t, true)
 	a.commit(map[string]string{"caches/cache.yaml": cacheYAML + refused, "caches/client.yaml": laterWave})
@@ -61,8 +61,8 @@ func TestArgoStalled(t *testing.T) {
 	a.push(map[string]string{"caches/cache.yaml": cacheYAML, "caches/client.yaml": laterWave})
 }
 
-// dryRun checks that the API server alone validates, sets defaults and says that nothing is ready, while no operator
-// runs.
+// dryRun checks that the API server validates, sets defaults and reports a Memcached as not ready, all without an
+// operator.
 func (e *env) dryRun() {
 	e.Helper()
 	mc := e.memcached("dry", "{size: 3}")
@@ -76,8 +76,8 @@ func (e *env) dryRun() {
 	assert.ErrorContains(e, e.Create(e.Context(), bad, client.DryRunAll), "spec.size")
 }
 
-// act runs an action of Argo CD on a Memcached, as its API server does: what the script changed is sent as a merge
-// patch.
+// act runs an action of Argo CD on a Memcached like Argo CD's API server, which sends the changes of the script as a
+// merge patch.
 func (a *argo) act(name, action string) {
 	a.Helper()
 	live := a.get(a.object(memcachedKind, name))
@@ -97,7 +97,7 @@ func (a *argo) health(name string) health.HealthStatusCode {
 	return status.Status
 }
 
-// TestArgoActions runs them on a cache that self-heals.
+// TestArgoActions runs the actions on a cache with self-healing.
 func TestArgoActions(t *testing.T) {
 	for name, serverSide := range map[string]bool{"client-side apply": false, "server-side apply": true} {
 		t.Run(name, func(t *testing.T) {
@@ -106,19 +106,19 @@ func TestArgoActions(t *testing.T) {
 			a.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 2\n"})
 			a.restarted(a, func() { a.act("cache", "restart") })
 
-			// Git does not say whether it is paused, so self-healing leaves it as the action has set it.
+			// Git does not set paused, so self-healing does not revert the action.
 			a.act("cache", "pause")
-			a.await(cache, rowOf("paused").wrong)
+			a.await(cache, rowOf("paused").check)
 			a.commit(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n", "caches/client.yaml": laterWave})
 			op := a.try(3 * time.Second)
-			assert.Equal(t, common.OperationRunning, op.phase, "a paused cache holds the waves after it")
-			a.await(cache, rowOf("paused-drifted").wrong)
+			assert.Equal(t, common.OperationRunning, op.phase, "a paused cache must delay the next wave")
+			a.await(cache, rowOf("paused-drifted").check)
 			assert.Equal(t, health.HealthStatusSuspended, a.health("cache"))
 			a.act("cache", "resume")
 			a.sync()
 			a.await(cache, hasSize(3))
 
-			// Git says that it is not, so self-healing ends a pause at once.
+			// Git sets paused to false, so self-healing reverts the action at once.
 			a.push(map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n  paused: false\n"})
 			a.act("cache", "pause")
 			a.sync()
@@ -127,8 +127,7 @@ func TestArgoActions(t *testing.T) {
 	}
 }
 
-// restarted restarts the servers and checks that it happens once, whatever the engine does to the annotation
-// afterwards.
+// restarted restarts the servers, and checks that they restart only once, whatever the engine does with the annotation.
 func (e *env) restarted(engine gitops, restart func()) {
 	e.Helper()
 	deployments := e.observe(deploymentKind, e.namespace)
@@ -137,14 +136,14 @@ func (e *env) restarted(engine gitops, restart func()) {
 	annotation := func(got event) string {
 		_, has, _ := unstructured.NestedString(got.Object, "spec", "template", "metadata", "annotations", restartedAt)
 		if !has {
-			return "it is not restarted"
+			return "the servers are not restarted"
 		}
 		return complete(2)(got)
 	}
 	generation := deployments.until("cache", annotation).GetGeneration()
 	engine.sync()
 	engine.sync()
-	e.await(e.object(memcachedKind, "cache"), rowOf("ready").wrong)
+	e.await(e.object(memcachedKind, "cache"), rowOf("ready").check)
 	assert.Equal(e, generation, e.get(e.object(deploymentKind, "cache")).GetGeneration(),
 		"the servers were restarted again")
 }

@@ -1,4 +1,4 @@
-// Package harness is what the tests on clusters have in common: they run commands, and wait.
+// Package harness has helpers of the tests on clusters: running commands, and waiting.
 package harness
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Patience bounds each wait for what takes seconds on an idle machine.
+// Patience is how long tests wait for something that takes seconds on an idle machine.
 const Patience = 2 * time.Minute
 
-// Command says how a command runs. The zero value runs it here.
+// Command says where and with which environment a command runs. The zero value uses those of this process.
 type Command struct {
 	Dir string
-	Env []string // added to that of this process
+	Env []string // added to the environment of this process
 }
 
-// Run runs a command to its end and returns what it printed to its standard output. The error says all that it printed.
+// Run runs a command until it exits and returns its standard output. An error contains all output of the command.
 func (c Command) Run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr bytes.Buffer
@@ -35,7 +35,7 @@ func (c Command) Run(ctx context.Context, name string, args ...string) (string, 
 	return stdout.String(), nil
 }
 
-// Repository is the nearest folder upwards that holds the root module.
+// Repository returns the root of the repository: the nearest folder upwards with a go.mod.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -51,7 +51,7 @@ func Repository() (string, error) {
 	}
 }
 
-// Poll tries every 100 ms until it works. When the time is up it returns the last error.
+// Poll calls try every 100 ms until it returns nil. When ctx is done, Poll returns the last error with the cause.
 func Poll(ctx context.Context, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
@@ -66,13 +66,13 @@ func Poll(ctx context.Context, try func(context.Context) error) error {
 	}
 }
 
-// T is a test, as far as it can be ended.
+// T is the part of testing.TB that Must and Eventually use.
 type T interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// Must ends a test that failed.
+// Must ends the test if err is not nil.
 func Must(t T, err error) {
 	t.Helper()
 	if err != nil {
@@ -80,7 +80,7 @@ func Must(t T, err error) {
 	}
 }
 
-// Eventually tries until it works, and ends the test if it does not within that time.
+// Eventually calls try until it returns nil, and ends the test if that takes longer than within.
 func Eventually(t T, what string, within time.Duration, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), within, fmt.Errorf("not within %s", within))
@@ -90,7 +90,7 @@ func Eventually(t T, what string, within time.Duration, try func() error) {
 	}
 }
 
-// FreeAddress is one of this machine on which nobody listens.
+// FreeAddress returns a loopback address with a free port.
 func FreeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

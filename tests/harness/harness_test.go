@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-func TestPollSaysTheLastErrorAndTheCause(t *testing.T) {
+func TestPollReturnsLastErrorAndCause(t *testing.T) {
 	last, cause := errors.New("last"), errors.New("cause")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, cause)
 	defer cancel()
 	err := Poll(ctx, func(context.Context) error { return last })
 	if !errors.Is(err, last) || !errors.Is(err, cause) {
-		t.Errorf("Poll says %v, want both errors", err)
+		t.Errorf("Poll returns %v, want both errors", err)
 	}
 }
 
@@ -26,6 +26,6 @@ func TestRun(t *testing.T) {
 	}
 	_, err = command.Run(t.Context(), "sh", "-c", "echo out; echo aside >&2; exit 3")
 	if err == nil || !strings.Contains(err.Error(), "aside\nout") || !strings.Contains(err.Error(), "status 3") {
-		t.Errorf("the error is %v, want all that was printed", err)
+		t.Errorf("the error is %v, want one with all output", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package images shows that the operator's image depends on the commit and on nothing else: the Dockerfile makes the
-// same image every time, and so does tools/image, which releases are made with.
+// Package images tests that builds of the operator's image are reproducible: the image depends only on the commit,
+// whether it is built from the Dockerfile or by tools/image, which builds releases.
 package images
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// `make verify-images` sets these.
+// Set by `make verify-images`.
 var (
 	registry  = os.Getenv("REGISTRY")
 	platforms = os.Getenv("PLATFORMS")
 	version   = os.Getenv("VERSION")
 )
 
-// ways are the two to build an image, from a clone to a name.
+// ways are the two ways to build an image from a clone of the repository.
 var ways = map[string]func(t *testing.T, clone, image string){
 	"dockerfile": func(t *testing.T, clone, image string) {
 		run(t, clone, "env", "VERSION=v"+version, "bin/cluster", "buildx", image)
@@ -37,11 +37,11 @@ var ways = map[string]func(t *testing.T, clone, image string){
 	},
 }
 
-// TestImages builds the last commit twice in either way, each time in a clone at another path. Between the ways the
-// layers and histories are each tool's own; the program is the same to the byte, and what is run, as whom and under
-// which labels.
+// TestImages builds the last commit twice in each way, each time in a clone at another path. Two builds in the same way
+// have the same digest. The two ways have different layers and histories, but the same program, entrypoint, user and
+// labels.
 func TestImages(t *testing.T) {
-	require.NotEmpty(t, registry, "run this by make verify-images")
+	require.NotEmpty(t, registry, "run this test by make verify-images")
 	commit := run(t, ".", "git", "rev-parse", "HEAD")
 	for _, tag := range []string{"1", "2"} {
 		dir := clone(t, commit)
@@ -66,16 +66,16 @@ func TestImages(t *testing.T) {
 
 func name(way, tag string) string { return registry + "/" + way + "/memcached-operator:" + tag }
 
-// clone clones a commit and lends it the tools and images of this checkout.
+// clone clones a commit and links the tools and images of this checkout into the clone.
 func clone(t *testing.T, commit string) string {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	dir := t.TempDir()
 	run(t, root, "git", "clone", "--quiet", root, dir)
 	run(t, dir, "git", "checkout", "--quiet", "--detach", commit)
-	for _, lent := range []string{"bin", ".cluster"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(root, lent), 0o755))
-		require.NoError(t, os.Symlink(filepath.Join(root, lent), filepath.Join(dir, lent)))
+	for _, linked := range []string{"bin", ".cluster"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, linked), 0o755))
+		require.NoError(t, os.Symlink(filepath.Join(root, linked), filepath.Join(dir, linked)))
 	}
 	return dir
 }
@@ -96,7 +96,7 @@ func readConfig(t *testing.T, image, platform string) (c config) {
 	return c
 }
 
-// program is the checksum of the only file in an image.
+// program returns the checksum of the only file in an image.
 func program(t *testing.T, image, platform string) string {
 	content := tar.NewReader(strings.NewReader(run(t, ".", "crane", "export", "--platform", platform, image, "-")))
 	sum := ""

@@ -1,4 +1,4 @@
-// Package manifest reads the manifests of tests as the API server would hand them out.
+// Package manifest decodes manifests of Memcacheds as the API server would: strictly, and with the defaults of the CRD.
 package manifest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// Load reads a Memcached as the API server would hand it out: strict, and with the defaults of the CRD.
+// Load reads a Memcached from a file.
 func Load(t testing.TB, path string) *v1alpha1.Memcached {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -27,12 +27,12 @@ func Load(t testing.TB, path string) *v1alpha1.Memcached {
 	return Parse(t, string(b))
 }
 
-// Named is the manifest of a Memcached.
+// Named returns the manifest of a Memcached with this name and spec.
 func Named(name, spec string) string {
 	return "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: " + name + "}, spec: " + spec + "}"
 }
 
-// Parse is Load of a text.
+// Parse reads a Memcached from a text.
 func Parse(t testing.TB, manifest string) *v1alpha1.Memcached {
 	t.Helper()
 	var content map[string]any
@@ -55,7 +55,7 @@ func Parse(t testing.TB, manifest string) *v1alpha1.Memcached {
 	return mc
 }
 
-// crdSchema is that of the CRD.
+// crdSchema returns the schema of the CRD.
 func crdSchema(t testing.TB) *structuralschema.Structural {
 	t.Helper()
 	root, err := harness.Repository()

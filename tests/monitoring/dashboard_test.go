@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Grafana's library decodes the dashboard; here is what the library does not look at.
+// TestDashboard checks what Grafana's library does not check: variables, panel IDs, descriptions and layout.
 func TestDashboard(t *testing.T) {
 	board, panels, err := Dashboard(Root)
 	require.NoError(t, err)
@@ -29,22 +29,22 @@ func TestDashboard(t *testing.T) {
 	ids, taken := map[uint32]bool{}, map[[2]uint32]string{}
 	for _, p := range panels {
 		title := *p.Title
-		assert.Falsef(t, ids[*p.Id], "%s has the id of another panel", title)
+		assert.Falsef(t, ids[*p.Id], "%s has the ID of another panel", title)
 		ids[*p.Id] = true
 		assert.NotEmpty(t, *p.Description, title)
 		assert.NotEmpty(t, p.Queries, title)
 		assert.LessOrEqual(t, p.GridPos.X+p.GridPos.W, uint32(24), title)
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				assert.Emptyf(t, taken[[2]uint32{x, y}], "%s lies on another panel", title)
+				assert.Emptyf(t, taken[[2]uint32{x, y}], "%s overlaps another panel", title)
 				taken[[2]uint32{x, y}] = title
 			}
 		}
 	}
 }
 
-// TestExpressions parses each expression of alerts and dashboard. Those of servers are of Memcacheds only: a Prometheus
-// knows other targets with the same metrics.
+// TestExpressions parses each expression of alerts and dashboard. Each selector must be restricted to Memcacheds,
+// because other targets have the same metrics.
 func TestExpressions(t *testing.T) {
 	var expressions []string
 	for _, rule := range alerts(t) {
@@ -62,16 +62,16 @@ func TestExpressions(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, selectors, expr)
 		for _, s := range selectors {
-			narrow := []string{"memcached"}
+			restricting := []string{"memcached"}
 			if !strings.HasPrefix(s.Name, "memcached_") && !strings.HasPrefix(s.Name, "process_") && s.Name != "up" {
-				narrow = []string{"memcached", "name", "controller", "type", "phase"}
+				restricting = []string{"memcached", "name", "controller", "type", "phase"}
 			}
 			labels := make([]string, 0, len(s.LabelMatchers))
 			for _, m := range s.LabelMatchers {
 				labels = append(labels, m.Name)
 			}
-			assert.Truef(t, slices.ContainsFunc(narrow, func(name string) bool { return slices.Contains(labels, name) }),
-				"%s asks for %s of everything", expr, s)
+			assert.Truef(t, slices.ContainsFunc(restricting, func(name string) bool { return slices.Contains(labels, name) }),
+				"in %s, the selector %s is not restricted to Memcacheds", expr, s)
 		}
 	}
 }

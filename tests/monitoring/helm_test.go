@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestHelmValues compares the values for Helm with the files that they repeat.
+// TestHelmValues: the values for Helm equal the files that they repeat.
 func TestHelmValues(t *testing.T) {
 	read := func(name string, into any) {
 		t.Helper()

@@ -26,7 +26,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// built is what kubectl apply -k would apply of a folder, by kind and name.
+// built returns the objects of a kustomization, by kind and name.
 func built(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out, err := harness.Command{}.Run(t.Context(), filepath.Join(Root, "bin", "kustomize"), "build", dir)
@@ -40,24 +40,24 @@ func built(t *testing.T, dir string) map[string]string {
 	return objects
 }
 
-// decode reads an object strictly into a type.
+// decode decodes an object strictly.
 func decode[T any](t *testing.T, objects map[string]string, name string) (object T) {
 	t.Helper()
 	require.Contains(t, objects, name)
 	text, err := yaml.YAMLToJSONStrict([]byte(objects[name]))
 	require.NoError(t, err)
-	wrong, err := json.UnmarshalStrict(text, &object) // unlike that of yaml it tells jobLabel from joblabel
+	wrong, err := json.UnmarshalStrict(text, &object) // unlike yaml's it is case-sensitive: joblabel is not jobLabel
 	require.NoError(t, err)
 	require.Empty(t, wrong, name)
 	return object
 }
 
-// TestMonitors checks that the monitors select what the operator makes, and is.
+// TestMonitors: the monitors select the pods that the operator creates, and the operator's own Service.
 func TestMonitors(t *testing.T) {
 	objects := built(t, filepath.Join(Root, "config/prometheus"))
 	operator := built(t, filepath.Join(Root, "config/default"))
 	for name, manifest := range objects {
-		assert.Containsf(t, manifest, "\n    release: ", "kube-prometheus-stack overlooks %s", name)
+		assert.Containsf(t, manifest, "\n    release: ", "kube-prometheus-stack does not select %s", name)
 	}
 	decode[monitoringv1.PrometheusRule](t, objects, "PrometheusRule/memcached-operator")
 
@@ -79,7 +79,7 @@ func TestMonitors(t *testing.T) {
 	assert.Equal(t, service.Namespace, monitor.Namespace)
 	endpoint := monitor.Spec.Endpoints[0]
 	assert.Equal(t, service.Spec.Ports[0].Name, endpoint.Port)
-	assert.NotContains(t, objects["ServiceMonitor/"+monitor.Name], "bearerTokenFile", "OpenShift refuses it")
+	assert.NotContains(t, objects["ServiceMonitor/"+monitor.Name], "bearerTokenFile", "OpenShift refuses bearerTokenFile")
 	token := decode[corev1.Secret](t, objects, "Secret/"+endpoint.Authorization.Credentials.Name)
 	assert.Equal(t, corev1.SecretTypeServiceAccountToken, token.Type)
 	assert.Contains(t, objects, "ServiceAccount/"+token.Annotations[corev1.ServiceAccountNameKey])
@@ -91,7 +91,7 @@ func TestMonitors(t *testing.T) {
 	assert.Equal(t, "1", board.Labels["grafana_dashboard"])
 }
 
-// onPage is the code on the page that begins so.
+// onPage returns the code block of docs/monitoring.md that starts with begin.
 func onPage(t *testing.T, begin string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(Root, "docs/monitoring.md"))
@@ -101,7 +101,7 @@ func onPage(t *testing.T, begin string) string {
 	return string(code[1])
 }
 
-// TestOverlay builds the overlay of the page, for an operator in another namespace.
+// TestOverlay builds the overlay of docs/monitoring.md for an operator in another namespace.
 func TestOverlay(t *testing.T) {
 	dir := t.TempDir()
 	base, err := filepath.Abs(filepath.Join(Root, "config/prometheus"))
@@ -118,12 +118,12 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// TestPlainPrometheus has promtool check the scrape configurations of the page, and Prometheus's own code choose
-// targets by them.
+// TestPlainPrometheus checks the scrape configurations of docs/monitoring.md with promtool, and selects targets with
+// Prometheus's own code.
 func TestPlainPrometheus(t *testing.T) {
 	config := onPage(t, "scrape_configs:")
 	file := filepath.Join(t.TempDir(), "prometheus.yml")
-	// The token is where Prometheus runs.
+	// The token file exists only where Prometheus runs.
 	text := regexp.MustCompile(`credentials_file: \S+token`).ReplaceAllString(config, "credentials: token")
 	require.Contains(t, text, "credentials: token")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))

@@ -1,5 +1,5 @@
-// Package monitoring reads the files of config/prometheus as Prometheus and Grafana do. Its tests need no cluster; in
-// those of e2e, below it, a real Prometheus uses the files.
+// Package monitoring reads the files of config/prometheus as Prometheus and Grafana do. Its tests need no cluster. In
+// the tests of its package e2e, a real Prometheus uses the files.
 package monitoring
 
 import (
@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Root is the repository, seen from the tests of this package.
+// Root is the path of the repository from this package.
 const Root = "../.."
 
-// Alerts are the rules of config/prometheus, in their groups.
+// Alerts returns the groups of rules in config/prometheus.
 func Alerts(root string) ([]monitoringv1.RuleGroup, error) {
 	text, err := os.ReadFile(filepath.Join(root, "config/prometheus/rules.yaml"))
 	if err != nil {
@@ -32,13 +32,13 @@ func Alerts(root string) ([]monitoringv1.RuleGroup, error) {
 	return rule.Spec.Groups, yaml.UnmarshalStrict(text, &rule)
 }
 
-// Panel is a panel of the dashboard that shows something.
+// Panel is a panel of the dashboard with its queries.
 type Panel struct {
 	*dashboard.Panel
 	Queries []*grafana.Dataquery
 }
 
-// Dashboard reads the dashboard as strictly as Grafana's own library can.
+// Dashboard decodes the dashboard as strictly as Grafana's library allows.
 func Dashboard(root string) (*dashboard.Dashboard, []Panel, error) {
 	text, err := os.ReadFile(filepath.Join(root, "config/prometheus/dashboard.json"))
 	if err != nil {
@@ -58,7 +58,7 @@ func Dashboard(root string) (*dashboard.Dashboard, []Panel, error) {
 			continue
 		}
 		if _, ok := cog.ConfigForPanelcfgVariant(p.Panel.Type); !ok {
-			return nil, nil, fmt.Errorf("panel %q has type %q, which is not checked", *p.Panel.Title, p.Panel.Type)
+			return nil, nil, fmt.Errorf("panel %q has the type %q, which no test checks", *p.Panel.Title, p.Panel.Type)
 		}
 		panel := Panel{Panel: p.Panel}
 		for _, target := range p.Panel.Targets {
@@ -77,12 +77,13 @@ func Dashboard(root string) (*dashboard.Dashboard, []Panel, error) {
 	return board, panels, board.Validate()
 }
 
-// Expression is that of a query as Grafana sends it: with a range, and with all values of the variables chosen.
+// Expression returns the expression of a query as Grafana sends it, with this range and with all values of the
+// variables.
 func Expression(query, interval string) string {
 	return strings.NewReplacer("$__rate_interval", interval, "$namespace", ".+", "$memcached", ".+").Replace(query)
 }
 
-// Selectors are what an expression asks for.
+// Selectors returns the selectors in an expression.
 func Selectors(expr string) (list []*parser.VectorSelector, err error) {
 	parsed, err := parser.ParseExpr(expr)
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 )
 
-// keys is the number of keys that each server is given.
+// keys is the number of keys on each server.
 const keys = 1000
 
-// cache is a Memcached whose servers hold keys.
+// cache is a Memcached with keys on its servers.
 type cache struct {
 	test
 	namespace, name string
-	pods            string // names, identities and restarts of the servers that were filled
+	pods            string // state of the servers when they were filled
 	servers         map[string]*memcache.Client
 }
 
-// fill creates a Memcached with the sample's spec, and writes keys to each of its servers.
+// fill creates the sample Memcached and writes keys to each of its servers.
 func fill(t test, namespace, name string) *cache {
 	t.Helper()
 	c := &cache{test: t, namespace: namespace, name: name, servers: map[string]*memcache.Client{}}
@@ -52,14 +52,14 @@ func (c *cache) ready() {
 	c.kubectl("wait", "--for=condition=Ready", "--timeout=90s", "--namespace", c.namespace, "memcached/"+c.name)
 }
 
-// state is all that must not change while nobody changes the Memcached.
+// state returns everything about the servers that must not change while nobody changes the Memcached.
 func (c *cache) state() string {
 	return c.kubectl("get", "pods", "--namespace", c.namespace, "--selector", "app.kubernetes.io/instance="+c.name,
 		"--sort-by=.metadata.name", "--output",
 		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} restarts={.status.containerStatuses[*].restartCount} {.metadata.deletionTimestamp}{"\n"}{end}`)
 }
 
-// intact fails if any server was replaced or restarted, or lost a key.
+// intact fails if a server was replaced or restarted, or lost a key.
 func (c *cache) intact() {
 	c.Helper()
 	now := c.state()
@@ -78,7 +78,7 @@ func (c *cache) intact() {
 	}
 }
 
-// connect forwards a port of this machine to a server until the test ends.
+// connect forwards a port to a server until the test ends.
 func (c *cache) connect(pod string) *memcache.Client {
 	c.Helper()
 	cmd := exec.Command("kubectl", "port-forward", "--namespace", c.namespace, "pod/"+pod, ":11211")
@@ -94,9 +94,9 @@ func (c *cache) connect(pod string) *memcache.Client {
 	return client
 }
 
-// readOn reads keys from all servers, one after the other, until the function that it returns is called, which says how
-// many were read. A single miss or broken connection fails the test.
-func (c *cache) readOn() (stop func() int) {
+// startReading reads keys from all servers until the returned function is called, which returns the number of reads. A
+// miss or a broken connection fails the test.
+func (c *cache) startReading() (stop func() int) {
 	var reads atomic.Int64
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -117,6 +117,6 @@ func (c *cache) readOn() (stop func() int) {
 		}
 	}()
 	stop = sync.OnceValue(func() int { close(done); <-ended; return int(reads.Load()) })
-	c.Cleanup(func() { stop() }) // where the test fails before
+	c.Cleanup(func() { stop() }) // if the test fails earlier
 	return stop
 }

@@ -14,12 +14,12 @@ const (
 	operatorDeployment = "memcached-operator-controller-manager"
 )
 
-// TestLifecycle is the life of an installation: by the files that we ship, through an upgrade, its removal and return,
-// to the end. Caches that hold keys are there all the time.
+// TestLifecycle installs the operator with the files that we ship, upgrades it, removes it, installs it again and
+// removes everything. Caches with keys exist all the time.
 func TestLifecycle(t *testing.T) {
 	w := test{t}
 	w.must(moveCatalog(from))
-	w.step("operator installed", func() { // and waited for as docs say
+	w.step("operator installed", func() { // with the commands of the docs
 		w.kubectl("apply", "-k", files)
 		w.kubectl("wait", "--namespace", operatorNamespace, "--timeout=2m", "--for=jsonpath={.status.state}=AtLatestKnown",
 			"subscriptions.operators.coreos.com/memcached-operator")
@@ -41,7 +41,7 @@ func TestLifecycle(t *testing.T) {
 	w.step("everything removed", func() { w.removeAll(served) })
 }
 
-// step is a part of a test that shows in the summary.
+// step runs a part of a test and adds it to the summary.
 func (t test) step(what string, do func()) {
 	t.Helper()
 	start := time.Now()
@@ -49,29 +49,29 @@ func (t test) step(what string, do func()) {
 	milestones.add(what, start)
 }
 
-// succeeded waits until that release is installed and runs, and tells the stations on the way.
+// succeeded waits until this release is installed and runs, and logs when each stage is reached.
 func (t test) succeeded(r release) {
 	t.Helper()
 	start := time.Now()
-	for _, station := range []struct{ what, path, want string }{
+	for _, stage := range []struct{ what, path, want string }{
 		{"catalog answers", "catalogsource/memcached-operator {.status.connectionState.lastObservedState}", "READY"},
 		{"InstallPlan for v" + r.version, "subscription/memcached-operator {.status.currentCSV}", r.csv()},
 		{"CSV v" + r.version + " Succeeded", "csv/" + r.csv() + " {.status.phase}", "Succeeded"},
 		{"operator v" + r.version + " runs", "deployment/" + operatorDeployment +
 			" {.status.availableReplicas} {.spec.template.spec.containers[0].image}", "1 " + r.operator},
 	} {
-		object, path, _ := strings.Cut(station.path, " ")
-		t.becomes(station.want, 2*time.Minute, path, object, "--namespace", operatorNamespace)
-		milestones.add("  "+station.what, start)
+		object, path, _ := strings.Cut(stage.path, " ")
+		t.becomes(stage.want, 2*time.Minute, path, object, "--namespace", operatorNamespace)
+		milestones.add("  "+stage.what, start)
 	}
 }
 
-// upgrade moves the catalog and waits for OLM to follow, while clients read.
+// upgrade makes the catalog offer the next release, and waits until OLM has upgraded the operator, while clients read.
 func (t test) upgrade(served *cache) {
-	stop := served.readOn()
+	stop := served.startReading()
 	t.must(moveCatalog(to))
 	t.succeeded(to)
-	// The new CSV says which it replaces, and the old one is gone.
+	// The new CSV replaces the old one, which is deleted.
 	t.becomes(to.csv()+" replaces "+from.csv(), time.Minute,
 		"{.items[*].metadata.name} replaces {.items[*].spec.replaces}", "csv", "--namespace", operatorNamespace)
 	served.intact()
@@ -79,7 +79,7 @@ func (t test) upgrade(served *cache) {
 	milestones.note("%d reads during the upgrade, none failed; no server restarted, no key lost", stop())
 }
 
-// scales shows that an operator is at work, and that it touches no other server.
+// scales resizes the Memcached. The operator must do so without touching the other servers.
 func (c *cache) scales(size int) {
 	c.Helper()
 	c.kubectl("scale", "--namespace", c.namespace, "memcached/"+c.name, fmt.Sprintf("--replicas=%d", size))
@@ -88,7 +88,7 @@ func (c *cache) scales(size int) {
 	c.intact()
 }
 
-// remove takes the operator away, as docs say, while caches are there.
+// remove removes the operator as the docs describe, while caches exist.
 func (t test) remove(served *cache) {
 	t.unsubscribe(operatorNamespace)
 	t.becomes("", time.Minute, "{.items[*].metadata.name}", "deployments,pods", "--selector",
@@ -96,18 +96,18 @@ func (t test) remove(served *cache) {
 	served.intact()
 }
 
-// removeAll deletes the caches while the operator is there to do it, and then everything.
+// removeAll deletes the caches while the operator runs, and then everything else.
 func (t test) removeAll(served *cache) {
 	t.kubectl("delete", "memcached", "--all", "--all-namespaces", "--timeout=90s")
 	if pods := served.state(); pods != "" {
-		t.Fatalf("a Memcached was deleted before its servers were:\n%s", pods)
+		t.Fatalf("the Memcacheds are gone before these servers:\n%s", pods)
 	}
 	t.unsubscribe(operatorNamespace)
 	t.kubectl("delete", "-k", files, "--timeout=2m", "--ignore-not-found")
 	t.removeClusterScoped(operatorNamespace)
 }
 
-// unsubscribe removes the operator, and waits until OLM has removed what belongs to it.
+// unsubscribe deletes Subscription and CSV, and waits until OLM has removed what belongs to them.
 func (t test) unsubscribe(namespace string) {
 	t.Helper()
 	t.kubectl("delete", "subscription", "memcached-operator", "--namespace", namespace, "--timeout=1m")
@@ -115,30 +115,30 @@ func (t test) unsubscribe(namespace string) {
 		namespace, "--timeout=1m")
 }
 
-// removeClusterScoped removes what OLM leaves when Subscriptions and CSVs of those namespaces are gone, and checks that
-// this was all.
+// removeClusterScoped removes what OLM leaves after the Subscriptions and CSVs in these namespaces are deleted, and
+// checks that nothing else is left.
 func (t test) removeClusterScoped(namespaces ...string) {
 	t.Helper()
 	t.kubectl("delete", "--ignore-not-found", "crd", "memcacheds.cache.example.com", "--timeout=1m")
 	t.kubectl("delete", "clusterrole", "--selector", "app.kubernetes.io/name=memcached-operator")
 	for _, namespace := range namespaces {
 		t.kubectl("delete", "clusterroles,clusterrolebindings", "--selector",
-			"operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 restores them in between
+			"operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 creates them again meanwhile
 		t.kubectl("delete", "--ignore-not-found", "operators.operators.coreos.com", "memcached-operator."+namespace)
-		// OLM removes these with their group; a sync of the group that is under way makes them anew.
+		// OLM removes these with their OperatorGroup, but a concurrent sync of the group may create them again.
 		t.kubectl("delete", "clusterroles", "--selector",
 			"olm.owner.kind=OperatorGroup,olm.owner.namespace="+namespace)
 	}
-	t.eventually("remove everything", time.Minute, func() error { // pods of catalogs take a while
+	t.eventually("remove everything", time.Minute, func() error { // pods of catalogs stop slowly
 		left := t.left()
 		if len(left) > 0 {
-			return fmt.Errorf("left: %s", strings.Join(left, ", "))
+			return fmt.Errorf("these objects are left: %s", strings.Join(left, ", "))
 		}
 		return nil
 	})
 }
 
-// left is what of ours the cluster has.
+// left returns all objects of ours on the cluster.
 func (t test) left() (objects []string) {
 	t.Helper()
 	kinds := slices.DeleteFunc(strings.Fields(t.kubectl("api-resources", "--verbs=list", "--output", "name")),

@@ -1,11 +1,11 @@
-// Package olm tests the release as users get it: by a Subscription to our catalog, on the real Operator Lifecycle
-// Manager.
+// Package olm tests a release as users install it: by a Subscription to our catalog, with the real Operator Lifecycle
+// Manager (OLM).
 //
 //	make olm-e2e CLUSTER=node            the newest OLM, from its own chart
-//	make olm-e2e CLUSTER=node OLM=0.27.0 by operator-sdk olm install --version 0.27.0, whose manifests operator-sdk holds
-//	make olm-e2e CLUSTER=kind            by operator-sdk olm install, the version that it chooses; nothing is a stand-in
+//	make olm-e2e CLUSTER=node OLM=0.27.0 installed by operator-sdk olm install --version 0.27.0, from embedded manifests
+//	make olm-e2e CLUSTER=kind            installed by operator-sdk olm install, in its default version; no stand-ins
 //
-// Whatever users do by a command is done by that command here.
+// Whatever users do by a command, the tests do by the same command.
 package olm
 
 import (
@@ -25,17 +25,17 @@ import (
 
 const (
 	newestOLM = "0.40.0" // the pin of tools/olm
-	chosenOLM = "0.28.0" // what operator-sdk installs unless it is told a version
+	chosenOLM = "0.28.0" // the default of operator-sdk
 )
 
 var (
 	root       string // the repository
-	work       string // what the tests write
+	work       string // folder for files of the tests
 	kind       = cmp.Or(os.Getenv("CLUSTER"), "node")
 	olmVersion = cmp.Or(os.Getenv("OLM"), map[string]string{"kind": chosenOLM}[kind], newestOLM)
 	files      string // a copy of config/gitops/operator
-	registry   string // host:port, plain HTTP; example.com in all image names is this one for the nodes
-	// from and to are the releases between which the Subscription upgrades.
+	registry   string // host:port, plain HTTP; nodes pull images of example.com from it
+	// from and to are the releases before and after the upgrade.
 	from, to release
 )
 
@@ -43,12 +43,12 @@ func TestMain(m *testing.M) {
 	begin := time.Now()
 	if err := setUp(context.Background()); err != nil {
 		fmt.Println("FAIL:", err)
-		tell()
+		dumpState()
 		os.Exit(1)
 	}
 	code := m.Run()
 	if code != 0 {
-		tell()
+		dumpState()
 	}
 	if remains := os.RemoveAll(work); remains != nil {
 		fmt.Println(remains)
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// setUp leaves a cluster with OLM, and a registry with the images of two releases.
+// setUp starts a cluster with OLM, and a registry with the images of two releases.
 func setUp(ctx context.Context) (err error) {
 	if root, err = filepath.Abs("../.."); err != nil {
 		return err
@@ -66,27 +66,27 @@ func setUp(ctx context.Context) (err error) {
 	if work, err = os.MkdirTemp("", "olm-"); err != nil {
 		return err
 	}
-	under, err := cluster.New(kind)
+	c, err := cluster.New(kind)
 	if err != nil {
 		return err
 	}
 	err = errors.Join(os.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH")),
-		os.Setenv("KUBECONFIG", under.GetKubeconfig()))
+		os.Setenv("KUBECONFIG", c.GetKubeconfig()))
 	if err != nil {
 		return err
 	}
-	if _, err := under.Create(ctx); err != nil {
+	if _, err := c.Create(ctx); err != nil {
 		return err
 	}
-	if registry, err = under.Registry(ctx); err != nil {
+	if registry, err = c.Registry(ctx); err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := under.PublishOLM(ctx, olmVersion); err != nil {
+	if err := c.PublishOLM(ctx, olmVersion); err != nil {
 		return err
 	}
 	milestones.add("images of OLM published", start)
-	if kind == "node" { // whose upstream images are in that registry
+	if kind == "node" { // this registry has the upstream images too
 		if err := os.Setenv("OPM_IMAGE", registry+"/operator-framework/opm:latest"); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func setUp(ctx context.Context) (err error) {
 	return errors.Join(releases, olm)
 }
 
-// installOLM installs OLM, unless it is there.
+// installOLM installs OLM, unless it is installed.
 func installOLM() error {
 	defer milestones.add("OLM installed", time.Now())
 	if _, err := kubectl("get", "deployment", "olm-operator", "--namespace", "olm"); err == nil {
@@ -114,7 +114,7 @@ func installOLM() error {
 	return operatorSDK("olm", "install", "--version", olmVersion, "--timeout", "5m")
 }
 
-// installChart installs what OLM's own release script renders from its chart into the olm.yaml of a release.
+// installChart installs OLM's manifests, rendered from its chart like the olm.yaml of a release.
 func installChart() error {
 	dir, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}}",
 		"github.com/operator-framework/operator-lifecycle-manager")
@@ -150,8 +150,8 @@ func installChart() error {
 	return err
 }
 
-// tell shows how things stand after a failure.
-func tell() {
+// dumpState prints the state of the cluster after a failure.
+func dumpState() {
 	for _, args := range [][]string{
 		{"get", "catalogsources,subscriptions,installplans.operators.coreos.com,csv,operatorgroups,memcacheds,pods",
 			"--all-namespaces", "--output", "wide"},

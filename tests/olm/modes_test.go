@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestInstallModes runs an operator for its own namespace beside one for a single other namespace. A Memcached in a
-// namespace that neither serves stays as nobody has seen it. A group of several namespaces is refused by OLM, as the
-// CSV says.
+// TestInstallModes runs an operator for its own namespace and another for a single other namespace. No operator touches
+// a Memcached in a further namespace. OLM refuses an OperatorGroup with several namespaces, because the CSV does not
+// support that mode.
 func TestInstallModes(t *testing.T) {
 	w := test{t}
 	w.must(moveCatalog(to))
@@ -29,7 +29,7 @@ func TestInstallModes(t *testing.T) {
 	milestones.add("OwnNamespace and SingleNamespace installed, MultiNamespace refused", start)
 
 	for _, namespace := range []string{"elsewhere", "own", "single",
-		"served"} { // the unserved are created before the served
+		"served"} { // those without an operator first
 		if namespace == "elsewhere" {
 			w.kubectl("create", "namespace", namespace)
 		}
@@ -43,10 +43,10 @@ func TestInstallModes(t *testing.T) {
 			namespace)
 		if children := w.kubectl("get", "deployments", "--selector", "app.kubernetes.io/managed-by=memcached-operator",
 			"--namespace", namespace, "--output", "name"); got != "Pending -1" || children != "" {
-			t.Errorf("nobody serves namespace %s, but its Memcached is %s, with %q", namespace, got, children)
+			t.Errorf("no operator serves namespace %s, but its Memcached is %s and has %q", namespace, got, children)
 		}
 	}
-	milestones.add("each serves its namespaces only", start)
+	milestones.add("each operator serves only its namespaces", start)
 
 	w.kubectl("delete", "memcached", "--all", "--all-namespaces", "--timeout=90s")
 	for _, namespace := range []string{"own", "single", "multi"} {
@@ -57,7 +57,7 @@ func TestInstallModes(t *testing.T) {
 	w.removeClusterScoped("own", "single", "multi")
 }
 
-// install subscribes in a namespace, for these namespaces.
+// install creates a Subscription in a namespace with an OperatorGroup for the target namespaces.
 func (t test) install(namespace string, targets ...string) {
 	t.Helper()
 	var manifests strings.Builder

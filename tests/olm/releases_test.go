@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// release is one version of ours, its images named as in a released catalog: example.com/...@sha256:...
+// release is a version of the operator, with its images named as in a released catalog: example.com/...@sha256:...
 type release struct{ version, operator, bundle string }
 
 func (r release) csv() string { return "memcached-operator.v" + r.version }
 
-// buildReleases builds the last release from its commit, and the next one from the working tree, with the tools and the
-// files that a release uses, and pushes a catalog before and one after the next release.
+// buildReleases builds the last release from its commit and the next one from the working tree, with the tools and
+// files of a release. It pushes one catalog without the next release and one with it.
 func buildReleases() (err error) {
 	defer milestones.add("two releases built", time.Now())
 	old := filepath.Join(work, "released")
@@ -49,8 +49,7 @@ func buildReleases() (err error) {
 	return errors.Join(pushCatalog(from), pushCatalog(from, to), copyFiles())
 }
 
-// build builds the operator and the bundle of a version. Only for this machine's architecture: the other three would
-// take time.
+// build builds the operator and the bundle of a version, to save time only for this machine's architecture.
 func build(version, source string) (release, error) {
 	operator, err := image("operator", source, version)
 	if err != nil {
@@ -69,7 +68,7 @@ func build(version, source string) (release, error) {
 	return release{version, operator, pushed}, err
 }
 
-// image builds an image, pushes it to the registry and returns its public name with its digest.
+// image builds and pushes an image, and returns its public name with its digest.
 func image(what, source, version string) (string, error) {
 	name := "memcached-operator"
 	if what != "operator" {
@@ -79,7 +78,7 @@ func image(what, source, version string) (string, error) {
 	return strings.Replace(strings.TrimSpace(pushed), registry, "example.com", 1), err
 }
 
-// pushCatalog pushes a catalog with these releases, made as a release adds itself to catalog/.
+// pushCatalog pushes a catalog with these releases, each added as a release adds itself to catalog/.
 func pushCatalog(releases ...release) error {
 	version := releases[len(releases)-1].version
 	dir := filepath.Join(work, "catalog-"+version)
@@ -98,14 +97,14 @@ func pushCatalog(releases ...release) error {
 	return err
 }
 
-// moveCatalog moves the tag that CatalogSources poll to the catalog whose newest release is that one.
+// moveCatalog moves the tag latest, which CatalogSources poll, to the catalog with this newest release.
 func moveCatalog(newest release) error {
 	_, err := command(time.Minute, "crane", "tag", registry+"/memcached-operator-catalog:v"+newest.version, "latest")
 	return err
 }
 
-// copyFiles copies config/gitops/operator, which users install by. Here OLM looks for a newer catalog more often than
-// every half an hour.
+// copyFiles copies config/gitops/operator, which users apply. The copy makes OLM poll the catalog every 10 seconds
+// instead of every 30 minutes.
 func copyFiles() error {
 	files = filepath.Join(work, "operator")
 	if err := os.CopyFS(files, os.DirFS(filepath.Join(root, "config", "gitops", "operator"))); err != nil {
@@ -120,7 +119,7 @@ func copyFiles() error {
 	return os.WriteFile(source, text, 0o644)
 }
 
-// memcachedImage is the default image of a release, by the digest that the registry has for its tag.
+// memcachedImage returns the default image of a release, by the digest of its tag in the registry.
 func memcachedImage(source string) (string, error) {
 	tag, err := command(time.Minute, "sed", "-n", "s/^  - image: //p",
 		filepath.Join(source, "bundle", "manifests", "memcached-operator.clusterserviceversion.yaml"))

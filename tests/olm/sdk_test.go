@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestRunBundle is how someone tries a bundle: installed, upgraded and cleaned up by operator-sdk alone.
+// TestRunBundle installs, upgrades and removes a bundle with operator-sdk alone, as users who try a bundle do.
 func TestRunBundle(t *testing.T) {
 	w := test{t}
 	w.kubectl("create", "namespace", "try")
@@ -43,23 +43,24 @@ func TestRunBundle(t *testing.T) {
 	w.removeClusterScoped("try")
 }
 
-// bundleFlags are how operator-sdk finds images in the registry. It reads the labels of its index image by TLS only, so
-// where that is not the default one, which cannot be pulled everywhere, TLS is put in front of the registry.
+// bundleFlags returns the flags by which operator-sdk finds images in the registry. On a node cluster the index image
+// is in the registry too, because its upstream image may not be available. operator-sdk reads the labels of an index
+// image only over TLS, so bundleFlags starts a TLS proxy for the registry.
 func (t test) bundleFlags() (images string, http, index []string) {
 	if kind == "kind" {
 		return registry, []string{"--use-http"}, nil
 	}
-	front := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry}))
-	t.Cleanup(front.Close)
-	authority := filepath.Join(work, "authority.pem")
-	t.must(os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw}),
+	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry}))
+	t.Cleanup(proxy.Close)
+	ca := filepath.Join(work, "ca.pem")
+	t.must(os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}),
 		0o644))
-	t.Setenv("SSL_CERT_FILE", authority)
-	images = front.Listener.Addr().String()
+	t.Setenv("SSL_CERT_FILE", ca)
+	images = proxy.Listener.Addr().String()
 	return images, nil, []string{"--index-image", images + "/operator-framework/opm:latest"}
 }
 
-// TestScorecard runs operator-sdk's six tests of a bundle on the cluster.
+// TestScorecard runs operator-sdk's six scorecard tests on the cluster.
 func TestScorecard(t *testing.T) {
 	w := test{t}
 	start := time.Now()

@@ -14,7 +14,8 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// command runs a program in the repository's folder and returns its output. It ends it when the time is up.
+// command runs a program in the root of the repository and returns its output. It kills the program when the time is
+// up.
 func command(within time.Duration, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -23,7 +24,7 @@ func command(within time.Duration, name string, args ...string) (string, error) 
 
 func kubectl(args ...string) (string, error) { return command(5*time.Minute, "kubectl", args...) }
 
-// operatorSDK runs a command as users do, and shows what it says.
+// operatorSDK runs operator-sdk as users do, and shows its output.
 func operatorSDK(args ...string) error {
 	fmt.Println("$ operator-sdk", strings.Join(args, " "))
 	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
@@ -33,7 +34,7 @@ func operatorSDK(args ...string) error {
 	return cmd.Run()
 }
 
-// test is a test with helpers that end it when something fails.
+// test is a test with helpers that end it after an error.
 type test struct{ *testing.T }
 
 func (t test) must(err error) {
@@ -48,19 +49,19 @@ func (t test) kubectl(args ...string) string {
 	return out
 }
 
-// field reads a field of an object.
+// field returns a field of an object.
 func (t test) field(path string, args ...string) string {
 	t.Helper()
 	return t.kubectl(append([]string{"get", "--output", "jsonpath=" + path}, args...)...)
 }
 
-// eventually tries until it works.
+// eventually calls try until it returns nil.
 func (t test) eventually(what string, within time.Duration, try func() error) {
 	t.Helper()
 	harness.Eventually(t, what, within, try)
 }
 
-// becomes waits until a field of an object, or of a list, has a value.
+// becomes waits until a field of an object or a list has this value.
 func (t test) becomes(want string, within time.Duration, path string, args ...string) {
 	t.Helper()
 	t.eventually(strings.Join(args, " "), within, func() error {
@@ -72,7 +73,7 @@ func (t test) becomes(want string, within time.Duration, path string, args ...st
 	})
 }
 
-// timeline collects how long things took, for one summary at the end.
+// timeline collects durations for a summary at the end.
 type timeline struct {
 	sync.Mutex
 	lines []string
@@ -86,7 +87,7 @@ func (l *timeline) add(what string, since time.Time) {
 	l.lines = append(l.lines, fmt.Sprintf("%s\t%.0f s", what, time.Since(since).Seconds()))
 }
 
-// note adds what was seen rather than how long it took.
+// note adds an observation without a duration.
 func (l *timeline) note(format string, args ...any) {
 	l.Lock()
 	defer l.Unlock()

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// release is a bundle in the registry, and what it says that it installs.
+// release is a bundle in the registry, with the image of its operator.
 type release struct{ version, bundle, operator string }
 
 const csvFile = "manifests/memcached-operator.clusterserviceversion.yaml"
@@ -17,7 +17,7 @@ var (
 	operatorOf = regexp.MustCompile(`(?m)^ {4}containerImage: (\S+)$`)
 )
 
-// release pushes the bundle of a folder.
+// release pushes the bundle in a folder.
 func (w *world) release(folder string) release {
 	w.Helper()
 	csv, err := os.ReadFile(filepath.Join(folder, csvFile))
@@ -27,7 +27,7 @@ func (w *world) release(folder string) release {
 	return release{version, strings.Replace(image, w.registry, "example.com", 1), string(operatorOf.FindSubmatch(csv)[1])}
 }
 
-// catalog pushes a catalog of these releases, to which each was added as a release adds itself.
+// catalog pushes a catalog with these releases, each added as a release adds itself.
 func (w *world) catalog(tag string, releases ...release) {
 	w.Helper()
 	folder := w.path("catalog-" + tag)
@@ -36,14 +36,14 @@ func (w *world) catalog(tag string, releases ...release) {
 		w.run("tools/catalog", "add", r.version, r.bundle, folder)
 	}
 	w.run("env", "MIRROR="+w.registry, "tools/catalog", "render", folder)
-	// OLM v1 reads the files only, so whatever image may be where opm would be.
+	// OLM v1 reads only the files of the catalog, so any image can replace opm.
 	w.run("env", "OPM_IMAGE="+strings.Replace(releases[0].bundle, "example.com", w.registry, 1), "PLATFORMS=linux/amd64",
 		"tools/image", "catalog", filepath.Join(folder,
 			"memcached-operator"), w.registry+"/memcached-operator-catalog:"+tag, "0")
 }
 
-// last is the source of the last release, with its operator built: the rights of a release are not enough for a later
-// operator.
+// last returns the source of the last release, with its operator built. The test needs that operator, because the
+// permissions of the last release may not suffice for a later operator.
 func (w *world) last() (folder string) {
 	w.Helper()
 	commit := w.run("tools/release-commit", w.run("tools/catalog", "last"))
@@ -53,7 +53,7 @@ func (w *world) last() (folder string) {
 	return w.path("last")
 }
 
-// breaking is a later version of a bundle, with a CRD that refuses values which that of the bundle allows.
+// breaking returns a later version of a bundle whose CRD refuses values that the bundle's own CRD allows.
 func (w *world) breaking(bundle, version string) (folder string) {
 	w.Helper()
 	w.must(os.CopyFS(w.path("breaking"), os.DirFS(bundle)))

@@ -1,6 +1,6 @@
-// Package olmv1 installs, upgrades and removes the operator with OLM v1 itself, on a kwok cluster. catalogd,
-// operator-controller and the operator run as processes of this machine, images come from a registry of the test, pods
-// are simulated.
+// Package olmv1 tests that OLM v1 itself can install, upgrade and remove the operator, on a kwok cluster. catalogd,
+// operator-controller and the operator run as processes of this machine, images come from a registry of the test, and
+// pods are simulated.
 package olmv1
 
 import (
@@ -20,12 +20,12 @@ const (
 	deployment = "deployment/memcached-operator-controller-manager"
 	crd        = "customresourcedefinition/memcacheds.cache.example.com"
 	extension  = "clusterextension/memcached-operator"
-	// what OLM v1 installed.
+	// owned selects the objects that OLM v1 installed.
 	owned = "olm.operatorframework.io/owner-name=memcached-operator"
 )
 
-// TestUpgradeAndRemoval is one story, as one user's cluster would live it. The caches are there from the first version
-// on.
+// TestUpgradeAndRemoval follows one cluster through installation, upgrade, a refused upgrade, removal and another
+// installation. Its caches exist from the first version on, and must stay the same.
 func TestUpgradeAndRemoval(t *testing.T) {
 	w := newWorld(t)
 	last := w.last()
@@ -51,8 +51,8 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.image(w.get(deployment), now)
 	stop()
 	stop = w.startOperator(w.root, w.get(deployment))
-	w.comeAndGo(caches)
-	w.same("the upgrade", caches)
+	w.createAndDelete(caches)
+	w.mustBeSame("the upgrade", caches)
 	w.logf("v%s is installed by the graph, and the caches are the same", now.version)
 
 	broken := w.release(w.breaking(w.root+"/bundle", "99.0.0"))
@@ -63,13 +63,13 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	})
 	w.installed(now)
 	w.useCatalog("next")
-	w.logf("a version with a CRD that allows less is refused")
+	w.logf("a version with a stricter CRD is refused")
 
 	crdBefore := w.get(crd).GetUID()
 	w.run("kubectl", "delete", extension, "--wait", "--timeout", harness.Patience.String())
 	w.goneExcept(crd)
 	stop()
-	w.same("the removal of the ClusterExtension", caches)
+	w.mustBeSame("the removal of the ClusterExtension", caches)
 	w.logf("the ClusterExtension is gone with all but the CRD, and the caches are the same")
 
 	w.adopt()
@@ -77,12 +77,12 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
 	w.installed(now)
 	stop = w.startOperator(w.root, w.get(deployment))
-	w.comeAndGo(caches)
-	w.same("another installation", caches)
+	w.createAndDelete(caches)
+	w.mustBeSame("another installation", caches)
 	if got := w.get(crd).GetUID(); got != crdBefore {
-		t.Errorf("the CRD is another one: %s, was %s", got, crdBefore)
+		t.Errorf("the CRD was created again: UID %s, was %s", got, crdBefore)
 	}
-	w.logf("another installation takes the caches over")
+	w.logf("another installation manages the same caches")
 
 	w.run("kubectl", "delete", "memcacheds", "--all", "--all-namespaces", "--wait", "--timeout", harness.Patience.String())
 	w.run("kubectl", "delete", extension, crd, "--wait", "--timeout", harness.Patience.String())
@@ -90,10 +90,11 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	stop()
 	w.run("kubectl", "delete", "--kustomize", "config/olmv1", "--ignore-not-found", "--wait", "--timeout",
 		harness.Patience.String())
-	w.logf("all is removed")
+	w.logf("everything is removed")
 }
 
-// crdUpgradeSafety says whether OLM v1 installs a CRD with rules that it cannot read.
+// crdUpgradeSafety sets spec.install of the ClusterExtension. By default, OLM v1 refuses a CRD with rules that it
+// cannot compare.
 func (w *world) crdUpgradeSafety(install string) {
 	w.Helper()
 	w.run("kubectl", "patch", extension, "--type=merge", "--patch", `{"spec":{"install":`+install+`}}`)
@@ -107,7 +108,7 @@ func (w *world) get(name string) *unstructured.Unstructured {
 	return u
 }
 
-// condition waits until a condition of the ClusterExtension has a message.
+// condition waits until a condition of the ClusterExtension has a wanted message.
 func (w *world) condition(kind, what string, is func(message string) bool) {
 	w.Helper()
 	w.eventually(what, func() error {
@@ -120,7 +121,7 @@ func (w *world) condition(kind, what string, is func(message string) bool) {
 	})
 }
 
-// installed waits until a release is what is installed, and nothing else is wanted.
+// installed waits until a release is installed.
 func (w *world) installed(r release) {
 	w.Helper()
 	w.eventually("install v"+r.version, func() error {
@@ -137,7 +138,8 @@ func (w *world) installed(r release) {
 	w.run("kubectl", "rollout", "status", "--namespace", namespace, "--timeout", harness.Patience.String(), deployment)
 }
 
-// adopt lets OLM v1 take a CRD that it did not create, or that was kept when it removed the rest, as docs/olm.md says.
+// adopt lets OLM v1 manage a CRD that it did not create, or that it kept when it removed the rest, as docs/olm.md
+// describes.
 func (w *world) adopt() {
 	w.Helper()
 	w.run("kubectl", "label", crd, "--overwrite", "app.kubernetes.io/managed-by=Helm")
@@ -151,7 +153,7 @@ func (w *world) useCatalog(tag string) {
 		`{"spec": {"source": {"image": {"ref": "example.com/memcached-operator-catalog:`+tag+`"}}}}`)
 }
 
-// image compares the image of the operator's Deployment with the one in the catalog.
+// image fails unless the operator's Deployment has the image of the release.
 func (w *world) image(deployment *unstructured.Unstructured, r release) {
 	w.Helper()
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
@@ -162,7 +164,7 @@ func (w *world) image(deployment *unstructured.Unstructured, r release) {
 	}
 }
 
-// cachesReady waits until there are that many Memcacheds, and all are ready.
+// cachesReady waits until all Memcacheds are ready, and fails unless there are this many.
 func (w *world) cachesReady(count int) {
 	w.Helper()
 	w.run("kubectl", "wait", "memcacheds", "--all", "--for", "condition=Ready", "--timeout", harness.Patience.String())
@@ -171,14 +173,14 @@ func (w *world) cachesReady(count int) {
 	}
 }
 
-// comeAndGo creates one more Memcached and deletes it, which takes an operator with all its rights.
-func (w *world) comeAndGo(others []string) {
+// createAndDelete creates another Memcached and deletes it. Only an operator with all its permissions can do that.
+func (w *world) createAndDelete(others []string) {
 	w.Helper()
 	w.write("one-more.yaml", "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: one-more}}")
 	w.run("kubectl", "apply", "--filename", w.path("one-more.yaml"))
 	w.cachesReady(3)
 	w.run("kubectl", "delete", "--filename", w.path("one-more.yaml"), "--wait", "--timeout", harness.Patience.String())
-	w.eventually("the end of its servers", func() error {
+	w.eventually("delete its servers", func() error {
 		if now := w.caches(); len(now) != len(others) {
 			return errors.New("there are " + strings.Join(now, ", "))
 		}
@@ -186,22 +188,22 @@ func (w *world) comeAndGo(others []string) {
 	})
 }
 
-// caches are the identities of Memcacheds and of what serves them. One that is being deleted is another one.
+// caches returns the UIDs of all Memcacheds, Deployments and pods, and whether they are terminating.
 func (w *world) caches() []string {
 	w.Helper()
 	return strings.Split(w.run("kubectl", "get", "memcacheds,deployments,pods", "--output",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.uid} {.metadata.deletionTimestamp}{"\n"}{end}`), "\n")
 }
 
-func (w *world) same(after string, before []string) {
+func (w *world) mustBeSame(after string, before []string) {
 	w.Helper()
 	if now := w.caches(); !slices.Equal(before, now) {
-		w.Errorf("caches are not the same after %s:\n%s\nwere\n%s", after, strings.Join(now, "\n"),
+		w.Errorf("the caches changed with %s:\n%s\nbefore:\n%s", after, strings.Join(now, "\n"),
 			strings.Join(before, "\n"))
 	}
 }
 
-// goneExcept waits until of what OLM v1 installed only that is left, and nothing is about to delete it.
+// goneExcept waits until only kept is left of what OLM v1 installed, and kept is neither terminating nor owned.
 func (w *world) goneExcept(kept ...string) {
 	w.Helper()
 	w.eventually("removal", func() error {
@@ -210,7 +212,7 @@ func (w *world) goneExcept(kept ...string) {
 			"--all-namespaces", "--selector", owned, "--output",
 			`jsonpath={range .items[*]}{.kind}/{.metadata.name}{.metadata.deletionTimestamp}{.metadata.ownerReferences[*].kind}{"\n"}{end}`)
 		if left := strings.Fields(strings.ToLower(out)); err == nil && !slices.Equal(left, kept) {
-			err = errors.New("left is " + strings.Join(left, " "))
+			err = errors.New("these objects are left: " + strings.Join(left, " "))
 		}
 		return err
 	})

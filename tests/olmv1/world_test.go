@@ -22,11 +22,11 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// world is the cluster and what runs beside it. Whatever fails ends the test.
+// world is the cluster and the programs beside it. An error ends the test.
 type world struct {
 	*testing.T
-	root, dir string // the repository, and a folder of this test that ends with the cluster
-	registry  string // stands in for example.com
+	root, dir string // the repository, and a folder that is removed with the cluster
+	registry  string // replaces example.com
 	began     time.Time
 }
 
@@ -54,8 +54,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startOLM starts catalogd and operator-controller with what they need in their cluster. They pull from the registry of
-// the test whatever comes from example.com, and know nothing else of this machine's settings for images.
+// startOLM starts catalogd and operator-controller with the objects that they need. They pull images of example.com
+// from the registry of the test, and ignore this machine's settings for images.
 func (w *world) startOLM() {
 	w.Helper()
 	module := w.run("go", "-C", "tools/operator-controller", "list", "-m", "-f", "{{.Dir}}",
@@ -90,15 +90,15 @@ func (w *world) startOLM() {
 	w.ready(controller)
 }
 
-// startOperator starts bin/manager of a source tree as the pod of the operator's Deployment would, with the rights that
-// OLM gave it.
+// startOperator starts bin/manager of a source tree as the operator's Deployment would, with the permissions that OLM
+// granted.
 func (w *world) startOperator(source string, deployment *unstructured.Unstructured) (stop func()) {
 	w.Helper()
 	annotations, _, err := unstructured.NestedStringMap(deployment.Object, "spec", "template", "metadata", "annotations")
 	w.must(err)
 	watched, ok := annotations["olm.targetNamespaces"]
 	if !ok || watched != "" {
-		w.Errorf("the annotation olm.targetNamespaces is %q (%t), want one that says all namespaces", watched, ok)
+		w.Errorf("the annotation olm.targetNamespaces is %q (%t), want an empty one for all namespaces", watched, ok)
 	}
 	name := deployment.GetName()
 	config, err := clientcmd.LoadFromFile(os.Getenv("KUBECONFIG"))
@@ -126,7 +126,7 @@ func (w *world) startOperator(source string, deployment *unstructured.Unstructur
 	return stop
 }
 
-// start starts a program of bin/ until the test ends or stop is called.
+// start runs a program until the test ends or stop is called.
 func (w *world) start(name string, env []string, command string, args ...string) (stop func()) {
 	w.Helper()
 	log, err := os.OpenFile(w.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -134,7 +134,7 @@ func (w *world) start(name string, env []string, command string, args ...string)
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it gives its lease back
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that the operator releases its lease
 	cmd.WaitDelay = 10 * time.Second
 	w.must(cmd.Start())
 	stop = func() { cancel(); _ = cmd.Wait(); _ = log.Close() }
@@ -148,7 +148,7 @@ func (w *world) start(name string, env []string, command string, args ...string)
 	return stop
 }
 
-// ready waits for a program's probe.
+// ready waits until a program's readiness probe succeeds.
 func (w *world) ready(address string) {
 	w.Helper()
 	w.eventually("probe "+address, func() error {
@@ -164,13 +164,13 @@ func (w *world) ready(address string) {
 	})
 }
 
-// eventually tries until it works.
+// eventually calls try until it returns nil.
 func (w *world) eventually(what string, try func() error) {
 	w.Helper()
 	harness.Eventually(w, what, harness.Patience, try)
 }
 
-// run runs a command in the repository's root and returns what it prints.
+// run runs a command in the root of the repository and returns its output.
 func (w *world) run(command string, args ...string) string {
 	w.Helper()
 	out, err := w.try(command, args...)
@@ -195,7 +195,7 @@ func (w *world) write(name, text string) {
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
-// logf says what happened when, also where all is well.
+// logf prints a message with the time since the start, also if the test succeeds.
 func (w *world) logf(format string, args ...any) {
 	fmt.Printf("%6.1f s  %s\n", time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
 }

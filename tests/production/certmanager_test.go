@@ -25,16 +25,16 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// The addresses of the cluster's DNS, which answers for the names of servers.
+// Address and zone of the cluster's DNS.
 const (
 	dnsAddress = "10.96.0.10:53"
 	dnsZone    = ".cluster.local."
 )
 
-// TestCertManager has cert-manager issue the certificate of the sample with TLS, and renew it.
+// TestCertManager: cert-manager issues and renews the certificate of the TLS sample, and the servers use it.
 func TestCertManager(t *testing.T) {
 	const name = "memcached-tls" // of the sample's Memcached, Certificate and Secret
-	stop, err := under.CertManager(t.Context())
+	stop, err := testCluster.CertManager(t.Context())
 	harness.Must(t, err)
 	t.Cleanup(func() { harness.Must(t, stop()) })
 	w := newWorld(t)
@@ -46,11 +46,11 @@ func TestCertManager(t *testing.T) {
 
 	mc := w.ready(name)
 	first := w.certificate(name)
-	w.serve(mc, first)
+	w.mustServe(mc, first)
 	for _, pod := range w.pods(name, names.Servers) {
 		address := net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(mc.Spec.ContainerPort)))
 		if err := memcache.New(address).Ping(); err == nil {
-			t.Errorf("%s of %s answers plain text", address, pod.Name)
+			t.Errorf("%s of %s answers in plain text", address, pod.Name)
 		}
 	}
 
@@ -63,7 +63,7 @@ func TestCertManager(t *testing.T) {
 		}
 		return nil
 	})
-	w.serve(mc, second)
+	w.mustServe(mc, second)
 	for i, pod := range w.pods(name, names.Servers) {
 		if pod.UID != before[i].UID || pod.Status.ContainerStatuses[0].RestartCount > 0 {
 			t.Errorf("%s was replaced or restarted", pod.Name)
@@ -71,7 +71,7 @@ func TestCertManager(t *testing.T) {
 	}
 }
 
-// certificate is what a Secret says of servers.
+// certificate is the certificate and the CA in a Secret.
 type certificate struct {
 	leaf *x509.Certificate
 	ca   *x509.CertPool
@@ -94,9 +94,9 @@ func (w world) certificate(secret string) certificate {
 	return certificate{leaf, ca}
 }
 
-// serve checks that each server of the status has that certificate, for the name by which the status calls it, and
-// serves a client that trusts its authority, and none that does not.
-func (w world) serve(mc *v1alpha1.Memcached, want certificate) {
+// mustServe fails unless each server in the status presents this certificate for its name, serves a client that trusts
+// the CA, and is not trusted by other clients.
+func (w world) mustServe(mc *v1alpha1.Memcached, want certificate) {
 	w.Helper()
 	if len(mc.Status.Servers) != int(*mc.Spec.Size) {
 		w.Fatalf("size %d, servers %v", *mc.Spec.Size, mc.Status.Servers)
@@ -105,7 +105,7 @@ func (w world) serve(mc *v1alpha1.Memcached, want certificate) {
 		host, port, err := net.SplitHostPort(server)
 		harness.Must(w, err)
 		key, value := fmt.Sprintf("key-%d", i), []byte(server)
-		// DNS follows a pod's new address after a moment.
+		// DNS has the new address of a pod after a moment.
 		harness.Eventually(w, server, 10*time.Second, func() error {
 			addresses, err := clusterDNS.LookupHost(w.Context(), host+dnsZone)
 			if err != nil {
@@ -113,7 +113,7 @@ func (w world) serve(mc *v1alpha1.Memcached, want certificate) {
 			}
 			config := &tls.Config{RootCAs: want.ca, ServerName: host, VerifyConnection: func(s tls.ConnectionState) error {
 				if !s.PeerCertificates[0].Equal(want.leaf) {
-					return errors.New("another certificate than that of the Secret")
+					return errors.New("the certificate is not that of the Secret")
 				}
 				return nil
 			}}
@@ -134,19 +134,19 @@ func (w world) serve(mc *v1alpha1.Memcached, want certificate) {
 			stranger.DialContext = (&tls.Dialer{Config: &tls.Config{ServerName: host}}).DialContext
 			var unknown x509.UnknownAuthorityError
 			if err := stranger.Ping(); !errors.As(err, &unknown) {
-				return fmt.Errorf("a client that does not know the authority: %w", err)
+				return fmt.Errorf("a client that does not trust the CA: %w", err)
 			}
 			return nil
 		})
 	}
 }
 
-// clusterDNS resolves names as a pod does.
+// clusterDNS resolves names with the cluster's DNS.
 var clusterDNS = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, dnsAddress)
 }}
 
-// renew has cert-manager issue a Certificate anew, as `cmctl renew` does.
+// renew makes cert-manager renew a Certificate, as `cmctl renew` does.
 func (w world) renew(name string) {
 	w.Helper()
 	c := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cert-manager.io/v1", "kind": "Certificate"}}

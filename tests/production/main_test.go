@@ -1,5 +1,5 @@
-// Package production tests what a production team asks of a cache on a real node: with a real cert-manager, and with
-// NetworkPolicies that are enforced. The operator must run on the cluster that CLUSTER names.
+// Package production tests a cache in a production environment on a real node: with a real cert-manager, and with
+// enforced NetworkPolicies. The operator must run on the cluster that CLUSTER names.
 package production
 
 import (
@@ -23,20 +23,20 @@ import (
 )
 
 var (
-	under *cluster.Cluster
-	api   client.WithWatch
+	testCluster *cluster.Cluster
+	api         client.WithWatch
 )
 
 func TestMain(m *testing.M) {
 	var err error
-	if under, api, err = cluster.Connect(cmp.Or(os.Getenv("CLUSTER"), "node")); err != nil {
+	if testCluster, api, err = cluster.Connect(cmp.Or(os.Getenv("CLUSTER"), "node")); err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// world is what a test sees: the cluster, and a namespace of its own. Whatever fails ends the test.
+// world is the environment of a test: the cluster and a namespace. An error ends the test.
 type world struct {
 	client.WithWatch
 	*testing.T
@@ -68,7 +68,7 @@ func (w world) kubectl(args ...string) (string, error) {
 		append([]string{"--namespace", w.ns}, args...)...)
 }
 
-// apply makes the objects of a manifest.
+// apply applies a manifest.
 func (w world) apply(manifest string) {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "manifest.yaml")
@@ -92,13 +92,13 @@ func (w world) ready(name string) *v1alpha1.Memcached {
 	return mc
 }
 
-// is says whether a condition of the current generation is True for a reason.
+// is reports whether a condition of the current generation is True with this reason.
 func is(mc *v1alpha1.Memcached, conditionType, reason string) bool {
 	c := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
 	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && c.ObservedGeneration == mc.Generation
 }
 
-// pods are the servers of a Memcached, or its proxies, that are not being deleted.
+// pods returns the pods of a component of a Memcached that are not terminating.
 func (w world) pods(name string, component names.Component) []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList

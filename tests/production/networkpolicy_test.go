@@ -12,7 +12,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-// clients are pods, one of which the policy knows.
+// clients are two pods: the policy admits friend, but not stranger.
 const clients = `apiVersion: v1
 kind: Pod
 metadata: {name: friend, labels: {role: shop}}
@@ -28,10 +28,10 @@ spec:
   containers: [{name: client, image: "busybox:1.36", command: [sleep, infinity]}]
 `
 
-// TestNetworkPolicy has real clients try to reach servers: with a policy, with a proxy too, with a policy that lets
-// nobody in, and with none.
+// TestNetworkPolicy: real clients can connect only as the policy says. It tries a policy, the same with a proxy, a
+// policy that admits nobody, and no policy.
 func TestNetworkPolicy(t *testing.T) {
-	stop, err := under.NetworkPolicies(t.Context())
+	stop, err := testCluster.NetworkPolicies(t.Context())
 	harness.Must(t, err)
 	t.Cleanup(func() { harness.Must(t, stop()) })
 	w := newWorld(t)
@@ -44,23 +44,23 @@ spec: {size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {from: [{podS
 	w.ready("cache")
 	_, err = w.kubectl("wait", "--for=condition=Ready", "pod/friend", "pod/stranger", "--timeout=1m")
 	harness.Must(t, err)
-	w.reaches("friend", names.Servers, true)
-	w.reaches("stranger", names.Servers, false)
+	w.mustReach("friend", names.Servers, true)
+	w.mustReach("stranger", names.Servers, false)
 
-	w.reads("stranger", true)
+	w.mustReadMetrics("stranger", true)
 	w.merge(`{"networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"role": "shop"}}}]}}`)
-	w.reads("friend", true)
-	w.reads("stranger", false)
+	w.mustReadMetrics("friend", true)
+	w.mustReadMetrics("stranger", false)
 
 	w.merge(`{"proxy": {"size": 1}}`)
 	w.ready("cache")
-	w.reaches("friend", names.Proxies, true)
-	w.reaches("stranger", names.Proxies, false)
-	w.reaches("friend", names.Servers, false)
+	w.mustReach("friend", names.Proxies, true)
+	w.mustReach("stranger", names.Proxies, false)
+	w.mustReach("friend", names.Servers, false)
 
 	w.merge(`{"proxy": null, "networkPolicy": {"from": []}}`)
-	w.reaches("friend", names.Servers, false)
-	// The kubelet's probes are let through, or the new server would never be ready.
+	w.mustReach("friend", names.Servers, false)
+	// The kubelet's probes must be admitted, or the new server would never become ready.
 	replaced := w.pods("cache", names.Servers)[0]
 	_, err = w.kubectl("delete", "pod", replaced.Name)
 	harness.Must(t, err)
@@ -70,11 +70,11 @@ spec: {size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {from: [{podS
 			t.Errorf("%s was not replaced", pod.Name)
 		}
 	}
-	w.reaches("friend", names.Servers, false)
+	w.mustReach("friend", names.Servers, false)
 
 	w.merge(`{"networkPolicy": null}`)
-	w.reaches("friend", names.Servers, true)
-	w.reaches("stranger", names.Servers, true)
+	w.mustReach("friend", names.Servers, true)
+	w.mustReach("stranger", names.Servers, true)
 	harness.Eventually(t, "delete the policy", harness.Patience, func() error {
 		var policies networkingv1.NetworkPolicyList
 		err := w.List(w.Context(), &policies, client.InNamespace(w.ns))
@@ -85,40 +85,40 @@ spec: {size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {from: [{podS
 	})
 }
 
-// merge patches the spec of the Memcached.
+// merge applies a merge patch to the spec of the Memcached.
 func (w world) merge(spec string) {
 	w.Helper()
 	_, err := w.kubectl("patch", "memcached", "cache", "--type=merge", "--patch", `{"spec": `+spec+`}`)
 	harness.Must(w, err)
 }
 
-// reaches waits until a pod can use every server, or every proxy, or cannot connect to any.
-func (w world) reaches(pod string, component names.Component, allowed bool) {
+// mustReach waits until a pod can use all servers or proxies, or can connect to none of them.
+func (w world) mustReach(pod string, component names.Component, allowed bool) {
 	w.Helper()
-	w.tries(pod, component, allowed, `printf 'set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n' | nc -w 2 %s 11211`,
+	w.mustConnect(pod, component, allowed, `printf 'set key 0 0 5\r\nvalue\r\nget key\r\nquit\r\n' | nc -w 2 %s 11211`,
 		"STORED\r\nVALUE key 0 5\r\nvalue\r\nEND\r\n")
 }
 
-// reads waits until a pod can read the metrics of every server, or cannot connect to any.
-func (w world) reads(pod string, allowed bool) {
+// mustReadMetrics waits until a pod can read the metrics of all servers, or can connect to none of them.
+func (w world) mustReadMetrics(pod string, allowed bool) {
 	w.Helper()
-	w.tries(pod, names.Servers, allowed, `printf 'GET /metrics HTTP/1.0\r\n\r\n' | nc -w 2 %s 9150`,
+	w.mustConnect(pod, names.Servers, allowed, `printf 'GET /metrics HTTP/1.0\r\n\r\n' | nc -w 2 %s 9150`,
 		"\nmemcached_up 1\n")
 }
 
-// tries waits until a command in a pod gets a certain answer of every address, or cannot connect to any.
-func (w world) tries(pod string, component names.Component, allowed bool, command, answer string) {
+// mustConnect waits until a command in a pod gets this answer from every address, or cannot connect to any.
+func (w world) mustConnect(pod string, component names.Component, allowed bool, command, answer string) {
 	w.Helper()
 	for _, server := range w.pods("cache", component) {
 		harness.Eventually(w, pod+" to "+server.Name, harness.Patience, func() error {
 			out, err := w.kubectl("exec", pod, "--", "sh", "-c", fmt.Sprintf(command, server.Status.PodIP))
 			switch {
 			case allowed && err == nil && !strings.Contains(out, answer):
-				return fmt.Errorf("answered %q", out)
+				return fmt.Errorf("the answer is %q", out)
 			case allowed:
 				return err
 			case err == nil:
-				return fmt.Errorf("connected, and was answered %q", out)
+				return fmt.Errorf("connected, with the answer %q", out)
 			case !strings.Contains(err.Error(), "timed out"):
 				return err
 			}

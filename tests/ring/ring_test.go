@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A new server takes over its share of the keys, and no other key moves.
+// TestPick: a new server takes over its share of the keys, and no other key moves.
 func TestPick(t *testing.T) {
 	const keys = 10000
 	same := func(s string) string { return s }
@@ -21,6 +21,6 @@ func TestPick(t *testing.T) {
 		}
 	}
 	if moved < keys*23/100 || moved > keys*27/100 {
-		t.Errorf("%d of %d keys moved, a quarter should", moved, keys)
+		t.Errorf("%d of %d keys moved, want a quarter", moved, keys)
 	}
 }

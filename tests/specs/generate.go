@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Generate returns n specs, the same each time, with fields set by chance to values that are right alone; some are not
-// right together, or not right at all, which the API server has to find.
+// Generate returns n random specs, the same ones on each call. Most values are valid; some are not, or not in
+// combination with others, so that the API server refuses the spec.
 func Generate(n int) []string {
 	g := generator{rand.New(rand.NewPCG(1, 2))}
 	all := make([]string, n)
@@ -62,7 +62,7 @@ func (g generator) tls() object {
 	return tls
 }
 
-// peer of a NetworkPolicy.
+// peer returns a peer of a NetworkPolicy.
 func (g generator) peer() object {
 	block := g.some(object{"except": g.one([]any{}, []any{"10.1.0.0/16"}, []any{"10.0.0.0/8"}, []any{"fd00:1::/32"})})
 	block["cidr"] = g.one("10.0.0.0/8", "10.1.2.3/16", "fd00::/16", "10.0.0.0", "a")
@@ -84,7 +84,7 @@ func (g generator) extraArgs() []string {
 	return all
 }
 
-// keys of memcached -o, with the least and the largest values that are allowed.
+// keys returns keys of memcached -o, with values at their lower or upper bounds.
 func (g generator) keys() string {
 	keys := make([]string, 1+g.IntN(4))
 	for i := range keys {
@@ -212,10 +212,10 @@ func (g generator) spread(key string) object {
 	return s
 }
 
-// one of several values.
+// one returns one of several values.
 func (g generator) one(values ...any) any { return values[g.IntN(len(values))] }
 
-// some fields of an object: each one in three.
+// some keeps about a third of the fields of an object.
 func (g generator) some(all object) object {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if g.IntN(3) > 0 {

@@ -1,4 +1,4 @@
-// Package specs holds specs of Memcacheds that the API server must take, for all tests that see what becomes of them.
+// Package specs holds specs of Memcacheds for tests that try many: a table of accepted specs, and a generator.
 package specs
 
 import (
@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Digest is that of an image.
+// Digest is a digest of an image.
 const Digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// Accepted are specs that the API server must take, and give back as they are.
+// Accepted are specs that the API server must accept and return unchanged.
 var Accepted = []string{
 	`{size: 3, containerPort: 11211}`,
 	`{size: 0}`,
@@ -129,7 +129,7 @@ var Accepted = []string{
 	`{workload: StatefulSet, proxy: {size: 100, threads: 64, memory: 64Gi}, networkPolicy: {from: []}}`,
 }
 
-// Args is a spec with extraArgs.
+// Args returns a spec with extraArgs.
 func Args(a ...string) string {
 	b, err := json.Marshal(map[string]any{"extraArgs": a})
 	if err != nil {
@@ -138,28 +138,28 @@ func Args(a ...string) string {
 	return string(b)
 }
 
-// NodeTerm is a spec with an affinity to nodes.
+// NodeTerm returns a spec with a required node affinity.
 func NodeTerm(term string) string {
 	return `{pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{` +
 		term + `}]}}}}}`
 }
 
-// Spread is a spec with a topology spread constraint.
+// Spread returns a spec with a topology spread constraint.
 func Spread(s string) string { return `{pod: {topologySpreadConstraints: [{` + s + `}]}}` }
 
-// Toleration is a spec with a toleration.
+// Toleration returns a spec with a toleration.
 func Toleration(t string) string { return `{pod: {tolerations: [{` + t + `}]}}` }
 
-// Security is a spec with a security context.
+// Security returns a spec with a security context of the pod.
 func Security(c string) string { return `{pod: {securityContext: {` + c + `}}}` }
 
-// Limits is a spec with limits of resources.
+// Limits returns a spec with resource limits.
 func Limits(l string) string { return `{pod: {resources: {limits: {` + l + `}}}}` }
 
-// Repeat is n times the same argument.
+// Repeat returns n times the same argument.
 func Repeat(s string, n int) []string { return strings.Fields(strings.Repeat(s+" ", n)) }
 
-// Numbered are n entries of a YAML map.
+// Numbered returns n entries of a YAML map.
 func Numbered(key string, n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -9,7 +9,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// TestGenerateSetsEveryField: a field that Generate never sets is tried in no combination with others.
+// TestGenerateSetsEveryField: Generate sets every field of the spec, or no test would combine that field with others.
 func TestGenerateSetsEveryField(t *testing.T) {
 	t.Parallel()
 	set := map[string]bool{}

@@ -1,4 +1,4 @@
-// Command cluster starts and ends the ephemeral clusters from a shell.
+// Command cluster starts and stops the ephemeral clusters from a shell.
 package main
 
 import (
@@ -16,15 +16,15 @@ import (
 const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
 
   up                  start the cluster, if it is not up
-  down                end it and remove its state
+  down                stop it and remove its state
   status              say whether it is up
-  build IMAGE [FILE]  build an image, the operator's from Dockerfile by default
-  buildx IMAGE        build the operator's for $PLATFORMS and push it
+  build IMAGE [FILE]  build an image from FILE (by default the operator's from Dockerfile)
+  buildx IMAGE        build the operator's image for $PLATFORMS and push it
   push IMAGE          push a built image
   load IMAGE          make a built image available to the nodes
   operator-start IMAGE
-                      install the operator from config/default and start it, or start it anew; on kwok bin/manager
-                      runs on this machine as the operator's service account
+                      install the operator from config/default, and start or restart it; on kwok, bin/manager runs on
+                      this machine with the operator's service account
   operator-stop       stop it
   pin-memcached       pin the newest packages of the stand-in for the memcached image
 `

@@ -1,4 +1,4 @@
-// Command pause is the first process of every pod on the node cluster: it waits, and reaps what others leave behind.
+// Command pause is the first process of every pod on the node cluster: it waits, and reaps orphaned processes.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package proxy tests what the operator configures memcached's proxy to do, with the memcached that CLUSTER=node has.
-// Proxy and servers are processes of this machine, so that a test can freeze a server.
+// Package proxy tests memcached's proxy as the operator configures it, with the memcached of CLUSTER=node. Proxy and
+// servers are processes of this machine, so that a test can freeze a server.
 package proxy
 
 import (
@@ -30,10 +30,11 @@ import (
 
 const miss = "END"
 
-// unreachable is the answer to a write that could not be done.
+// unreachable is the answer to a write while the server is unavailable.
 const unreachable = "SERVER_ERROR server unreachable"
 
-// TestUnreachable: reads of a server that is away are misses, and writes are errors, unless they ask for no answer.
+// TestUnreachable: while a server is unavailable, the proxy answers reads of its keys with misses and writes with
+// errors; it does not answer requests with noreply.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	reads := map[string][]string{
@@ -44,7 +45,7 @@ func TestUnreachable(t *testing.T) {
 		"ms %s 1\r\n1", "ms %s 1 q\r\n1", "md %s", "md %s q", "ma %s", "ma %s q"}
 	silent := []string{"set %s 0 0 1 noreply\r\n1", "cas %s 0 0 1 1 noreply\r\n1", "incr %s 1 noreply",
 		"touch %s 0 noreply", "delete %s noreply"}
-	for state, signal := range map[string]syscall.Signal{"ended": syscall.SIGKILL, "frozen": syscall.SIGSTOP} {
+	for state, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "frozen": syscall.SIGSTOP} {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
 			f := start(t, 2)
@@ -65,7 +66,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// stopped reports whether no thread of a process runs any more: a signal takes a moment to reach all of them.
+// stopped reports whether no thread of a process runs any more. A signal takes a moment to reach all threads.
 func stopped(pid int) bool {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return err == nil && !slices.ContainsFunc(threads, func(path string) bool {
@@ -75,7 +76,7 @@ func stopped(pid int) bool {
 	})
 }
 
-// TestAnswers: what a server answers, errors too, is what the clients of the proxy read.
+// TestAnswers: the proxy passes a server's answers to its clients unchanged, also errors.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	f := start(t, 1)
@@ -98,8 +99,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFrozen: a server that is frozen holds up a client for about a second, once, and is used again when it goes on. No
-// other test runs meanwhile: it would be measured too.
+// TestFrozen: a frozen server delays a client for about a second, once, and is used again when it continues. No other
+// test runs at the same time, because it would disturb the measurement.
 func TestFrozen(t *testing.T) {
 	f := start(t, 3)
 	var keys []string
@@ -114,9 +115,9 @@ func TestFrozen(t *testing.T) {
 		c := dial(t, f.proxy)
 		group.Go(func() {
 			for begin, n := time.Now(), i; time.Since(begin) < observed; n++ {
-				asked := time.Now()
+				sent := time.Now()
 				c.ask("get %s", keys[n%len(keys)])
-				if wait := time.Since(asked); wait > slow {
+				if wait := time.Since(sent); wait > slow {
 					waits[i] += wait
 				}
 			}
@@ -131,12 +132,12 @@ func TestFrozen(t *testing.T) {
 	f.eventually("find the key again", func() []string { return f.ask("mg %s", keys[1]) }, "HD")
 }
 
-// TestList: proxies use the servers that their file lists, of IPv4 and IPv6, without a restart.
+// TestList: the proxy uses the servers in its file, with IPv4 and IPv6 addresses, without a restart.
 func TestList(t *testing.T) {
 	t.Parallel()
 	f := start(t, 2)
 	f.list()
-	f.eventually("do without servers", func() []string { return f.ask("set key 0 0 1\r\n1") }, unreachable)
+	f.eventually("use no server", func() []string { return f.ask("set key 0 0 1\r\n1") }, unreachable)
 	assert.Equal(t, []string{miss}, f.ask("get key"))
 	for i, prefix := range []string{"", "::ffff:"} {
 		host, port, err := net.SplitHostPort(f.addresses[i])
@@ -149,7 +150,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// memcached returns the command of a server or a proxy.
+// memcached returns the command that runs a server or a proxy.
 var memcached = sync.OnceValues(func() ([]string, error) {
 	c, err := cluster.New("node")
 	if err != nil {
@@ -170,7 +171,7 @@ type fleet struct {
 func start(t *testing.T, servers int) *fleet {
 	t.Helper()
 	if kind := os.Getenv("CLUSTER"); kind == "kwok" || kind == "kind" {
-		t.Skip("this needs the memcached of CLUSTER=node")
+		t.Skip("needs the memcached of CLUSTER=node")
 	}
 	command, err := memcached()
 	require.NoError(t, err)
@@ -199,7 +200,7 @@ func start(t *testing.T, servers int) *fleet {
 	return f
 }
 
-// run starts memcached at an address of its own, and ends it with the test.
+// run starts memcached on a free port, and kills it when the test ends.
 func run(t *testing.T, command []string) (*exec.Cmd, string) {
 	t.Helper()
 	address, err := harness.FreeAddress()
@@ -210,7 +211,7 @@ func run(t *testing.T, command []string) (*exec.Cmd, string) {
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // it may have exited
 		_ = cmd.Wait()
 	})
 	harness.Eventually(t, "start memcached", harness.Patience, func() error {
@@ -223,17 +224,17 @@ func run(t *testing.T, command []string) (*exec.Cmd, string) {
 	return cmd, address
 }
 
-// list makes these the servers of the proxy.
+// list writes the list of servers of the proxy.
 func (f *fleet) list(servers ...string) { f.write("servers", strings.Join(servers, "\n")+"\n") }
 
-// write replaces a file of the proxy as the kubelet does: at once.
+// write replaces a file of the proxy atomically, as the kubelet does.
 func (f *fleet) write(name, text string) {
 	path := filepath.Join(f.directory, name)
 	require.NoError(f, os.WriteFile(path+".new", []byte(text), 0o644))
 	require.NoError(f, os.Rename(path+".new", path))
 }
 
-// keyOf is a key that a server has.
+// keyOf returns a key that the proxy stores on this server.
 func (f *fleet) keyOf(server int) string {
 	direct := dial(f.T, f.addresses[server])
 	for n := range 1000 {
@@ -243,11 +244,11 @@ func (f *fleet) keyOf(server int) string {
 			return key
 		}
 	}
-	f.Fatalf("the proxy gives server %d no keys", server)
+	f.Fatalf("the proxy stores no key on server %d", server)
 	return ""
 }
 
-// eventually asks until the answer is as it should be.
+// eventually calls ask until it returns the wanted answer.
 func (f *fleet) eventually(what string, ask func() []string, want string) {
 	f.Helper()
 	harness.Eventually(f, what, harness.Patience, func() error {
@@ -273,7 +274,8 @@ func dial(t *testing.T, address string) client {
 	return client{t, textproto.NewConn(conn)}
 }
 
-// ask returns the lines that answer a request. One more request ends them: to some there is no answer.
+// ask sends a request and returns the lines of the answer. Because some requests have no answer, it sends another
+// request that marks the end.
 func (c client) ask(format string, args ...any) (answer []string) {
 	request := fmt.Sprintf(format, args...)
 	err := c.conn.PrintfLine("%s\r\nmn", request)

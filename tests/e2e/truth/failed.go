@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// operator is the field manager of whatever the operator writes, and the managed-by label of every child.
+	// operator is the field manager of all writes of the operator, and the managed-by label of every child.
 	operator       = "memcached-operator"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 	labelInstance  = "app.kubernetes.io/instance"
 )
 
-// failure is a status that says Failed, which whoever waits for the Memcached takes for the end.
+// failure is a period in which kstatus is Failed: a client that waits for the Memcached gives up.
 type failure struct {
-	mc      *v1alpha1.Memcached // of the first event that said so for this reason
-	reason  string
-	seen    time.Time
-	outside bool // somebody other than the operator has changed something since
+	mc              *v1alpha1.Memcached // of the first event with this failure
+	reason          string
+	seen            time.Time
+	changedByOthers bool // a manager other than the operator has changed an object since
 }
 
-// failed notes that a Memcached begins to say Failed, or stops, and whether that is a lie.
+// failed records that kstatus becomes Failed, or is no longer Failed, and reports a lie if that is unjustified.
 func (v *Verdict) failed(h *history, mc *v1alpha1.Memcached, failed bool, seen time.Time) {
 	old := h.failure
 	if !failed {
@@ -46,22 +46,25 @@ func (v *Verdict) failed(h *history, mc *v1alpha1.Memcached, failed bool, seen t
 	}
 	v.Failures++
 	h.failure = &failure{mc: mc, reason: reason, seen: seen}
-	if reason == v1alpha1.ReasonConflict && !h.anyStrange(mc.Name) && seen.Sub(h.strangeUntil) > grace {
+	if reason == v1alpha1.ReasonConflict && !h.anyForeign(mc.Name) && seen.Sub(h.foreignUntil) > grace {
 		v.lie(mc, "is Stalled with reason Conflict, although nobody else has an object of a child's name")
 	}
 }
 
-// mayEnd tells whether anything happened that lets mc say Failed no more: its user asked for something else or changed
-// a Secret, somebody else changed something, or, where no error is the reason, a server became ready. A Secret or a
-// server may also have come just before, too late for the operator to know.
+// mayEnd reports whether mc may stop being Failed. One of these must have happened:
+//   - The user changed the spec, an annotation or a Secret, or deleted the Memcached.
+//   - Somebody else changed an object.
+//   - A server became ready, if the failure is not an error.
+//
+// A Secret or a server may also have changed just before, too late for the operator to know.
 func (f *failure) mayEnd(mc *v1alpha1.Memcached, h *history) bool {
 	isError := f.reason == v1alpha1.ReasonConflict || f.reason == v1alpha1.ReasonInvalid
-	return f.outside || mc.DeletionTimestamp != nil || mc.Generation != f.mc.Generation ||
-		!maps.Equal(mc.Annotations, f.mc.Annotations) || !h.supplied.Before(f.seen.Add(-grace)) ||
+	return f.changedByOthers || mc.DeletionTimestamp != nil || mc.Generation != f.mc.Generation ||
+		!maps.Equal(mc.Annotations, f.mc.Annotations) || !h.secretChanged.Before(f.seen.Add(-grace)) ||
 		!isError && !h.progressed.Before(f.seen.Add(-grace))
 }
 
-// child remembers an object that has the name of a child of a Memcached, and what its event means for a failure.
+// child records an object with the name of a child, and whether its event justifies the end of a failure.
 func (h *history) child(memcached string, e Event) {
 	key, is := child{e.Object.GetKind(), e.Object.GetName()}, e.Object
 	was := h.children[key]
@@ -69,16 +72,16 @@ func (h *history) child(memcached string, e Event) {
 		is = nil
 	}
 	h.children[key] = is
-	if strange(was, memcached) && !strange(is, memcached) {
-		h.strangeUntil = e.Seen
+	if isForeign(was, memcached) && !isForeign(is, memcached) {
+		h.foreignUntil = e.Seen
 	}
-	if h.failure != nil && (is == nil || strange(was, memcached) || strange(is, memcached) ||
+	if h.failure != nil && (is == nil || isForeign(was, memcached) || isForeign(is, memcached) ||
 		writtenByOthers(was, is, "")) {
-		h.failure.outside = true
+		h.failure.changedByOthers = true
 	}
 }
 
-// secret notes that a Secret changed, if the Memcached names it.
+// secret records that a Secret changed, if the Memcached names it.
 func (h *history) secret(e Event) {
 	if h.object == nil {
 		return
@@ -86,12 +89,12 @@ func (h *history) secret(e Event) {
 	for _, field := range []string{"tls", "auth"} {
 		name, _, _ := unstructured.NestedString(h.object.Object, "spec", field, "secretName")
 		if name == e.Object.GetName() {
-			h.supplied = e.Seen
+			h.secretChanged = e.Seen
 		}
 	}
 }
 
-// server notes that a pod became ready. The status of the Deployment says so a moment later.
+// server records that a pod became ready. The status of the Deployment follows a moment later.
 func (h *history) server(e Event) {
 	conditions, _, _ := unstructured.NestedSlice(e.Object.Object, "status", "conditions")
 	ready := false
@@ -105,18 +108,19 @@ func (h *history) server(e Event) {
 	h.ready[e.Object.GetName()] = ready && !e.Deleted
 }
 
-func (h *history) anyStrange(memcached string) bool {
+func (h *history) anyForeign(memcached string) bool {
 	for _, o := range h.children {
-		if strange(o, memcached) {
+		if isForeign(o, memcached) {
 			return true
 		}
 	}
 	return false
 }
 
-// strange tells whether an object of the name of a child belongs to somebody else. That of a Memcached of this name is
-// its own or that of a predecessor, which goes away; one that an orphaning deletion left is adopted.
-func strange(o *unstructured.Unstructured, memcached string) bool {
+// isForeign reports whether an object with the name of a child belongs to somebody else. Not foreign are: a child of
+// this Memcached; a child of an earlier Memcached with the same name, which is being deleted; and an orphan of an
+// orphaning deletion, which is adopted.
+func isForeign(o *unstructured.Unstructured, memcached string) bool {
 	if o == nil {
 		return false
 	}
@@ -126,8 +130,8 @@ func strange(o *unstructured.Unstructured, memcached string) bool {
 	return o.GetLabels()[labelManagedBy] != operator || o.GetLabels()[labelInstance] != memcached
 }
 
-// writtenByOthers tells whether between two events of an object another manager than the operator wrote that
-// subresource.
+// writtenByOthers reports whether a manager other than the operator wrote this subresource between two events of an
+// object.
 func writtenByOthers(was, is *unstructured.Unstructured, subresource string) bool {
 	type writer struct{ manager, operation, time string }
 	before := map[writer]bool{}
@@ -147,11 +151,11 @@ func writtenByOthers(was, is *unstructured.Unstructured, subresource string) boo
 	return written
 }
 
-// author notes who wrote the status of the Memcached, where it changed.
+// author records who wrote the status of the Memcached, if it changed.
 func (h *history) author(is *unstructured.Unstructured) {
 	if !sameStatus(h.object, is) {
 		h.byOthers = writtenByOthers(h.object, is, "status")
-		h.everByOthers = h.everByOthers || h.byOthers
+		h.everWrittenByOthers = h.everWrittenByOthers || h.byOthers
 	}
 	h.object = is
 }
@@ -160,9 +164,9 @@ func sameStatus(a, b *unstructured.Unstructured) bool {
 	return a != nil && equality.Semantic.DeepEqual(a.Object["status"], b.Object["status"])
 }
 
-// inherited says what the status of mc can only have from another Memcached of its name, which was there before; empty
-// if nothing. Of conditions that somebody else wrote once, such as those of a backup, the operator keeps the times.
-func inherited(mc *v1alpha1.Memcached, everByOthers bool) string {
+// inherited returns the part of the status that can only be that of an earlier Memcached with the same name; "" if
+// there is none. If somebody else once wrote the conditions, for example from a backup, the operator keeps their times.
+func inherited(mc *v1alpha1.Memcached, everWrittenByOthers bool) string {
 	switch {
 	case mc.Status.ObservedGeneration > mc.Generation:
 		return fmt.Sprintf("observedGeneration is %d", mc.Status.ObservedGeneration)
@@ -170,8 +174,8 @@ func inherited(mc *v1alpha1.Memcached, everByOthers bool) string {
 		return "it is Deleting, and nobody deleted it"
 	}
 	for _, c := range mc.Status.Conditions {
-		// The CRD's defaults are of 1970.
-		if !everByOthers && c.LastTransitionTime.Unix() != 0 && c.LastTransitionTime.Before(&mc.CreationTimestamp) {
+		// The CRD's default conditions have times in 1970.
+		if !everWrittenByOthers && c.LastTransitionTime.Unix() != 0 && c.LastTransitionTime.Before(&mc.CreationTimestamp) {
 			return fmt.Sprintf("%s is of %s, before its creation", c.Type, c.LastTransitionTime.UTC().Format(time.TimeOnly))
 		}
 	}

@@ -1,8 +1,9 @@
-// Package truth finds the moments at which the status of a Memcached says more than its workload holds, and those at
-// which it says Failed of what was about to succeed.
+// Package truth finds lies in the status of Memcacheds: moments at which the status is Ready although the workload is
+// not, and moments at which it is Failed although nothing prevents success.
 //
-// It sees what any client sees: the watch events of Memcacheds, of their children and of what may refuse these. One
-// etcd orders them all, so the workload as of a status is the newest event of the workload before it.
+// It uses only what any client can see: the watch events of Memcacheds, of their children, and of objects that may
+// cause errors. Resource versions order all events, so the state of a workload at the time of a status is its newest
+// event before the event of the status.
 package truth
 
 import (
@@ -23,23 +24,23 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// grace is how long a status may stay Ready after the workload lost what nobody announced: a pod that died, a field
-// that somebody changed.
+// grace is how long a status may stay Ready after an unannounced loss, such as a crashed pod or a field that somebody
+// changed.
 const grace = time.Second
 
-// Event is a watch event of a Memcached, of an object that by its name may be its child, of one of its pods, of a
-// Secret, or of an admission policy.
+// Event is a watch event of a Memcached, of an object with the name of a child, of a pod, of a Secret, or of an
+// admission policy.
 type Event struct {
 	Seen    time.Time
 	Deleted bool
 	Object  *unstructured.Unstructured
 }
 
-// Verdict is what Judge found.
+// Verdict is the result of Judge.
 type Verdict struct {
 	Memcacheds, Workloads int // events
-	Claims                int // events of a Memcached that said Ready of its current spec
-	Failures              int // times that one began to say Failed
+	Claims                int // events of a Memcached that is Ready for its current spec
+	Failures              int // times that a Memcached became Failed
 	Lies                  []string
 }
 
@@ -49,37 +50,37 @@ func (v Verdict) String() string {
 		v.Memcacheds, v.Workloads, v.Claims, v.Failures, len(v.Lies))}, v.Lies...), "\n  ")
 }
 
-// history is what is known of one Memcached at a point of the sequence of events.
+// history is the known state of one Memcached at a point in the sequence of events.
 type history struct {
-	mc         *v1alpha1.Memcached // nil unless its status claims to be true of its current spec
-	uid        types.UID           // of the last Memcached, also if it claims nothing
-	installed  bool                // it was ready once, or was there before the first event
+	mc         *v1alpha1.Memcached // nil unless its status claims Ready for its current spec
+	uid        types.UID           // of the last Memcached, even if it claims nothing
+	installed  bool                // it was ready once, or existed before the first event
 	workloads  map[child]*seen     // Deployments and StatefulSets
-	falseSince time.Time           // when the workloads stopped being what mc claims; zero while they are
+	falseSince time.Time           // when the claim of mc became false; zero while it is true
 	reason     string
 
-	object       *unstructured.Unstructured           // the last event of the Memcached
-	byOthers     bool                                 // the status was written by another manager than the operator, last
-	everByOthers bool                                 // or at any time
-	children     map[child]*unstructured.Unstructured // objects that have the names of children
-	strangeUntil time.Time                            // when one of these that belonged to somebody else was last there
-	ready        map[string]bool                      // servers by the names of their pods
-	progressed   time.Time                            // when a server became ready, or a workload progressed
-	supplied     time.Time                            // when a Secret changed that the Memcached names
-	failure      *failure                             // nil unless the status says Failed
+	object              *unstructured.Unstructured           // the last event of the Memcached
+	byOthers            bool                                 // another manager than the operator wrote the status last
+	everWrittenByOthers bool                                 // another manager ever wrote the status
+	children            map[child]*unstructured.Unstructured // objects with the names of children
+	foreignUntil        time.Time                            // when a foreign object with such a name last existed
+	ready               map[string]bool                      // whether a server is ready, by the name of its pod
+	progressed          time.Time                            // when a server became ready, or a workload progressed
+	secretChanged       time.Time                            // when a Secret of the Memcached changed
+	failure             *failure                             // nil unless the status is Failed
 }
 
-// child names an object of the namespace of a Memcached.
+// child identifies an object in the namespace of a Memcached.
 type child struct{ kind, name string }
 
-// seen is what is known of one workload.
+// seen is the known state of one workload.
 type seen struct {
-	now    *Workload // nil where there is none
-	whole  *Workload // the last one of this generation that had all its pods
-	lostAt time.Time // when it had them no more
+	now      *Workload // nil if it does not exist
+	complete *Workload // the last state of this generation with all pods
+	lostAt   time.Time // when it lost pods after that
 }
 
-// Judge looks at all events in the order in which they happened; until then is when the last one could have been seen.
+// Judge checks all events in the order of their resource versions. until is the time at which the recording ended.
 func Judge(events []Event, until time.Time) (Verdict, error) {
 	var v Verdict
 	known := map[types.NamespacedName]*history{}
@@ -88,10 +89,10 @@ func Judge(events []Event, until time.Time) (Verdict, error) {
 	for _, e := range events {
 		kind, namespace := e.Object.GetKind(), e.Object.GetNamespace()
 		switch {
-		case namespace == "": // a policy, which may concern every object
+		case namespace == "": // a policy may affect every object
 			for _, h := range known {
 				if h.failure != nil {
-					h.failure.outside = true
+					h.failure.changedByOthers = true
 				}
 			}
 			continue
@@ -119,16 +120,16 @@ func Judge(events []Event, until time.Time) (Verdict, error) {
 		}
 	}
 	for _, h := range known {
-		v.late(h, until)
+		v.reportStale(h, until)
 	}
 	return v, nil
 }
 
-// numbered is the name of a child that belongs to one server.
+// numbered matches the name of a child that belongs to one server.
 var numbered = regexp.MustCompile(`^(.+)-\d+$`)
 
-// memcachedsOf are the names of the Memcacheds that an event may concern. An object of somebody else can have the name
-// of a child.
+// memcachedsOf returns the names of the Memcacheds that an event may concern. A foreign object can have the name of a
+// child.
 func memcachedsOf(o *unstructured.Unstructured) []string {
 	name := o.GetName()
 	switch o.GetKind() {
@@ -183,19 +184,20 @@ func (v *Verdict) workload(h *history, e Event) error {
 		}
 	}
 	if h.mc != nil {
-		v.doubt(h, h.contradiction(h.mc, (*seen).current), e.Seen)
+		v.checkClaim(h, h.contradiction(h.mc, (*seen).current), e.Seen)
 	}
 	return nil
 }
 
-// remember keeps the workload if it has all its pods, or notes when it lost some without anybody asking for it.
+// remember stores the workload as complete if it has all its pods; otherwise it records when the workload lost pods
+// without a new generation.
 func (s *seen) remember(at time.Time) {
 	w := s.now
 	switch {
 	case w.Spec.Replicas != nil && w.missing(*w.Spec.Replicas, "pods") == "":
-		s.whole, s.lostAt = w, time.Time{}
-	case s.whole == nil || s.whole.UID != w.UID || s.whole.Generation != w.Generation:
-		s.whole, s.lostAt = nil, time.Time{}
+		s.complete, s.lostAt = w, time.Time{}
+	case s.complete == nil || s.complete.UID != w.UID || s.complete.Generation != w.Generation:
+		s.complete, s.lostAt = nil, time.Time{}
 	case s.lostAt.IsZero():
 		s.lostAt = at
 	}
@@ -208,14 +210,14 @@ func (s *seen) current() *Workload {
 	return s.now
 }
 
-func (s *seen) lastWhole() *Workload {
+func (s *seen) lastComplete() *Workload {
 	if s == nil {
 		return nil
 	}
-	return s.whole
+	return s.complete
 }
 
-// contradiction is that of mc with its workloads, either as they are or as they were when they had all their pods.
+// contradiction returns how mc contradicts its workloads: either their current state, or their last complete state.
 func (h *history) contradiction(mc *v1alpha1.Memcached, which func(*seen) *Workload) string {
 	return Contradiction(mc, which(h.servers(mc)), which(h.proxies(mc)))
 }
@@ -228,7 +230,7 @@ func (h *history) proxies(mc *v1alpha1.Memcached) *seen {
 	return h.workloads[child{"Deployment", ProxyName(mc)}]
 }
 
-// lostAt is when the first of the workloads of mc lost pods; zero where none did.
+// lostAt returns when the first of the workloads of mc lost pods, or zero if none did.
 func (h *history) lostAt(mc *v1alpha1.Memcached) (first time.Time) {
 	for _, s := range []*seen{h.servers(mc), h.proxies(mc)} {
 		if s != nil && !s.lostAt.IsZero() && (first.IsZero() || s.lostAt.Before(first)) {
@@ -249,14 +251,14 @@ func (v *Verdict) memcached(h *history, e Event) error {
 	}
 	if h.uid != mc.UID {
 		h.uid, h.installed = mc.UID, mc.Status.ObservedGeneration >= 0
-		h.object, h.byOthers, h.everByOthers, h.failure = nil, false, false, nil
+		h.object, h.byOthers, h.everWrittenByOthers, h.failure = nil, false, false, nil
 	}
 	before := h.object
 	h.author(e.Object)
 	claims, failed := claimsReady(read, mc) && !h.byOthers, read.Status == status.FailedStatus && !h.byOthers
 	h.installed = h.installed || claims
 	is := func(c string) bool { return meta.IsStatusConditionTrue(mc.Status.Conditions, c) }
-	switch reason := inherited(mc, h.everByOthers); {
+	switch reason := inherited(mc, h.everWrittenByOthers); {
 	case h.byOthers:
 	case reason != "" && (before == nil || !sameStatus(before, e.Object)):
 		v.lie(mc, "has the status of another Memcached of its name: "+reason)
@@ -267,7 +269,7 @@ func (v *Verdict) memcached(h *history, e Event) error {
 	}
 	v.failed(h, mc, failed, e.Seen)
 	if !claims || e.Deleted {
-		v.late(h, e.Seen)
+		v.reportStale(h, e.Seen)
 		h.mc, h.falseSince = nil, time.Time{}
 		return nil
 	}
@@ -276,30 +278,30 @@ func (v *Verdict) memcached(h *history, e Event) error {
 	h.mc = mc
 	reason, since := h.contradiction(mc, (*seen).current), e.Seen
 	if reason != "" && !claimed {
-		if h.contradiction(mc, (*seen).lastWhole) != "" {
+		if h.contradiction(mc, (*seen).lastComplete) != "" {
 			v.lie(mc, "turned Ready, but "+reason)
 			return nil
 		}
 		since = h.lostAt(mc)
 	}
-	v.doubt(h, reason, since)
+	v.checkClaim(h, reason, since)
 	return nil
 }
 
-// doubt notes whether the claim that stands is true now.
-func (v *Verdict) doubt(h *history, reason string, seen time.Time) {
+// checkClaim records whether the present claim is true.
+func (v *Verdict) checkClaim(h *history, reason string, seen time.Time) {
 	if reason != "" && !h.falseSince.IsZero() {
-		return // still false
+		return // the claim is still false
 	}
-	v.late(h, seen)
+	v.reportStale(h, seen)
 	h.reason, h.falseSince = reason, time.Time{}
 	if reason != "" {
 		h.falseSince = seen
 	}
 }
 
-// late reports a claim that stood for too long after it stopped being true.
-func (v *Verdict) late(h *history, now time.Time) {
+// reportStale reports a claim that was false for longer than grace.
+func (v *Verdict) reportStale(h *history, now time.Time) {
 	if h.mc != nil && !h.falseSince.IsZero() && now.Sub(h.falseSince) > grace {
 		v.lie(h.mc, fmt.Sprintf("stayed Ready for %.1f s, although %s", now.Sub(h.falseSince).Seconds(), h.reason))
 	}
@@ -310,15 +312,16 @@ func (v *Verdict) lie(mc *v1alpha1.Memcached, what string) {
 		mc.Namespace, mc.Name, mc.Generation, mc.ResourceVersion, what))
 }
 
-// claimsReady tells whether a client that waits for the Memcached would go on: one that compares generations itself,
-// one that trusts that of the condition, as kubectl wait does, or one that uses kstatus, as Flux does.
+// claimsReady reports whether a client that waits for the Memcached would continue. There are three kinds of clients:
+// those that compare generations themselves, those that trust the generation of the condition (kubectl wait), and those
+// that use kstatus (Flux).
 func claimsReady(read *status.Result, mc *v1alpha1.Memcached) bool {
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
 	return read.Status == status.CurrentStatus || ready != nil && ready.Status == metav1.ConditionTrue &&
 		(mc.Status.ObservedGeneration == mc.Generation || ready.ObservedGeneration == mc.Generation)
 }
 
-// compare orders two objects by resource version.
+// compare orders two objects by their resource versions.
 func compare(a, b *unstructured.Unstructured) int {
 	return int(version(a)) - int(version(b))
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// sampled is what is watched. A new kind of child belongs here: a conflict with an object that is not watched looks
-// like a lie. So does a status that follows a Secret.
+// sampled lists the kinds that are watched. Add each new kind of child: a conflict with an object of a kind that is not
+// watched would look like a lie. The same is true for objects that the status follows, such as Secrets.
 var sampled = []struct {
 	schema.GroupVersionResource
 	selector string
-	optional bool // not every version of Kubernetes has it
+	optional bool // not every version of Kubernetes has this kind
 }{
 	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("memcacheds")},
 	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}},
@@ -52,7 +52,7 @@ func admission(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}
 }
 
-// Sampler records every event of a cluster that Judge needs.
+// Sampler records all events that Judge needs.
 type Sampler struct {
 	client dynamic.Interface
 	stop   context.CancelFunc
@@ -63,7 +63,7 @@ type Sampler struct {
 	err    error
 }
 
-// Start begins to watch; the CRD must be there.
+// Start starts to watch. The CRD must exist.
 func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -83,7 +83,7 @@ func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 		for i := range list.Items {
 			s.record(watch.Event{Type: watch.Added, Object: &list.Items[i]})
 		}
-		// It goes on from where it was when a connection ends.
+		// The RetryWatcher resumes when a connection ends.
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				o.LabelSelector = kind.selector
@@ -111,12 +111,12 @@ func (s *Sampler) record(e watch.Event) {
 		s.err = errors.Join(s.err, fmt.Errorf("events were lost: %w", apierrors.FromObject(e.Object)))
 		return
 	}
-	unstructured.RemoveNestedField(object.Object, "data") // of a Secret: nothing here may keep that
+	unstructured.RemoveNestedField(object.Object, "data") // do not keep the content of Secrets
 	s.events = append(s.events, Event{Seen: time.Now(), Deleted: e.Type == watch.Deleted, Object: object})
 	s.newest[object.GetUID()] = version(object)
 }
 
-// Stop waits until all that has happened so far was seen, and judges it.
+// Stop waits until all events so far are recorded, and judges them.
 func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 	defer s.stop()
 	for _, kind := range sampled {
@@ -129,7 +129,7 @@ func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 		}
 		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true,
 			func(context.Context) (bool, error) {
-				return s.saw(list.Items), nil
+				return s.recorded(list.Items), nil
 			})
 		if err != nil {
 			return Verdict{}, fmt.Errorf("the watch of %s lags: %w", kind.Resource, err)
@@ -141,7 +141,7 @@ func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 	return verdict, errors.Join(s.err, err)
 }
 
-func (s *Sampler) saw(items []unstructured.Unstructured) bool {
+func (s *Sampler) recorded(items []unstructured.Unstructured) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range items {

@@ -18,7 +18,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// Workload is a Deployment or a StatefulSet: the fields that both have.
+// Workload has the fields that a Deployment and a StatefulSet have in common.
 type Workload struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -37,27 +37,27 @@ type Workload struct {
 	} `json:"status"`
 }
 
-// proxySuffix ends the names of the children that make up the proxy.
+// proxySuffix is the suffix of the names of the proxy's children.
 const proxySuffix = "-proxy"
 
-// ServersKind is the kind of the workload that runs the servers of mc, under the name of mc.
+// ServersKind returns the kind of the workload that runs the servers of mc. Its name is that of mc.
 func ServersKind(mc *v1alpha1.Memcached) string {
 	return string(cmp.Or(mc.Spec.Workload, v1alpha1.WorkloadDeployment))
 }
 
-// ProxyName is the name of the Deployment that runs the proxies of mc.
+// ProxyName returns the name of the Deployment that runs the proxies of mc.
 func ProxyName(mc *v1alpha1.Memcached) string { return mc.Name + proxySuffix }
 
 func isWorkload(kind string) bool { return kind == "Deployment" || kind == "StatefulSet" }
 
-// Read reads a Deployment or a StatefulSet.
+// Read decodes a Deployment or a StatefulSet.
 func Read(o *unstructured.Unstructured) (*Workload, error) {
 	w := &Workload{}
 	return w, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, w)
 }
 
-// Contradiction says what keeps every server and every proxy of the spec of mc from being updated, available and
-// observed; empty if nothing does.
+// Contradiction returns why not all servers and proxies of the spec of mc are updated, available and observed; "" if
+// they are.
 func Contradiction(mc *v1alpha1.Memcached, servers, proxies *Workload) string {
 	if mc.Spec.Size == nil {
 		return "a size is missing"
@@ -94,12 +94,12 @@ func (w *Workload) contradiction(mc *v1alpha1.Memcached, what string, size int32
 	case w.Spec.Replicas == nil:
 		return "a size is missing"
 	case *w.Spec.Replicas != size:
-		return fmt.Sprintf("the %s asks for %d %s, not %d", what, *w.Spec.Replicas, pods, size)
+		return fmt.Sprintf("the %s wants %d %s, not %d", what, *w.Spec.Replicas, pods, size)
 	}
 	return w.missing(size, pods)
 }
 
-// missing says which pods are not there, updated, ready or available; empty if all are.
+// missing returns which pods do not exist or are not updated, ready or available; "" if all are.
 func (w *Workload) missing(size int32, pods string) string {
 	s := w.Status
 	for i, n := range []int32{s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas} {
@@ -110,7 +110,7 @@ func (w *Workload) missing(size int32, pods string) string {
 	return ""
 }
 
-// progressedSince tells whether more pods are ready than before, or the controller of the workload calls it progress.
+// progressedSince reports whether more pods are ready than before, or the workload's controller reports progress.
 func (w *Workload) progressedSince(was *Workload) bool {
 	if was == nil {
 		was = &Workload{}
@@ -136,7 +136,7 @@ func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
 	agent := mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
 	connections := mc.Spec.MaxConnections
 	if agent {
-		connections += 2 // its own
+		connections += 2 // of the agent
 	}
 	reason := podContradiction("servers", pod, cmp.Or(mc.Spec.Image, mc.Status.Image), append([]string{
 		"-p " + strconv.Itoa(int(mc.Spec.ContainerPort)), "-m " + strconv.FormatInt(memory.Value()>>20, 10),
@@ -146,20 +146,20 @@ func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
 		return reason
 	}
 	if got := len(pod.InitContainers) == 1; got != agent {
-		return fmt.Sprintf("that the servers have an agent is %t, not %t", got, agent)
+		return fmt.Sprintf("servers have an agent: %t, want %t", got, agent)
 	}
 	args := pod.Containers[0].Args
 	if got, want := slices.Contains(args, "--enable-ssl"), mc.Spec.TLS != nil; got != want {
-		return fmt.Sprintf("that the servers speak TLS is %t, not %t", got, want)
+		return fmt.Sprintf("servers use TLS: %t, want %t", got, want)
 	}
-	asks := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") })
-	if want := mc.Spec.Auth != nil; asks != want {
-		return fmt.Sprintf("that the servers ask for passwords is %t, not %t", asks, want)
+	got := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") })
+	if want := mc.Spec.Auth != nil; got != want {
+		return fmt.Sprintf("servers require passwords: %t, want %t", got, want)
 	}
 	return ""
 }
 
-// podContradiction says what keeps pods from running an image with these arguments; empty if nothing does.
+// podContradiction returns why pods do not run an image with these arguments; "" if they do.
 func podContradiction(what string, pod corev1.PodSpec, image string, arguments ...string) string {
 	if len(pod.Containers) == 0 {
 		return "the " + what + " have no container"
@@ -176,8 +176,8 @@ func podContradiction(what string, pod corev1.PodSpec, image string, arguments .
 	return ""
 }
 
-// addressContradiction says that the status lists another number of addresses than the spec makes; empty if it does
-// not. The servers of a Deployment share one, which only an object of an older operator lacks.
+// addressContradiction returns "" if the status lists as many addresses as the spec needs. It ignores Deployments:
+// their servers share one address, which only objects of an older operator lack.
 func addressContradiction(mc *v1alpha1.Memcached, want int32) string {
 	if got := int32(len(mc.Status.Servers)); ServersKind(mc) == "StatefulSet" && got != want {
 		return fmt.Sprintf("the status lists %d addresses, not %d", got, want)

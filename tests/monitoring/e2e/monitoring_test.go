@@ -28,8 +28,7 @@ import (
 )
 
 const (
-	// plain is under load and takes the faults; secured has TLS and passwords; the other two are for what only such
-	// objects have.
+	// plain is under load and gets the faults; secured has TLS and passwords; stalled and paused are in these states.
 	plain, secured, stalled, paused = "carts", "users", "pages", "old"
 
 	maxConnections = 100
@@ -61,8 +60,8 @@ spec: {size: 0, paused: true}
 `
 )
 
-// TestMonitoring asks a Prometheus that uses the project's files all that alerts and dashboard ask, and has alerts fire
-// by real faults.
+// TestMonitoring runs all expressions of alerts and dashboard on a Prometheus that uses the project's files, and causes
+// real faults that must make alerts fire.
 func TestMonitoring(t *testing.T) {
 	w := newWorld(t)
 	w.installMonitoring()
@@ -70,7 +69,7 @@ func TestMonitoring(t *testing.T) {
 	passwords := map[string][]byte{"authfile": []byte("reader:one\nwriter:two\n")}
 	w.secret("certificate", certificate)
 	w.secret("passwords", passwords)
-	// A Service that is somebody else's.
+	// A foreign Service with the name of the stalled Memcached.
 	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: stalled},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	harness.Must(t, w.Create(t.Context(), taken))
@@ -89,35 +88,35 @@ func TestMonitoring(t *testing.T) {
 	}
 	t.Run("series", func(t *testing.T) { p.on(t).series() })
 	t.Run("agent", func(t *testing.T) { p.on(t).documented() })
-	quiet := func() error { return nil }
-	p.fires("MemcachedStalled", stalled, true, quiet)
+	nothing := func() error { return nil }
+	p.fires("MemcachedStalled", stalled, true, nothing)
 	harness.Must(t, w.Delete(t.Context(), taken))
-	p.fires("MemcachedStalled", stalled, false, quiet)
-	// The certificates of tests are valid for an hour.
-	p.fires("MemcachedCertificateExpiresSoon", secured, true, quiet)
-	// A wrong content stays out of force until the right one is back.
-	wrong := map[string]map[string][]byte{"auth": {"authfile": []byte("nobody\n")}, "tls": maps.Clone(certificate)}
-	wrong["tls"]["tls.key"] = w.certificate()["tls.key"]
+	p.fires("MemcachedStalled", stalled, false, nothing)
+	// The test's certificates are valid for an hour.
+	p.fires("MemcachedCertificateExpiresSoon", secured, true, nothing)
+	// Invalid content stays pending until the Secret is valid again.
+	invalid := map[string]map[string][]byte{"auth": {"authfile": []byte("nobody\n")}, "tls": maps.Clone(certificate)}
+	invalid["tls"]["tls.key"] = w.certificate()["tls.key"]
 	for _, secret := range []struct {
 		label, name string
-		right       map[string][]byte
+		valid       map[string][]byte
 	}{{"auth", "passwords", passwords}, {"tls", "certificate", certificate}} {
 		pending := fmt.Sprintf("memcached_agent_secret_pending_seconds{namespace=%q,secret=%q}", w.ns, secret.label)
-		w.secret(secret.name, wrong[secret.label])
-		p.fires("MemcachedReloadFails", secured, true, quiet)
+		w.secret(secret.name, invalid[secret.label])
+		p.fires("MemcachedReloadFails", secured, true, nothing)
 		p.holds(pending + " > 0")
-		w.secret(secret.name, secret.right)
-		p.fires("MemcachedReloadFails", secured, false, quiet)
+		w.secret(secret.name, secret.valid)
+		p.fires("MemcachedReloadFails", secured, false, nothing)
 		p.holds(pending + " == 0")
 	}
 	w.must(w.kubectl("delete", "secret", "passwords", "--namespace", w.ns))
-	p.fires("MemcachedNotReady", secured, true, quiet)
+	p.fires("MemcachedNotReady", secured, true, nothing)
 	w.secret("passwords", passwords)
-	p.fires("MemcachedNotReady", secured, false, quiet)
+	p.fires("MemcachedNotReady", secured, false, nothing)
 
 	const refused, down = "MemcachedConnectionsRefused", "MemcachedServerDown"
-	p.fires(refused, plain, false, quiet)
-	p.fires(down, plain, false, quiet)
+	p.fires(refused, plain, false, nothing)
+	p.fires(down, plain, false, nothing)
 	victim := w.pods(plain)[0]
 	open := connections{address: address(victim)}
 	defer open.close()
@@ -131,43 +130,43 @@ func TestMonitoring(t *testing.T) {
 		}
 	}
 	open.close()
-	p.fires(refused, plain, true, quiet)
-	p.fires(refused, plain, false, quiet)
+	p.fires(refused, plain, true, nothing)
+	p.fires(refused, plain, false, nothing)
 	killed := time.Now()
 	p.fires(down, plain, true, func() error {
-		// The kubelet starts memcached again, each time later; there is nothing to kill while it waits.
+		// The kubelet restarts memcached after longer and longer delays, during which there is nothing to kill.
 		_ = w.cluster.KillContainer(t.Context(), w.ns, victim.Name, names.Container)
 		return nil
 	})
-	p.fires(down, plain, false, quiet)
+	p.fires(down, plain, false, nothing)
 	w.until(plain, v1alpha1.ConditionReady)
 	p.holds(fmt.Sprintf(`memcached_current_bytes{namespace=%q,pod=%q} / memcached_limit_bytes > 0.8`, w.ns, victim.Name))
 	if *update {
 		if t.Failed() {
-			t.Fatal("only a run without a failure is drawn")
+			t.Fatal("the figure is drawn only after a run without a failure")
 		}
 		harness.Must(t, p.draw(begin, time.Now(), full, killed))
 	}
 }
 
-// on is the same Prometheus in a subtest.
+// on returns the same Prometheus for a subtest.
 func (p prometheus) on(t *testing.T) prometheus {
 	p.T = t
 	return p
 }
 
-// certificate is the content of a Secret with a certificate of the secured Memcached, each time by another authority.
+// certificate returns the content of a Secret with a certificate for the secured Memcached, each time from a new CA.
 func (w world) certificate() map[string][]byte {
 	w.Helper()
-	a, err := authority.New()
+	ca, err := authority.New()
 	harness.Must(w, err)
-	content, err := a.Secret("*."+secured+"."+w.ns+".svc", secured+"."+w.ns+".svc")
+	content, err := ca.Secret("*."+secured+"."+w.ns+".svc", secured+"."+w.ns+".svc")
 	harness.Must(w, err)
 	return content
 }
 
-// secret writes a Secret of the secured Memcached. The kubelet brings the content to a pod that changes at once, to
-// others within two minutes.
+// secret writes a Secret of the secured Memcached. It annotates the pods, so that the kubelet refreshes their volumes
+// at once instead of within two minutes.
 func (w world) secret(name string, content map[string][]byte) {
 	w.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
@@ -179,8 +178,8 @@ func (w world) secret(name string, content map[string][]byte) {
 	w.must(w.kubectl("annotate", "pods", "--all", "--namespace", w.ns, "--overwrite", "changed="+time.Now().String()))
 }
 
-// targets waits until Prometheus has scraped the servers, with the labels that alerts need, and the operator, and fails
-// to scrape nothing.
+// targets waits until Prometheus has scraped all servers, with the labels that alerts need, and the operator, without a
+// failed scrape.
 func (p prometheus) targets() {
 	p.Helper()
 	servers := fmt.Sprintf(`sort(sum by (memcached) (memcached_up{namespace=%q,pod=~".+",job="memcached"}))`, p.ns)
@@ -189,7 +188,7 @@ func (p prometheus) targets() {
 		{servers, fmt.Sprintf(`{memcached=%q} => 1, {memcached=%q} => 2`, secured, plain)},
 		{operator, fmt.Sprintf(`{namespace=%q} => 1`, cluster.OperatorNamespace)},
 		{`group(up{job="kube-state-metrics"})`, "{} => 1"},
-		{`up == 0`, ""}, // the last one: before the first scrape nothing has failed
+		{`up == 0`, ""}, // last, because there is no failed scrape before the first scrape
 	} {
 		query, want := target.query, target.want
 		harness.Eventually(p, query, harness.Patience, func() error {
@@ -210,7 +209,7 @@ func (p prometheus) targets() {
 	}
 }
 
-// series asks each expression of alerts and dashboard. All that they select must exist.
+// series queries each expression of alerts and dashboard. Every selector must match a series.
 func (p prometheus) series() {
 	var expressions []string
 	groups, err := monitoring.Alerts(p.root)
@@ -227,17 +226,17 @@ func (p prometheus) series() {
 			expressions = append(expressions, monitoring.Expression(query.Expr, rateInterval))
 		}
 	}
-	asked := map[string]bool{}
+	checked := map[string]bool{}
 	for _, expr := range expressions {
 		_, err := p.ask(expr)
 		harness.Must(p, err)
 		selectors, err := monitoring.Selectors(expr)
 		harness.Must(p, err)
 		for _, selector := range selectors {
-			if asked[selector.String()] {
+			if checked[selector.String()] {
 				continue
 			}
-			asked[selector.String()] = true
+			checked[selector.String()] = true
 			harness.Eventually(p, selector.String(), time.Minute, func() error {
 				series, _, err := p.Series(p.Context(), []string{selector.String()}, time.Now().Add(-time.Hour), time.Now())
 				if err == nil && len(series) == 0 {
@@ -247,16 +246,16 @@ func (p prometheus) series() {
 			})
 		}
 	}
-	p.Logf("%d expressions answer, and what their %d selectors ask for exists", len(expressions), len(asked))
+	p.Logf("%d expressions succeed, and each of their %d selectors matches a series", len(expressions), len(checked))
 }
 
-// address is that of memcached in a pod of the plain Memcached.
+// address returns the address of memcached in a pod.
 func address(pod corev1.Pod) string {
 	return net.JoinHostPort(pod.Status.PodIP, "11211")
 }
 
-// load reads items of which some are looked for more often than others, and stores what it does not find, as an
-// application does, until ctx ends. There are more of them than fit.
+// load reads items, some more often than others, and writes the ones that it misses, until ctx ends. Not all items fit
+// into the cache.
 func load(ctx context.Context, address string) {
 	const keys, valueSize = 4000, 10_000
 	c := memcache.New(address)
@@ -274,7 +273,7 @@ func load(ctx context.Context, address string) {
 		}
 		key := strconv.FormatUint(zipf.Uint64(), 10)
 		if _, err := c.Get(key); errors.Is(err, memcache.ErrCacheMiss) {
-			_ = c.Set(&memcache.Item{Key: key, Value: value}) // a server that is down is what the test is about
+			_ = c.Set(&memcache.Item{Key: key, Value: value}) // the test stops servers, so this may fail
 		}
 	}
 }
@@ -287,7 +286,7 @@ type connections struct {
 
 var errRefused = errors.New("memcached refuses a connection")
 
-// add opens that many more connections, or as many as the server takes.
+// add opens this number of further connections, until the server refuses one.
 func (c *connections) add(count int) error {
 	for range count {
 		conn, err := net.DialTimeout("tcp", c.address, time.Second)

@@ -21,15 +21,15 @@ import (
 	"github.com/example/memcached-operator/tests/monitoring"
 )
 
-// withLegend is the panel whose lines leave room for a legend.
+// withLegend is the panel with room for the legend.
 const withLegend = "Connections, as share of the limit"
 
-// drawn are the titles of the panels of the picture.
+// drawn are the titles of the panels in the figure.
 var drawn = []string{
 	"Hit ratio", "Requests by server", "Memory used", withLegend, "Refused connections", "Age of what is evicted last",
 }
 
-// documented compares the metrics of the agent with those on the page.
+// documented compares the agent's metrics with those in docs/monitoring.md.
 func (p prometheus) documented() {
 	p.Helper()
 	page, err := os.ReadFile(filepath.Join(p.root, "docs/monitoring.md"))
@@ -55,8 +55,8 @@ func (p prometheus) documented() {
 	}
 }
 
-// draw draws panels of the dashboard, as Grafana would have shown them in that time, into docs, with the moments of the
-// faults.
+// draw draws panels of the dashboard into docs/monitoring.svg, as Grafana would show them for this period, and marks
+// the times of the faults.
 func (p prometheus) draw(begin, end time.Time, faults ...time.Time) error {
 	_, panels, err := monitoring.Dashboard(p.root)
 	if err != nil {
@@ -92,7 +92,7 @@ func (p prometheus) draw(begin, end time.Time, faults ...time.Time) error {
 	return os.WriteFile(filepath.Join(p.root, "docs/monitoring.svg"), svg, 0o644)
 }
 
-// plot plots what a panel shows of the plain Memcached.
+// plot plots a panel for the plain Memcached.
 func (p prometheus) plot(panel monitoring.Panel, begin, end time.Time) (*plot.Plot, error) {
 	drawing := figure.New(*panel.Title)
 	percent := *panel.FieldConfig.Defaults.Unit == "percentunit"
@@ -136,7 +136,7 @@ func (p prometheus) plot(panel monitoring.Panel, begin, end time.Time) (*plot.Pl
 	return drawing, nil
 }
 
-// unbroken are the stretches of a series, which ends where a server does not answer.
+// unbroken returns the uninterrupted parts of a series. A part ends when the server does not answer.
 func unbroken(values []model.SamplePair, begin time.Time) (stretches []plotter.XYs) {
 	last := math.Inf(-1)
 	for _, v := range values {
@@ -153,7 +153,7 @@ func unbroken(values []model.SamplePair, begin time.Time) (stretches []plotter.X
 	return stretches
 }
 
-// legend fills the labels of a series into the format of its legend, as Grafana does.
+// legend returns the legend of a series, formatted like Grafana's.
 func legend(format string, labels model.Metric) string {
 	return regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(format, func(name string) string {
 		return string(labels[model.LabelName(strings.Trim(name, "{}"))])

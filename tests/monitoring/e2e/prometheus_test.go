@@ -26,23 +26,23 @@ import (
 )
 
 const (
-	// Where kube-prometheus has Prometheus and kube-state-metrics.
+	// monitoringNamespace is the namespace of Prometheus and kube-state-metrics in kube-prometheus.
 	monitoringNamespace = "monitoring"
 	scrapeInterval      = "1s"
-	// rateInterval is what Grafana makes of $__rate_interval, or longer.
+	// rateInterval is at least what Grafana sets for $__rate_interval.
 	rateInterval = "10s"
-	// faster is by how much the test's time is faster than that of the rules: minutes are seconds.
+	// faster is the factor by which the test shortens the durations in the rules: minutes become seconds.
 	faster = 60
 )
 
-// prometheus is a Prometheus that runs as the Prometheus operator would run it.
+// prometheus is a Prometheus with the configuration that the Prometheus operator would generate.
 type prometheus struct {
 	world
 	promv1.API
 }
 
-// installMonitoring applies config/prometheus, as a user of the Prometheus operator does. The operator itself does not
-// run; its CRDs are there, so that the API server checks what is applied.
+// installMonitoring applies config/prometheus, like a user of the Prometheus operator. Only the CRDs of that operator
+// are installed, so that the API server validates the objects.
 func (w world) installMonitoring() {
 	w.Helper()
 	module := strings.TrimSpace(w.must(harness.Command{Dir: filepath.Join(w.root, "tests/monitoring")}.Run(w.Context(),
@@ -67,7 +67,7 @@ func (w world) installMonitoring() {
 }
 
 // startPrometheus runs Prometheus beside the cluster, with the permissions, the configuration and the rules that it
-// would have in the cluster. stateMetrics is where kube-state-metrics answers.
+// would have in the cluster. stateMetrics is the address of kube-state-metrics.
 func (w world) startPrometheus(stateMetrics string) prometheus {
 	w.Helper()
 	config := w.cluster.KubernetesRestConfig()
@@ -87,7 +87,7 @@ func (w world) startPrometheus(stateMetrics string) prometheus {
 	return prometheus{w, promv1.NewAPI(c)}
 }
 
-// configuration is what the Prometheus operator generates from the monitors on the cluster.
+// configuration returns what the Prometheus operator generates from the monitors on the cluster.
 func (w world) configuration(config *rest.Config, stateMetrics string) []byte {
 	w.Helper()
 	harness.Must(w, monitoringv1.AddToScheme(w.Scheme()))
@@ -118,7 +118,7 @@ func (w world) configuration(config *rest.Config, stateMetrics string) []byte {
 	for _, m := range services.Items {
 		serviceMonitors[m.Namespace+"/"+m.Name] = &m
 		for _, endpoint := range m.Spec.Endpoints {
-			// The control plane writes the token into the Secret.
+			// The control plane writes the token into the Secret after a moment.
 			harness.Eventually(w, "token of "+m.Name, harness.Patience, func() error {
 				return store.AddSafeAuthorizationCredentials(w.Context(), m.Namespace, endpoint.Authorization)
 			})
@@ -133,7 +133,7 @@ func (w world) configuration(config *rest.Config, stateMetrics string) []byte {
 		nil, nil)
 	harness.Must(w, err)
 	var generated map[string]any
-	// What is of the environment of the pod that Prometheus would run in.
+	// Values of the environment variables in the pod of Prometheus.
 	environment := strings.NewReplacer("$(SHARD)", "0", "$(POD_NAME)", "prometheus-k8s-0")
 	harness.Must(w, yaml.Unmarshal([]byte(environment.Replace(string(text))), &generated))
 	generated["rule_files"] = []string{"rules.yaml"}
@@ -142,14 +142,14 @@ func (w world) configuration(config *rest.Config, stateMetrics string) []byte {
 	return text
 }
 
-// fastRules are those that are on the cluster, with minutes turned to seconds.
+// fastRules returns the rules on the cluster with shorter durations.
 func (w world) fastRules() []byte {
 	w.Helper()
 	harness.Must(w, monitoringv1.AddToScheme(w.Scheme()))
 	var rules monitoringv1.PrometheusRuleList
 	harness.Must(w, w.List(w.Context(), &rules))
 	if len(rules.Items) != 1 {
-		w.Fatalf("%d PrometheusRules", len(rules.Items))
+		w.Fatalf("%d PrometheusRules, want 1", len(rules.Items))
 	}
 	spec := rules.Items[0].Spec
 	for i := range spec.Groups {
@@ -168,7 +168,7 @@ func (w world) fastRules() []byte {
 
 var ranges = regexp.MustCompile(`\[\w+\]`)
 
-// fast shortens the ranges of an expression.
+// fast shortens the ranges in an expression.
 func fast(w world, expr string) string {
 	return ranges.ReplaceAllStringFunc(expr, func(r string) string { return "[" + w.fast(strings.Trim(r, "[]")) + "]" })
 }
@@ -180,8 +180,8 @@ func (w world) fast(duration string) string {
 	return model.Duration(time.Duration(d) / faster).String()
 }
 
-// startStateMetrics runs kube-state-metrics with the configuration and permissions that users give it, and says where
-// it answers.
+// startStateMetrics runs kube-state-metrics with the configuration and the permissions of config/kube-state-metrics,
+// and returns its address.
 func (w world) startStateMetrics() string {
 	w.Helper()
 	w.account("kube-state-metrics")
@@ -192,7 +192,7 @@ func (w world) startStateMetrics() string {
 	return address
 }
 
-// ask is the answer to a query now.
+// ask returns the present result of a query.
 func (p prometheus) ask(query string) (model.Value, error) {
 	value, _, err := p.Query(p.Context(), query, time.Now())
 	if err != nil {
@@ -201,19 +201,20 @@ func (p prometheus) ask(query string) (model.Value, error) {
 	return value, nil
 }
 
-// holds waits until a query has an answer.
+// holds waits until a query has a result.
 func (p prometheus) holds(query string) {
 	p.Helper()
 	harness.Eventually(p, query, harness.Patience, func() error {
 		value, err := p.ask(query)
 		if vector, _ := value.(model.Vector); err == nil && len(vector) == 0 {
-			err = errors.New("no answer")
+			err = errors.New("no result")
 		}
 		return err
 	})
 }
 
-// fires waits until an alert of a Memcached fires, or until none does.
+// fires waits until an alert of a Memcached fires, or no longer fires if want is false. It calls meanwhile before each
+// check.
 func (p prometheus) fires(alert, memcached string, want bool, meanwhile func() error) {
 	p.Helper()
 	harness.Eventually(p, fmt.Sprintf("%s of %s fires: %t", alert, memcached, want), harness.Patience, func() error {

@@ -1,5 +1,5 @@
-// Package e2e has a real Prometheus and kube-state-metrics use what config has for them, on a real node with real
-// memcacheds.
+// Package e2e tests that a real Prometheus and a real kube-state-metrics can use the files in config, on a real node
+// with real memcached.
 package e2e
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-var update = flag.Bool("update", false, "draw docs/monitoring.svg from what was measured")
+var update = flag.Bool("update", false, "draw docs/monitoring.svg from the measurements")
 
-// world is the cluster, and a namespace of the test's own. Whatever fails ends the test.
+// world is the cluster and a namespace of the test. An error ends the test.
 type world struct {
 	*testing.T
 	client.Client
@@ -39,7 +39,7 @@ func newWorld(t *testing.T) world {
 	}
 	root, err := filepath.Abs("../../..")
 	harness.Must(t, err)
-	t.Chdir(root) // whose cluster it is
+	t.Chdir(root) // cluster.Connect finds the cluster of this repository
 	w := world{T: t, root: root}
 	w.cluster, w.Client, err = cluster.Connect("node")
 	harness.Must(t, err)
@@ -61,14 +61,14 @@ func (w world) kubectl(args ...string) (string, error) {
 	return harness.Command{}.Run(context.WithoutCancel(w.Context()), "kubectl", args...)
 }
 
-// must is what a command printed.
+// must returns the output of a command, and ends the test if it failed.
 func (w world) must(out string, err error) string {
 	w.Helper()
 	harness.Must(w, err)
 	return out
 }
 
-// apply makes the objects of a manifest.
+// apply applies a manifest.
 func (w world) apply(manifest string) {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "manifest.yaml")
@@ -76,7 +76,7 @@ func (w world) apply(manifest string) {
 	w.must(w.kubectl("apply", "--server-side", "--namespace", w.ns, "--filename", file))
 }
 
-// until waits until a Memcached has a condition.
+// until waits until a condition of a Memcached is True.
 func (w world) until(name, condition string) {
 	w.Helper()
 	harness.Eventually(w, name+" "+condition, harness.Patience, func() error {
@@ -91,7 +91,7 @@ func (w world) until(name, condition string) {
 	})
 }
 
-// pods are the servers of a Memcached.
+// pods returns the servers of a Memcached.
 func (w world) pods(name string) []corev1.Pod {
 	w.Helper()
 	var pods corev1.PodList
@@ -103,7 +103,7 @@ func (w world) pods(name string) []corev1.Pod {
 	return pods.Items
 }
 
-// account makes a service account where kube-prometheus has it.
+// account creates a service account in monitoringNamespace.
 func (w world) account(name string) {
 	w.Helper()
 	object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: monitoringNamespace, Name: name}}

@@ -1,5 +1,5 @@
-// Command sample runs a command, and beside it watches whether the status of any Memcached on the cluster of KUBECONFIG
-// lies. It ends with the status of the command, or with 1 if there was a lie.
+// Command sample runs a command, and watches meanwhile whether the status of any Memcached on the cluster of KUBECONFIG
+// lies. It exits with the status of the command, or with 1 if there was a lie.
 package main
 
 import (
@@ -19,9 +19,9 @@ import (
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sample:", err)
-		var ended *exec.ExitError
-		if errors.As(err, &ended) {
-			os.Exit(ended.ExitCode())
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
 		}
 		os.Exit(1)
 	}
@@ -31,7 +31,7 @@ func run(command []string) error {
 	if len(command) == 0 {
 		return errors.New("usage: sample COMMAND [ARGUMENT...]")
 	}
-	// An interrupt reaches the command too, whose end is waited for.
+	// An interrupt also reaches the command. sample continues until the command exits.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/example/memcached-operator/tests/specs"
 )
 
-// TestChildren has the API server check the children, and a pod, of each spec that it accepts: what it would refuse
-// then has to be refused at the door.
+// TestChildren: for each spec that the API server accepts, it also accepts all children and a pod of the template. If
+// it refused a child, the CRD should have refused the spec.
 func TestChildren(t *testing.T) {
 	accepted := 0
 	for i, spec := range append(specs.Generate(2000), specs.Accepted...) {
@@ -51,9 +51,9 @@ func TestChildren(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d specs are accepted, of them %d of the table", accepted, len(specs.Accepted))
+	t.Logf("%d specs are accepted, %d of them from specs.Accepted", accepted, len(specs.Accepted))
 	if accepted < len(specs.Accepted)+200 {
-		t.Errorf("%d accepted specs are too few to say anything", accepted)
+		t.Errorf("%d accepted specs are too few to prove anything", accepted)
 	}
 }
 
