@@ -24,7 +24,7 @@ import (
 // installPolicy installs a policy that changes the Deployments of the test's namespace where a condition holds, and
 // waits until the policy is active. spec holds the changed fields as a CEL object. The policy also sets the annotation
 // "policy", whose value is a CEL expression.
-func (f *fixture) installPolicy(condition, annotation, spec string, further ...admissionv1.Mutation) {
+func (f *fixture) installPolicy(condition, annotation, spec string, more ...admissionv1.Mutation) {
 	f.Helper()
 	name := f.mc.Namespace
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -39,7 +39,7 @@ func (f *fixture) installPolicy(condition, annotation, spec string, further ...a
 			}}},
 		},
 		MatchConditions: []admissionv1.MatchCondition{{Name: "when", Expression: condition}},
-		Mutations: append(further, admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration,
+		Mutations: append(more, admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration,
 			ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: fmt.Sprintf(
 				`Object{metadata: Object.metadata{annotations: {"policy": %s}}, spec: Object.spec{%s}}`, annotation, spec)}}),
 	}

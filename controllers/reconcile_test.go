@@ -187,7 +187,7 @@ func TestDriftIsReverted(t *testing.T) {
 }
 
 // TestServiceDriftIsReverted: the API server does not increment metadata.generation of a Service. If somebody created
-// the Service with a generation, the generation never changes.
+// the Service with a generation, the generation never changes. Drift is detected nevertheless.
 func TestServiceDriftIsReverted(t *testing.T) {
 	f := newFixture(t)
 	orphan := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace, Generation: 7,
@@ -764,7 +764,7 @@ func TestNamespaceDeleted(t *testing.T) {
 	}
 }
 
-// TestDeletion: the finalizer deletes the servers, and waits for them.
+// TestDeletion: the operator deletes the workload, and removes the finalizer when the servers are deleted.
 func TestDeletion(t *testing.T) {
 	t.Run("waits for servers", func(t *testing.T) {
 		f := newFixture(t)
@@ -824,7 +824,7 @@ func TestDeletion(t *testing.T) {
 		f.mustReconcile()
 		f.wantRequests("get Namespace", "patch Memcached")
 	})
-	t.Run("deletes no child if it orphans them", func(t *testing.T) {
+	t.Run("deletes nothing if the deletion orphans the children", func(t *testing.T) {
 		f := newFixture(t)
 		f.becomeReady()
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))

@@ -12,12 +12,13 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// server is a server of a StatefulSet.
+// server is the state of one server of a StatefulSet, for setServers.
 type server struct {
 	revision string
 	ready    bool
 }
 
+// missing is a server without a pod.
 var missing = server{}
 
 func outdated() server { return server{"old", true} }

@@ -20,6 +20,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // server is a pod of the StatefulSet "cache". Its methods change it.
 type server struct{ corev1.Pod }
 
+// missing is a server without a pod.
 var missing *server
 
 func newServer(revision string) *server {
