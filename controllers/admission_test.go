@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,10 +21,10 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 )
 
-// mutate installs a policy that changes Deployments of the test's namespace whenever a condition holds, and waits
-// until it is active. The change is a CEL object. The policy also adds an annotation, which shows that it was
-// applied.
-func (f *fixture) mutate(condition, annotation, spec string, further ...admissionv1.Mutation) {
+// installPolicy installs a policy that changes the Deployments of the test's namespace where a condition holds, and
+// waits until the policy is active. spec holds the changed fields as a CEL object. The policy also sets the annotation
+// "policy", whose value is a CEL expression.
+func (f *fixture) installPolicy(condition, annotation, spec string, more ...admissionv1.Mutation) {
 	f.Helper()
 	name := f.mc.Namespace
 	policy := &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -39,7 +39,7 @@ func (f *fixture) mutate(condition, annotation, spec string, further ...admissio
 			}}},
 		},
 		MatchConditions: []admissionv1.MatchCondition{{Name: "when", Expression: condition}},
-		Mutations: append(further, admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration,
+		Mutations: append(more, admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration,
 			ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: fmt.Sprintf(
 				`Object{metadata: Object.metadata{annotations: {"policy": %s}}, spec: Object.spec{%s}}`, annotation, spec)}}),
 	}
@@ -53,49 +53,51 @@ func (f *fixture) mutate(condition, annotation, spec string, further ...admissio
 	})
 	f.must(wait.PollUntilContextTimeout(f.ctx, 50*time.Millisecond, 30*time.Second, true,
 		func(ctx context.Context) (bool, error) {
-			probe := namesakes()["Deployment"].(*appsv1.Deployment)
+			probe := minimalObjects()["Deployment"].(*appsv1.Deployment)
 			probe.Name, probe.Namespace = "probe", name
 			err := f.api.Create(ctx, probe, client.DryRunAll, client.FieldOwner("somebody"))
 			return probe.Annotations["policy"] != "", err
 		}))
 }
 
-const container = `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
+// rewriteImage is a CEL object that changes the image of memcached.
+const rewriteImage = `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
 	Object.spec.template.spec.containers{name: "memcached", image: "mirror/memcached"}]}}`
 
-// TestPolicyRewrites: a policy may override a field of ours. That is no drift, neither after a restart of the operator
-// nor for an operator with another builder.
-func TestPolicyRewrites(t *testing.T) {
+// TestPolicyRewritesTemplate: a policy may override a field of the template. The operator does not revert that, neither
+// after a restart nor if its own template differs from that of the release before.
+func TestPolicyRewritesTemplate(t *testing.T) {
 	f := newFixture(t)
-	f.mutate("true", `"on"`, container)
+	f.installPolicy("true", `"on"`, rewriteImage)
 	f.mustReconcile()
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment") // to record the template
-	f.roll(3)
+	f.wantRequests("dry-run Deployment", "dry-run Deployment", "apply Deployment") // to record the template
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.mustReconcile()
 	f.wantRequests()
 	template := get[appsv1.Deployment](f).Spec.Template
 
-	f.restart()
+	f.restartOperator()
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.wantRequests()
 
-	f.restart()
+	f.restartOperator()
 	f.r.Options.OpenShift = true
 	f.mustReconcile()
 	f.wantRequests()
 	f.wantTemplate(template)
 	if f.mc.Status.Image != "mirror/memcached" {
-		t.Errorf("the image in use is %s", f.mc.Status.Image)
+		t.Errorf("got status.image %s, want mirror/memcached", f.mc.Status.Image)
 	}
 }
 
-// TestPolicyAdds: an addition of a policy to a field that is owned as a whole changes the template too.
-func TestPolicyAdds(t *testing.T) {
+// TestPolicyAddsToTemplate: a policy may also add to a field that the operator owns as a whole. That is not reverted
+// either.
+func TestPolicyAddsToTemplate(t *testing.T) {
 	for name, tt := range map[string]struct{ spec, patch string }{
 		"to a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}",
 			`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector", value: {"disk": "fast", "pool": "caches"}}]`},
@@ -105,17 +107,17 @@ func TestPolicyAdds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, tt.spec)
-			f.mutate("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
+			f.installPolicy("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
 				JSONPatch: &admissionv1.JSONPatch{Expression: tt.patch}})
 			f.mustReconcile()
-			f.roll(3)
+			f.setServersReady(3)
 			f.mustReconcile()
-			f.wantRequests("ask Deployment", "ask Deployment", "apply Deployment") // to record the template
-			f.roll(3)
+			f.wantRequests("dry-run Deployment", "dry-run Deployment", "apply Deployment") // to record the template
+			f.setServersReady(3)
 			f.mustReconcile()
-			f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 			template := get[appsv1.Deployment](f).Spec.Template
-			f.restart()
+			f.restartOperator()
 			f.r.Options.OpenShift = true
 			f.mustReconcile()
 			f.wantRequests()
@@ -124,119 +126,117 @@ func TestPolicyAdds(t *testing.T) {
 	}
 }
 
-// TestPolicyThatNeverSettles: a policy that changes its own result again does not replace servers in a loop.
-func TestPolicyThatNeverSettles(t *testing.T) {
+// TestPolicyThatIsNotIdempotent: a policy that changes its own result each time does not replace servers in a loop.
+func TestPolicyThatIsNotIdempotent(t *testing.T) {
 	f := newFixture(t)
-	f.mutate("true", `"on"`, `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
+	f.installPolicy("true", `"on"`, `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
 	Object.spec.template.spec.containers{name: "memcached",
 		image: "mirror/" + object.spec.template.spec.containers[0].image}]}}`)
-	f.ready()
+	f.becomeReady()
 	template := get[appsv1.Deployment](f).Spec.Template
 	for range 3 {
-		f.restart()
+		f.restartOperator()
 		f.mustReconcile()
 	}
 	f.wantTemplate(template)
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestPausedWithoutAnswer: if the dry run fails, the status does not claim that no change is pending.
-func TestPausedWithoutAnswer(t *testing.T) {
+// TestPausedAndDryRunFails: while a Memcached is paused and the dry run fails, the status says that changes may be
+// pending.
+func TestPausedAndDryRunFails(t *testing.T) {
 	f := newFixture(t)
-	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
-	f.ready()
+	f.installPolicy("true", `"on"`, `revisionHistoryLimit: 9`)
+	f.becomeReady()
 	f.patch(`{"spec":{"paused":true}}`)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.restart()
-	f.roll(0)
-	f.fail["Deployment"] = apierrors.NewInternalError(errors.New("webhook is down"))
-	f.wantError("webhook is down")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
-	f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonServersLost)
-	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "may hold changes back, because") {
-		t.Errorf("Ready says %q", got)
-	}
-	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("a policy"))
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.restartOperator()
+	f.setServersReady(0)
+	f.failures["dry-run Deployment"] = apierrors.NewInternalError(errors.New("webhook is down"))
+	f.wantReconcileError("webhook is down")
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonServersLost)
+	f.wantMessage(v1alpha1.ConditionReady, "may hold changes back, because")
+	f.failures["dry-run Deployment"] = forbidden("a policy")
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
-	f.fail = map[string]error{}
-	f.roll(3)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.failures = map[string]error{}
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestPolicyRewritesTheRest: the same for a field outside of the template, which takes one dry run.
-func TestPolicyRewritesTheRest(t *testing.T) {
+// TestPolicyRewritesOutsideTemplate: a policy may override a field outside of the template. One dry run after a restart
+// shows that an apply would change nothing.
+func TestPolicyRewritesOutsideTemplate(t *testing.T) {
 	f := newFixture(t)
-	f.mutate("true", `"on"`, `revisionHistoryLimit: 9`)
-	f.ready()
+	f.installPolicy("true", `"on"`, `revisionHistoryLimit: 9`)
+	f.becomeReady()
 	f.mustReconcile()
 	f.wantRequests()
-	f.restart()
+	f.restartOperator()
 	f.mustReconcile()
-	f.wantRequests("ask Deployment")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantRequests("dry-run Deployment")
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.mustReconcile()
 	f.wantRequests()
 }
 
-// TestPolicyStamps: a policy that writes a new value on each apply causes no loop.
-func TestPolicyStamps(t *testing.T) {
+// TestPolicyWritesNewValueEachTime: a policy that sets another value on each apply does not cause a loop of applies.
+func TestPolicyWritesNewValueEachTime(t *testing.T) {
 	f := newFixture(t)
-	f.mutate("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`,
+	f.installPolicy("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`,
 		`revisionHistoryLimit: 9`)
-	f.ready()
+	f.becomeReady()
 	f.mustReconcile()
 	f.wantRequests()
 	f.patch(`{"spec":{"rollout":{"maxUnavailable":2}}}`)
 	f.mustReconcile()
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.restart()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.restartOperator()
 	for range 3 {
 		f.mustReconcile()
-		for _, r := range f.requests {
-			if r == "apply Deployment" {
-				t.Errorf("applies what it applied before: %q", f.requests)
-			}
+		if slices.Contains(f.requests, "apply Deployment") {
+			t.Errorf("got requests %q, want no apply", f.requests)
 		}
 	}
 }
 
-// TestPolicyInAnothersWrite: the API server records who owns which field before a policy changes it in somebody else's
-// write. The change is detected and reverted nevertheless.
-func TestPolicyInAnothersWrite(t *testing.T) {
+// TestPolicyChangesForeignWrite: when a policy changes a field of ours in a write of another manager, managedFields
+// still names us as the owner of the field. The change is detected and reverted nevertheless.
+func TestPolicyChangesForeignWrite(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	template := get[appsv1.Deployment](f).Spec.Template
-	f.mutate("request.options.fieldManager == 'somebody'", `"on"`, container)
+	f.installPolicy("request.options.fieldManager == 'somebody'", `"on"`, rewriteImage)
 	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"a":"b"}}}`)),
-		client.FieldOwner("somebody")))
+		[]byte(`{"metadata":{"annotations":{"a":"b"}}}`)), client.FieldOwner("somebody")))
 	if got := get[appsv1.Deployment](f).Spec.Template.Spec.Containers[0].Image; got != "mirror/memcached" {
-		t.Fatalf("the policy does not work: %s", got)
+		t.Fatalf("got image %s, want that of the policy", got)
 	}
 	f.mustReconcile()
 	f.wantTemplate(template)
 }
 
-// TestPolicyAnswersConflict: a policy may answer every write with a conflict. After several in a row, the reconcile
-// returns an error.
-func TestPolicyAnswersConflict(t *testing.T) {
+// TestPolicyRefusesWithConflict: a policy may answer every write with a conflict. After maxConflicts in a row, the
+// reconcile returns an error.
+func TestPolicyRefusesWithConflict(t *testing.T) {
 	f := newFixture(t)
-	f.fail["Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache", errors.New("a policy says so"))
+	f.failures["apply Service"] = apierrors.NewConflict(corev1.Resource("services"), "cache",
+		errors.New("a policy says so"))
 	for range maxConflicts {
 		result := f.mustReconcile()
 		f.now = f.now.Add(children.ExpectationTimeout)
 		if result.RequeueAfter != conflictRetry || f.mc.Status.ObservedGeneration > 0 {
-			t.Errorf("does not wait for the cache: %+v, %+v", result, f.mc.Status)
+			t.Errorf("got %+v and status %+v, want a requeue after %s and no status", result, f.mc.Status, conflictRetry)
 		}
 	}
 	for range 2 {
-		f.wantError("a policy says so")
-		f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+		f.wantReconcileError("a policy says so")
+		f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	}
 	f.wantEvent("Warning ProgressingWithRetry apply Service cache")
 }

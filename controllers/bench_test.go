@@ -24,8 +24,9 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// atRest is a Memcached of three servers that is ready, and a cache in memory that shows it and its children.
-type atRest struct {
+// readyMemcached is a Memcached with three servers that are ready, and a client that reads it and its children from
+// memory.
+type readyMemcached struct {
 	mc       *v1alpha1.Memcached
 	client   client.Client
 	observed children.Observed
@@ -40,7 +41,7 @@ func childrenOf(mc *v1alpha1.Memcached, secrets desired.Secrets) []runtime.Apply
 
 var benchOptions = desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
 
-func newAtRest(b *testing.B) *atRest {
+func newReadyMemcached(b *testing.B) *readyMemcached {
 	b.Helper()
 	must := func(err error) {
 		b.Helper()
@@ -48,23 +49,23 @@ func newAtRest(b *testing.B) *atRest {
 			b.Fatal(err)
 		}
 	}
-	r := &atRest{mc: manifest.Parse(b, manifest.Named("cache", "{size: 3}")), observed: children.Observed{}}
-	r.mc.Generation, r.mc.Finalizers = 1, []string{v1alpha1.Finalizer}
-	configs := func() []runtime.ApplyConfiguration { return childrenOf(r.mc, desired.Secrets{}) }
-	r.desired = configs()
+	m := &readyMemcached{mc: manifest.Parse(b, manifest.Named("cache", "{size: 3}")), observed: children.Observed{}}
+	m.mc.Generation, m.mc.Finalizers = 1, []string{v1alpha1.Finalizer}
+	configs := func() []runtime.ApplyConfiguration { return childrenOf(m.mc, desired.Secrets{}) }
+	m.desired = configs()
 
-	// What the API server would make of the children, with its record of field ownership.
+	// The children as the API server would store them, with managedFields.
 	server := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithReturnManagedFields().Build()
-	for _, config := range configs() { // which the answers are read into
+	for _, config := range configs() { // not m.desired: Apply changes its argument
 		must(server.Apply(b.Context(), config, client.FieldOwner(names.Operator)))
 	}
 	set := childSet(server, server)
-	set.Owner = owner(r.mc)
+	set.Owner = owner(m.mc)
 	for _, kind := range childKinds {
 		must(client.IgnoreNotFound(set.LookUp(b.Context(), children.Key{Kind: kind.Kind, Name: "cache"},
-			r.observed)))
+			m.observed)))
 	}
-	for _, obj := range r.observed {
+	for _, obj := range m.observed {
 		if d, ok := obj.(*appsv1.Deployment); ok {
 			d.Generation = 1
 			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3,
@@ -72,24 +73,24 @@ func newAtRest(b *testing.B) *atRest {
 		}
 	}
 	for _, name := range []string{"cache-1", "cache-2", "cache-3"} {
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.mc.Namespace,
-			Labels: podLabels(names.Servers.Labels(r.mc)), OwnerReferences: byReplicaSet("cache")}}
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: m.mc.Namespace,
+			Labels: withTemplateHash(names.Servers.Labels(m.mc)), OwnerReferences: ownedByReplicaSet("cache")}}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		r.pods = append(r.pods, pod)
+		m.pods = append(m.pods, pod)
 	}
-	r.client = interceptor.NewClient(server, interceptor.Funcs{
+	m.client = interceptor.NewClient(server, interceptor.Funcs{
 		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object,
 			_ ...client.GetOption) error {
-			r.mc.DeepCopyInto(obj.(*v1alpha1.Memcached))
+			m.mc.DeepCopyInto(obj.(*v1alpha1.Memcached))
 			return nil
 		},
 		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 			if pods, ok := list.(*corev1.PodList); ok {
-				pods.Items = r.pods
+				pods.Items = m.pods
 				return nil
 			}
 			items := reflect.ValueOf(list).Elem().FieldByName("Items")
-			for _, obj := range r.observed {
+			for _, obj := range m.observed {
 				if reflect.TypeOf(obj).Elem() == items.Type().Elem() {
 					items.Set(reflect.Append(items, reflect.ValueOf(obj).Elem()))
 				}
@@ -98,22 +99,22 @@ func newAtRest(b *testing.B) *atRest {
 		},
 		SubResourcePatch: func(_ context.Context, _ client.Client, _ string, obj client.Object, _ client.Patch,
 			_ ...client.SubResourcePatchOption) error {
-			obj.(*v1alpha1.Memcached).Status.DeepCopyInto(&r.mc.Status)
+			obj.(*v1alpha1.Memcached).Status.DeepCopyInto(&m.mc.Status)
 			return nil
 		},
 	})
-	return r
+	return m
 }
 
-// BenchmarkReconcile is a reconcile that changes nothing.
+// BenchmarkReconcile measures a reconcile that changes nothing.
 func BenchmarkReconcile(b *testing.B) {
-	w := newAtRest(b)
-	r := &MemcachedReconciler{Client: w.client, APIReader: w.client, Recorder: events.NewFakeRecorder(10),
+	m := newReadyMemcached(b)
+	r := &MemcachedReconciler{Client: m.client, APIReader: m.client, Recorder: events.NewFakeRecorder(10),
 		Options: benchOptions, Now: time.Now}
-	req := request(w.mc.Namespace, w.mc.Name)
-	for range 2 { // the first writes the status
-		if _, err := r.Reconcile(b.Context(), req); err != nil || w.mc.Status.Phase != v1alpha1.PhaseReady {
-			b.Fatalf("not ready: %v, %+v", err, w.mc.Status)
+	req := request(m.mc.Namespace, m.mc.Name)
+	for range 2 { // the first one writes the status
+		if _, err := r.Reconcile(b.Context(), req); err != nil || m.mc.Status.Phase != v1alpha1.PhaseReady {
+			b.Fatalf("got error %v and status %+v, want Ready", err, m.mc.Status)
 		}
 	}
 	b.ReportAllocs()
@@ -124,36 +125,36 @@ func BenchmarkReconcile(b *testing.B) {
 	}
 }
 
-// BenchmarkDesired builds the children of an object.
+// BenchmarkDesired measures how the children are built.
 func BenchmarkDesired(b *testing.B) {
-	w := newAtRest(b)
+	m := newReadyMemcached(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		childrenOf(w.mc, desired.Secrets{})
+		childrenOf(m.mc, desired.Secrets{})
 	}
 }
 
-// BenchmarkCompare finds that nothing differs.
+// BenchmarkCompare measures a comparison of children that do not differ.
 func BenchmarkCompare(b *testing.B) {
-	w := newAtRest(b)
+	m := newReadyMemcached(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		set := childSet(w.client, w.client)
-		set.Owner, set.State = owner(w.mc), &children.State{}
-		changes, err := set.Compare(b.Context(), w.desired, nil, w.observed, false)
+		set := childSet(m.client, m.client)
+		set.Owner, set.State = owner(m.mc), &children.State{}
+		changes, err := set.Compare(b.Context(), m.desired, nil, m.observed, false)
 		if err != nil || len(changes) > 0 {
-			b.Fatalf("%v, %v", changes, err)
+			b.Fatalf("got changes %v and error %v, want none", changes, err)
 		}
 	}
 }
 
-// BenchmarkStatus computes the status of an object that is ready.
+// BenchmarkStatus measures how the status of a Memcached that is ready is computed.
 func BenchmarkStatus(b *testing.B) {
-	w := newAtRest(b)
-	o := status.Observed{Pods: w.pods,
-		Workload: status.Read(w.observed[children.Key{Kind: "Deployment", Name: "cache"}], w.pods...)}
+	m := newReadyMemcached(b)
+	o := status.Observed{Pods: m.pods,
+		Workload: status.Read(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], m.pods...)}
 	b.ReportAllocs()
 	for b.Loop() {
-		status.Compute(w.mc, o, time.Now())
+		status.Compute(m.mc, o, time.Now())
 	}
 }

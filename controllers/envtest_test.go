@@ -37,7 +37,8 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// apiServer starts a real API server on first use. It has no controllers: the tests play them, and the cache.
+// apiServer starts a real API server on first use. No controllers run beside it: the tests simulate them, and the
+// informer cache.
 var apiServer = sync.OnceValues(func() (client.WithWatch, error) {
 	environment.CRDDirectoryPaths = []string{"../config/crd/bases"}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -64,7 +65,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fixture is a reconciler on a real API server, in a namespace of its own, with one Memcached.
+// fixture is a reconciler that uses a real API server, with one Memcached in a namespace of its own.
 type fixture struct {
 	*testing.T
 	ctx    context.Context
@@ -73,19 +74,19 @@ type fixture struct {
 	mc     *v1alpha1.Memcached
 	events *events.FakeRecorder
 
-	mutex    sync.Mutex               // children are written at the same time
-	requests []string                 // of the last reconcile, except reads of the informer cache
-	cached   map[string]client.Object // what the cache shows instead of the truth, by kind; nil for nothing
-	fail     map[string]error         // what the API server answers to an apply of a kind, "get Kind", or "patch name"
+	requests []string                 // of the last reconcile, such as "apply Service"; no reads of the informer cache
+	failures map[string]error         // the response to a request, such as "apply Service" or "patch Pod cache-0"
+	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
 	now      time.Time
 }
 
-// newFixture has a Memcached of size 3.
+// newFixture creates a Memcached with three servers.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	return newFixtureOf(t, "{size: 3}")
 }
 
+// newFixtureOf creates a Memcached with this spec.
 func newFixtureOf(t *testing.T, spec string) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -94,11 +95,11 @@ func newFixtureOf(t *testing.T, spec string) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{T: t, ctx: t.Context(), api: api, now: time.Now(), events: events.NewFakeRecorder(100),
-		cached: map[string]client.Object{}, fail: map[string]error{}}
+		cached: map[string]client.Object{}, failures: map[string]error{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	f.must(api.Create(f.ctx, ns))
 	f.r = &MemcachedReconciler{
-		Client: f.cache(), APIReader: f.live(), Recorder: f.events,
+		Client: f.cacheClient(), APIReader: f.apiReader(), Recorder: f.events,
 		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"},
 		Now:     func() time.Time { return f.now },
 	}
@@ -115,24 +116,26 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// request records a request, and returns the error that fail has for it.
-func (f *fixture) request(name, failure string) error {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	f.requests = append(f.requests, name)
-	return f.fail[failure]
+// forbidden returns the API server's answer to a request that it denies.
+func forbidden(cause string) error {
+	return apierrors.NewForbidden(schema.GroupResource{}, "cache", errors.New(cause))
 }
 
-// cache reads as the manager's cache does, from the labelled objects only, and writes to the API server.
-func (f *fixture) cache() client.Client {
+// record adds a request to requests, and returns the failure for it.
+func (f *fixture) record(request, name string) error {
+	f.requests = append(f.requests, request)
+	return cmp.Or(f.failures[request], f.failures[request+" "+name])
+}
+
+// cacheClient reads as from the informer cache, which holds only objects with our labels, and writes to the API server.
+func (f *fixture) cacheClient() client.Client {
 	return interceptor.NewClient(f.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			_ ...client.GetOption) error {
 			kind := reflect.TypeOf(obj).Elem().Name()
-			missing := apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
 			if old, ok := f.cached[kind]; ok {
 				if old == nil {
-					return missing
+					return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
 				}
 				reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
 				return nil
@@ -145,35 +148,31 @@ func (f *fixture) cache() client.Client {
 			if err != nil {
 				return err
 			}
-			return f.showCached(list)
+			return f.replaceCached(list)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
 			opts ...client.SubResourcePatchOption) error {
-			if err := f.request("patch "+sub, sub); err != nil {
+			if err := f.record("patch "+sub, obj.GetName()); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
 			opts ...client.PatchOption) error {
-			kind, verb := reflect.TypeOf(obj).Elem().Name(), "patch "
+			verb := "patch "
 			if patch.Type() == types.ApplyPatchType {
 				verb = "apply "
 			}
 			if slices.Contains(opts, client.PatchOption(client.DryRunAll)) {
-				verb = "ask "
+				verb = "dry-run "
 			}
-			failure := kind
-			if verb == "patch " {
-				failure = "patch " + obj.GetName()
-			}
-			if err := f.request(verb+kind, failure); err != nil {
+			if err := f.record(verb+reflect.TypeOf(obj).Elem().Name(), obj.GetName()); err != nil {
 				return err
 			}
 			return c.Patch(ctx, obj, patch, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			if err := f.request("delete "+reflect.TypeOf(obj).Elem().Name(), "delete"); err != nil {
+			if err := f.record("delete "+reflect.TypeOf(obj).Elem().Name(), obj.GetName()); err != nil {
 				return err
 			}
 			return c.Delete(ctx, obj, opts...)
@@ -181,8 +180,8 @@ func (f *fixture) cache() client.Client {
 	})
 }
 
-// showCached puts what the cache shows instead of the truth into a list.
-func (f *fixture) showCached(list client.ObjectList) error {
+// replaceCached replaces the items of a list with what the cache shows instead.
+func (f *fixture) replaceCached(list client.ObjectList) error {
 	items, err := meta.ExtractList(list)
 	if err != nil {
 		return err
@@ -197,14 +196,13 @@ func (f *fixture) showCached(list client.ObjectList) error {
 	return meta.SetList(list, items)
 }
 
-// live reads from the API server.
-func (f *fixture) live() client.Client {
+// apiReader reads from the API server.
+func (f *fixture) apiReader() client.Client {
 	return interceptor.NewClient(f.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			opts ...client.GetOption) error {
-			kind := obj.GetObjectKind().GroupVersionKind().Kind // of metadata alone
-			request := "get " + cmp.Or(kind, reflect.TypeOf(obj).Elem().Name())
-			if err := f.request(request, request); err != nil {
+			kind := obj.GetObjectKind().GroupVersionKind().Kind // empty, unless obj is PartialObjectMetadata
+			if err := f.record("get "+cmp.Or(kind, reflect.TypeOf(obj).Elem().Name()), key.Name); err != nil {
 				return err
 			}
 			return c.Get(ctx, key, obj, opts...)
@@ -212,7 +210,7 @@ func (f *fixture) live() client.Client {
 	})
 }
 
-// reconcile runs the reconciler once and reads the Memcached anew, if it is still there.
+// reconcile reconciles once, and reads the Memcached again if it still exists.
 func (f *fixture) reconcile() (reconcile.Result, error) {
 	f.Helper()
 	f.requests = nil
@@ -228,7 +226,7 @@ func (f *fixture) mustReconcile() reconcile.Result {
 	return result
 }
 
-// get reads the child of a type.
+// get reads the child of a kind that has the name of the Memcached.
 func get[O any, P interface {
 	*O
 	client.Object
@@ -245,71 +243,76 @@ func (f *fixture) patch(json string) {
 	f.must(f.api.Patch(f.ctx, f.mc, client.RawPatch(types.MergePatchType, []byte(json))))
 }
 
-// roll plays the Deployment controller and the kubelets: all servers of the current Deployment run, ready of them are
-// available.
-func (f *fixture) roll(ready int32) {
+// setServersReady acts as the Deployment controller and the kubelets: all servers run, and some of them are ready.
+func (f *fixture) setServersReady(ready int32) {
 	f.Helper()
 	d := get[appsv1.Deployment](f)
 	n := *d.Spec.Replicas
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n,
 		ReadyReplicas: ready, AvailableReplicas: ready}
 	f.must(f.api.Status().Update(f.ctx, d))
-	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+	f.deletePods()
 	for i := range n {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i), Namespace: f.mc.Namespace,
-			Labels: podLabels(names.Servers.Labels(f.mc)), OwnerReferences: byReplicaSet("cache")}}
-		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
-		f.must(f.api.Create(f.ctx, p))
-		if i < ready {
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-			f.must(f.api.Status().Update(f.ctx, p))
-		}
+		f.createPod(fmt.Sprintf("cache-%d", i), withTemplateHash(names.Servers.Labels(f.mc)), ownedByReplicaSet("cache"),
+			i < ready)
 	}
 }
 
-// byReplicaSet is the owner reference of pods of a Deployment, whose labels podLabels makes.
-func byReplicaSet(deployment string) []metav1.OwnerReference {
+// setServers acts as the StatefulSet controller and the kubelets: the servers are these, by ordinal.
+func (f *fixture) setServers(servers ...server) {
+	f.Helper()
+	set := get[appsv1.StatefulSet](f)
+	f.deletePods()
+	status := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
+	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
+	for i, s := range servers {
+		if s == missing {
+			continue
+		}
+		labels := names.Servers.Labels(f.mc)
+		labels[appsv1.StatefulSetRevisionLabel] = s.revision
+		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready)
+		status.Replicas++
+		if s.revision == status.UpdateRevision {
+			status.UpdatedReplicas++
+		}
+		if s.ready {
+			status.ReadyReplicas++
+			status.AvailableReplicas++
+		}
+	}
+	set.Status = status
+	f.must(f.api.Status().Update(f.ctx, set))
+}
+
+func (f *fixture) deletePods() {
+	f.Helper()
+	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+}
+
+// createPod creates a pod that is not ready, or has been ready for an hour.
+func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool) {
+	f.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, Labels: labels,
+		OwnerReferences: owners}}
+	p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+	f.must(f.api.Create(f.ctx, p))
+	if ready {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(f.now.Add(-time.Hour))}}
+		f.must(f.api.Status().Update(f.ctx, p))
+	}
+}
+
+// ownedByReplicaSet returns the owner reference of a Deployment's pods, which have the labels of withTemplateHash.
+func ownedByReplicaSet(deployment string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-1", UID: "rs",
 		Controller: ptr.To(true)}}
 }
 
-func podLabels(labels map[string]string) map[string]string {
+func withTemplateHash(labels map[string]string) map[string]string {
 	labels[appsv1.DefaultDeploymentUniqueLabelKey] = "1"
 	return labels
-}
-
-// servers plays the StatefulSet controller and the kubelets: the servers are as setOf has them.
-func (f *fixture) servers(servers ...string) {
-	f.Helper()
-	set := get[appsv1.StatefulSet](f)
-	model, pods := setOf(int32(len(servers)), f.now, servers...)
-	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
-	set.Status = model.Status
-	set.Status.ObservedGeneration = set.Generation
-	if !slices.ContainsFunc(servers, func(s string) bool { return strings.Contains(s, "new") }) && set.Generation == 1 {
-		set.Status.UpdateRevision = "old"
-	}
-	for _, p := range pods {
-		revision := p.Labels[appsv1.StatefulSetRevisionLabel]
-		p.Namespace, p.Labels = f.mc.Namespace, names.Servers.Labels(f.mc)
-		p.Labels[appsv1.StatefulSetRevisionLabel] = revision
-		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set,
-			appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
-		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
-		conditions := p.Status.Conditions
-		f.must(f.api.Create(f.ctx, &p))
-		set.Status.Replicas++
-		if revision == set.Status.UpdateRevision {
-			set.Status.UpdatedReplicas++
-		}
-		if len(conditions) > 0 {
-			p.Status.Conditions = conditions
-			f.must(f.api.Status().Update(f.ctx, &p))
-			set.Status.ReadyReplicas++
-			set.Status.AvailableReplicas++
-		}
-	}
-	f.must(f.api.Status().Update(f.ctx, set))
 }
 
 func (f *fixture) key(name string) client.ObjectKey {
@@ -318,64 +321,48 @@ func (f *fixture) key(name string) client.ObjectKey {
 
 func mergePatch(json string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(json)) }
 
-// ready brings the Memcached from nothing to Ready.
-func (f *fixture) ready() {
+// becomeReady creates the children of the Memcached, and makes it Ready.
+func (f *fixture) becomeReady() {
 	f.Helper()
 	f.mustReconcile()
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// restart deletes the state that the operator keeps in memory.
-func (f *fixture) restart() { f.r.states = states{} }
+// restartOperator deletes what the operator keeps in memory.
+func (f *fixture) restartOperator() { f.r.states = states{} }
 
 func (f *fixture) wantTemplate(want corev1.PodTemplateSpec) {
 	f.Helper()
 	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, want) {
-		f.Errorf("the template is\n%+v\nwant\n%+v", got, want)
+		f.Errorf("got the template\n%+v\nwant\n%+v", got, want)
 	}
 }
 
-func (f *fixture) want(conditionType string, status metav1.ConditionStatus, reason string) {
+func (f *fixture) wantCondition(conditionType string, status metav1.ConditionStatus, reason string) {
 	f.Helper()
 	c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType)
 	if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != f.mc.Generation {
-		f.Errorf("%s is %+v, want %s/%s of generation %d", conditionType, c, status, reason, f.mc.Generation)
+		f.Errorf("got %s %+v, want %s/%s of generation %d", conditionType, c, status, reason, f.mc.Generation)
 	}
 }
 
-// wantRequests compares the requests of the last reconcile. Children are written at the same time, in no order; the
-// finalizer of the Memcached comes before them, or nothing of theirs would be sure to be cleaned up.
+// wantRequests compares the requests of the last reconcile, in order.
 func (f *fixture) wantRequests(want ...string) {
 	f.Helper()
-	sorted := func(requests []string) (all []string) {
-		write := func(r string) bool {
-			return r != "apply Memcached" && (strings.HasPrefix(r, "apply ") || strings.HasPrefix(r, "delete "))
-		}
-		for i, r := range requests {
-			if at := len(all); i > 0 && write(r) && write(requests[i-1]) {
-				for at > 0 && write(all[at-1]) && all[at-1] > r {
-					at--
-				}
-				all = slices.Insert(all, at, r)
-				continue
-			}
-			all = append(all, r)
-		}
-		return all
-	}
-	if !slices.Equal(sorted(f.requests), sorted(want)) {
-		f.Errorf("requests were %q, want %q", f.requests, want)
+	if !slices.Equal(f.requests, want) {
+		f.Errorf("got requests %q, want %q", f.requests, want)
 	}
 }
 
-func (f *fixture) wantEvent(part string) {
+// wantEvent discards events until one contains a text.
+func (f *fixture) wantEvent(text string) {
 	f.Helper()
 	for len(f.events.Events) > 0 {
-		if e := <-f.events.Events; strings.Contains(e, part) {
+		if e := <-f.events.Events; strings.Contains(e, text) {
 			return
 		}
 	}
-	f.Errorf("no event says %q", part)
+	f.Errorf("got no event with %q", text)
 }

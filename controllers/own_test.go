@@ -25,9 +25,9 @@ import (
 	"github.com/example/memcached-operator/tests/specs"
 )
 
-// TestOwn: of every child that specs of all kinds can have, the operator extracts the same owned fields as the
-// generated functions of client-go.
-func TestOwn(t *testing.T) {
+// TestExtractMatchesClientGo: for the children of many specs, Set.Extract returns the same fields as the generated
+// functions Extract... of client-go.
+func TestExtractMatchesClientGo(t *testing.T) {
 	f := newFixture(t)
 	set := childSet(f.api, f.api)
 	secret := &desired.Secret{Name: "secret", Version: "1"}
@@ -42,44 +42,44 @@ func TestOwn(t *testing.T) {
 		if mc.Spec.Auth != nil {
 			secrets.Auth = secret
 		}
-		seen := map[string]int{}
+		perKind := map[string]int{}
 		for _, config := range childrenOf(mc, secrets) {
-			// Each server can have a Service.
+			// Two children of each kind are enough: each server can have a Service.
 			kind := fmt.Sprintf("%T", config)
-			seen[kind]++
-			if seen[kind] > 2 {
+			perKind[kind]++
+			if perKind[kind] > 2 {
 				continue
 			}
 			obj, err := f.dryRun(config)
-			if apierrors.IsInvalid(err) { // what is generated for a field may not be what it takes
+			if apierrors.IsInvalid(err) { // a generated value may be one that the API server refuses
 				continue
 			}
 			f.must(err)
-			want, err := extract(obj)
+			want, err := extractByClientGo(obj)
 			f.must(err)
 			got, err := set.Extract(obj)
 			f.must(err)
 			if !equality.Semantic.DeepEqual(got, want) {
-				t.Fatalf("of %T with %s the operator owns\n%s, want\n%s", obj, spec, toJSON(f, got), toJSON(f, want))
+				t.Fatalf("%T of spec %s: got\n%s, want\n%s", obj, spec, asJSON(f, got), asJSON(f, want))
 			}
 			kinds[obj.GetObjectKind().GroupVersionKind().Kind]++
 		}
 	}
-	// Others may own fields of the same child.
+	// Another manager may own fields of the same child.
 	f.mustReconcile()
-	others := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":"b"},"annotations":{"a":"b"}},"spec":{
-		"template":{"metadata":{"annotations":{"a":"b"}},"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"a"}],
+	foreign := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":"b"},"annotations":{"a":"b"}},
+		"spec":{"template":{"metadata":{"annotations":{"a":"b"}},"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"a"}],
 		"volumes":[{"name":"x","emptyDir":{}}],"containers":[{"name":"sidecar","image":"x"},{"name":"memcached","env":[{
 		"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}},"volumeMounts":[{"name":"x","mountPath":"/x"}]}]}}}}`
 	d := get[appsv1.Deployment](f)
-	f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.ApplyPatchType, []byte(others)), client.FieldOwner("somebody")))
-	want, err := extract(d)
+	f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.ApplyPatchType, []byte(foreign)), client.FieldOwner("somebody")))
+	want, err := extractByClientGo(d)
 	f.must(err)
 	if got, err := set.Extract(d); err != nil || !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("beside others the operator owns\n%s, want\n%s (%v)", toJSON(f, got), toJSON(f, want), err)
+		t.Errorf("a child with foreign fields: got\n%s, want\n%s (%v)", asJSON(f, got), asJSON(f, want), err)
 	}
 	if len(kinds) != len(childKinds) {
-		t.Errorf("there were only children of these kinds: %v", kinds)
+		t.Errorf("got children of %d kinds, want %d: %v", len(kinds), len(childKinds), kinds)
 	}
 }
 
@@ -108,8 +108,8 @@ func (f *fixture) dryRun(config runtime.ApplyConfiguration) (client.Object, erro
 	return nil, fmt.Errorf("%s is not in the table of child kinds", meta.Kind)
 }
 
-// extract uses the generated functions of client-go.
-func extract(obj client.Object) (runtime.ApplyConfiguration, error) {
+// extractByClientGo uses the generated functions of client-go.
+func extractByClientGo(obj client.Object) (runtime.ApplyConfiguration, error) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
 		return appsv1ac.ExtractDeployment(o, names.Operator)
@@ -127,7 +127,7 @@ func extract(obj client.Object) (runtime.ApplyConfiguration, error) {
 	return nil, fmt.Errorf("%T is not in the table of child kinds", obj)
 }
 
-func toJSON(f *fixture, v any) string {
+func asJSON(f *fixture, v any) string {
 	f.Helper()
 	text, err := json.MarshalIndent(v, "", " ")
 	f.must(err)

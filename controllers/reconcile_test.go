@@ -32,20 +32,20 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none. docs/performance.md has
-// what that costs.
+// TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none. docs/performance.md
+// says what that costs.
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
 	f.wantRequests("apply Memcached", "apply Service", "apply PodDisruptionBudget", "apply Deployment", "patch status")
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
 	f.wantRequests("patch status")
 	f.wantEvent("Normal Ready 3 of 3 servers ready")
 	f.mustReconcile()
 	f.wantRequests()
 
-	f.restart()
+	f.restartOperator()
 	f.r.Options.DefaultImage = "memcached:2"
 	f.mustReconcile()
 	f.wantRequests()
@@ -53,85 +53,88 @@ func TestRequests(t *testing.T) {
 	f.patch(`{"spec":{"size":2}}`)
 	f.mustReconcile()
 	f.wantRequests("apply Deployment", "patch status")
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
 }
 
-// TestProgress: status updates that only report progress are rate-limited; all others are written at once.
-func TestProgress(t *testing.T) {
+// TestProgressUpdatesAreRateLimited: status updates that only report progress are rate-limited; all others are written
+// at once.
+func TestProgressUpdatesAreRateLimited(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
-	f.roll(0)
+	f.setServersReady(0)
 	if result := f.mustReconcile(); result.RequeueAfter != progressInterval {
-		t.Errorf("reports new servers after %s, want %s", result.RequeueAfter, progressInterval)
+		t.Errorf("got requeue after %s, want %s", result.RequeueAfter, progressInterval)
 	}
 	f.wantRequests()
-	f.roll(1) // Available, but not Ready
+	f.setServersReady(1) // Available, but not Ready
 	f.mustReconcile()
 	f.wantRequests()
 	f.now = f.now.Add(progressInterval)
 	f.mustReconcile()
 	f.wantRequests("patch status")
-	f.want(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
-	f.roll(2)
+	f.wantCondition(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
+	f.setServersReady(2)
 	f.mustReconcile()
 	f.wantRequests()
-	f.roll(0)
+	f.setServersReady(0)
 	f.mustReconcile()
 	f.wantRequests("patch status")
-	f.want(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
+	f.wantCondition(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
 	if result := f.mustReconcile(); result.RequeueAfter != 10*time.Second {
-		t.Errorf("requeues for the deadline after %s, want 10 s", result.RequeueAfter)
+		t.Errorf("got requeue after %s, want 10 s, the progress deadline", result.RequeueAfter)
 	}
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
 	f.wantRequests("patch status")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestDeadline: a server that becomes ready again and again is no progress; time without an operator does not count.
-func TestDeadline(t *testing.T) {
+// TestProgressDeadline: a server that becomes ready again and again is no progress. Time during which no operator runs
+// does not count.
+func TestProgressDeadline(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
 	f.mustReconcile()
 	for range 4 {
-		f.roll(1)
+		f.setServersReady(1)
 		f.mustReconcile()
-		f.roll(2)
+		f.setServersReady(2)
 		f.now = f.now.Add(4 * time.Second)
 		f.mustReconcile()
 	}
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
-	f.restart()
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.restartOperator()
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
 	f.patch(`{"spec":{"memory":"128Mi"}}`)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
-	f.restart()
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	f.restartOperator()
 	f.now = f.now.Add(time.Hour)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 	f.now = f.now.Add(10 * time.Second)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
 }
 
-// TestEmptyNodes: status.nodes is a list even if the last servers were all deleted at once.
-func TestEmptyNodes(t *testing.T) {
+// TestNodesAreNeverNull: status.nodes is an empty list if there are no servers.
+func TestNodesAreNeverNull(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	f.patch(`{"spec":{"size":0}}`)
 	f.mustReconcile()
-	f.roll(0)
+	f.setServersReady(0)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if f.mc.Status.Nodes == nil {
-		t.Error("status.nodes is absent")
+		t.Error("got no status.nodes, want an empty list")
 	}
 	f.mustReconcile()
 	f.wantRequests()
 }
 
-func TestDrift(t *testing.T) {
+// TestDriftIsReverted: changes of our fields by another manager are reverted with one apply.
+func TestDriftIsReverted(t *testing.T) {
 	tests := map[string]struct {
 		kind string
 		obj  client.Object
@@ -146,9 +149,9 @@ func TestDrift(t *testing.T) {
 			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"other"}}}}}`},
 		"label": {"Deployment", &appsv1.Deployment{},
 			`{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
-		"cache label of the workload": {"Deployment", &appsv1.Deployment{},
+		"managed-by label of the workload": {"Deployment", &appsv1.Deployment{},
 			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
-		"cache label": {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
+		"managed-by label": {"Service", &corev1.Service{}, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"port": {"Service", &corev1.Service{},
 			`{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
 		"selector": {"Service", &corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
@@ -158,7 +161,7 @@ func TestDrift(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.ready()
+			f.becomeReady()
 			key := client.ObjectKeyFromObject(f.mc)
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			before := tt.obj.DeepCopyObject().(client.Object)
@@ -172,68 +175,65 @@ func TestDrift(t *testing.T) {
 				obj.SetGeneration(0)
 			}
 			if !equality.Semantic.DeepEqual(before, tt.obj) {
-				t.Errorf("%s was not reverted:\n got %+v\nwant %+v", tt.kind, tt.obj, before)
+				t.Errorf("got %s\n%+v\nwant\n%+v", tt.kind, tt.obj, before)
 			}
 			f.mustReconcile()
 			f.mustReconcile()
-			for _, r := range f.requests {
-				if r == "apply "+tt.kind {
-					t.Errorf("%s is applied again, though nothing differs", tt.kind)
-				}
+			if slices.Contains(f.requests, "apply "+tt.kind) {
+				t.Errorf("got requests %q, want no apply: nothing differs", f.requests)
 			}
 		})
 	}
 }
 
-// TestDriftWithoutGenerations: the API server counts no changes of a Service, but keeps a number that it was created
-// with.
-func TestDriftWithoutGenerations(t *testing.T) {
+// TestServiceDriftIsReverted: the API server does not increment metadata.generation of a Service. If somebody created
+// the Service with a generation, the generation never changes. Drift is detected nevertheless.
+func TestServiceDriftIsReverted(t *testing.T) {
 	f := newFixture(t)
-	left := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace, Generation: 7,
+	orphan := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace, Generation: 7,
 		Labels: names.Servers.Labels(f.mc)}}
-	left.Spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"a": "b"}}
-	f.must(f.api.Create(f.ctx, left))
-	f.ready()
+	orphan.Spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"a": "b"}}
+	f.must(f.api.Create(f.ctx, orphan))
+	f.becomeReady()
 	f.mustReconcile()
 	before := get[corev1.Service](f)
 	f.must(f.api.Patch(f.ctx, get[corev1.Service](f), mergePatch(`{"spec":{"selector":{"a":"b"}}}`),
 		client.FieldOwner("somebody")))
 	if !childChanged(event.UpdateEvent{ObjectOld: before, ObjectNew: get[corev1.Service](f)}) {
-		t.Error("the change of the Service is no reason to reconcile")
+		t.Error("childChanged: got false, want true")
 	}
 	f.mustReconcile()
 	if got := get[corev1.Service](f).Spec.Selector; !maps.Equal(got, before.Spec.Selector) {
-		t.Errorf("the selector is %v, want %v", got, before.Spec.Selector)
+		t.Errorf("got selector %v, want %v", got, before.Spec.Selector)
 	}
 }
 
-// TestOutOfSight: a workload that lost the label by which the informer cache selects it keeps its template, though the
-// builder would now build another, and a deletion finds it.
-func TestOutOfSight(t *testing.T) {
+// TestWorkloadThatTheCacheDoesNotShow: a workload that lost the label by which the informer cache selects it keeps its
+// template, even if the operator would now build another one. A deletion of the Memcached deletes the workload.
+func TestWorkloadThatTheCacheDoesNotShow(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	template := get[appsv1.Deployment](f).Spec.Template
-	lose := func() {
+	relabel := func() {
 		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"app.kubernetes.io/managed-by":"Helm"}}}`)), client.FieldOwner("somebody")))
 	}
-	lose()
+	relabel()
 	f.now = f.now.Add(children.ExpectationTimeout)
 	f.r.Options.OpenShift, f.r.Options.DefaultImage = true, "memcached:2"
 	f.mustReconcile()
 	f.wantTemplate(template)
-	lose()
+	relabel()
 	f.now = f.now.Add(children.ExpectationTimeout)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
-	f.gone()
+	f.finishDeletion()
 }
 
-// TestForeignFields: fields that others set on our children are preserved, and cause no writes. A list of ours holds
-// our items and no others.
-func TestForeignFields(t *testing.T) {
+// TestForeignFieldsArePreserved: fields that others set on our children are preserved, and cause no writes.
+func TestForeignFieldsArePreserved(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	patch := []byte(`{"metadata":{"annotations":{"a":"b"}},"spec":{"template":{
 		"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"now"}},
 		"spec":{"containers":[{"name":"memcached","env":[{"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}}}]}}}}`)
@@ -244,20 +244,22 @@ func TestForeignFields(t *testing.T) {
 	f.mustReconcile()
 	after := get[appsv1.Deployment](f)
 	if len(after.Spec.Template.Spec.Containers[0].Env) != 1 || after.Annotations["a"] != "b" {
-		t.Errorf("what others added is gone: %+v", after.Spec.Template.Spec.Containers)
+		t.Errorf("got annotations %v and containers %+v, want the fields of others in them", after.Annotations,
+			after.Spec.Template.Spec.Containers)
 	}
 	if after.Generation != before.Generation+1 {
-		t.Errorf("generation went from %d to %d, want one write for the new memory", before.Generation, after.Generation)
+		t.Errorf("got generation %d, want %d: one write for the new memory", after.Generation, before.Generation+1)
 	}
 }
 
-// TestOthersItems: an item that others add to a list of ours is removed, whether the list has to change or not.
-func TestOthersItems(t *testing.T) {
+// TestForeignListItemsAreRemoved: an item that others add to a list of ours is removed: from a Service at once, from a
+// pod template when the template changes anyway.
+func TestForeignListItemsAreRemoved(t *testing.T) {
 	for name, tt := range map[string]struct {
 		obj     client.Object
-		others  string
+		foreign string // what another manager applies
 		count   func(client.Object) int
-		further string // a change of the spec that replaces the item itself
+		change  string // of the Memcached, which changes the list or the template
 	}{
 		"port of a Service": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"},
 			{"port":1,"name":"other"}]}}`,
@@ -282,28 +284,28 @@ func TestOthersItems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, "{size: 3, metrics: {}}")
-			f.ready()
+			f.becomeReady()
 			key := client.ObjectKeyFromObject(f.mc)
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			want := tt.count(tt.obj)
 			tt.obj.SetManagedFields(nil)
 			var content map[string]any
-			f.must(json.Unmarshal([]byte(tt.others), &content))
+			f.must(json.Unmarshal([]byte(tt.foreign), &content))
 			u := &unstructured.Unstructured{Object: content}
 			u.SetGroupVersionKind(f.gvk(tt.obj))
 			u.SetNamespace(key.Namespace)
 			u.SetName(key.Name)
 			f.must(f.api.Apply(f.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("somebody"),
 				client.ForceOwnership))
-			if _, ok := tt.obj.(*appsv1.Deployment); ok && !strings.Contains(tt.further, "Port") {
+			if _, ok := tt.obj.(*appsv1.Deployment); ok && !strings.Contains(tt.change, "Port") {
 				f.mustReconcile()
 				f.must(f.api.Get(f.ctx, key, tt.obj))
 				if got := tt.count(tt.obj); got == want {
-					t.Error("servers are replaced because of what others added")
+					t.Error("got the foreign item removed, want servers not replaced for it")
 				}
 			}
-			if tt.further != "" {
-				f.patch(tt.further)
+			if tt.change != "" {
+				f.patch(tt.change)
 			}
 			for range 4 {
 				f.mustReconcile()
@@ -311,21 +313,20 @@ func TestOthersItems(t *testing.T) {
 			}
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			if got := tt.count(tt.obj); got != want {
-				t.Errorf("there are %d items, want %d: %+v", got, want, tt.obj)
+				t.Errorf("got %d items, want %d: %+v", got, want, tt.obj)
 			}
-			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
-				t.Errorf("stalled: %s", c.Message)
-			}
+			f.wantNotStalled()
 			f.mustReconcile()
 			f.wantRequests()
 		})
 	}
 }
 
-// TestMergedFields: a field that was written together with a list can be removed later.
-func TestMergedFields(t *testing.T) {
+// TestMergedFieldsCanBeRemoved: a field that the operator wrote with a merge patch, because that also removed foreign
+// list items, can be removed later.
+func TestMergedFieldsCanBeRemoved(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	sidecar := `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[
 		{"name":"sidecar","image":"x"}]}}}}`
 	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.ApplyPatchType, []byte(sidecar)),
@@ -334,17 +335,17 @@ func TestMergedFields(t *testing.T) {
 	f.mustReconcile()
 	pod := get[appsv1.Deployment](f).Spec.Template.Spec
 	if len(pod.Containers) != 1 || pod.NodeSelector["disk"] != "fast" {
-		t.Fatalf("the pods have %v and %+v", pod.NodeSelector, pod.Containers)
+		t.Fatalf("got nodeSelector %v and containers %+v, want disk=fast and one container", pod.NodeSelector, pod.Containers)
 	}
 	f.patch(`{"spec":{"pod":null}}`)
 	f.mustReconcile()
-	if left := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(left) > 0 {
-		t.Errorf("the pods still have %v", left)
+	if got := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(got) > 0 {
+		t.Errorf("got nodeSelector %v, want none", got)
 	}
 }
 
-// TestPortOfAnother: a port that somebody else took over and changed is put back.
-func TestPortOfAnother(t *testing.T) {
+// TestForeignPortIsReverted: a change of a Service's port by another manager is reverted.
+func TestForeignPortIsReverted(t *testing.T) {
 	for spec, name := range map[string]string{"{size: 3}": "cache",
 		"{size: 1, workload: StatefulSet, serverAddresses: ClusterIP}": "cache-0"} {
 		t.Run(name, func(t *testing.T) {
@@ -359,12 +360,17 @@ func TestPortOfAnother(t *testing.T) {
 			}
 			f.must(f.api.Get(f.ctx, f.key(name), s))
 			if len(s.Spec.Ports) != 1 || s.Spec.Ports[0].Port != 11211 {
-				t.Errorf("the ports are %+v", s.Spec.Ports)
+				t.Errorf("got ports %+v, want only 11211", s.Spec.Ports)
 			}
-			if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
-				t.Errorf("stalled: %s", c.Message)
-			}
+			f.wantNotStalled()
 		})
+	}
+}
+
+func (f *fixture) wantNotStalled() {
+	f.Helper()
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+		f.Errorf("got Stalled with %q, want no such condition", c.Message)
 	}
 }
 
@@ -375,13 +381,14 @@ func (f *fixture) gvk(obj client.Object) schema.GroupVersionKind {
 	return gvk
 }
 
-func controlledBy(uid types.UID) []metav1.OwnerReference {
+// controlledByOther returns the reference to a controller that is not a Memcached.
+func controlledByOther(uid types.UID) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Other", Name: "other", UID: uid,
 		Controller: ptr.To(true)}}
 }
 
-// namesakes are objects that have the name of a child.
-func namesakes() map[string]client.Object {
+// minimalObjects returns an object without a name for each of some kinds of children, with only the required fields.
+func minimalObjects() map[string]client.Object {
 	labels := map[string]string{"a": "b"}
 	return map[string]client.Object{
 		"Deployment": &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -392,61 +399,61 @@ func namesakes() map[string]client.Object {
 	}
 }
 
-func TestConflict(t *testing.T) {
-	dresses := map[string]func(*fixture, client.Object){
+// TestForeignObjectWithNameOfChild: a foreign object with the name of a child is reported as a conflict, and not
+// written.
+func TestForeignObjectWithNameOfChild(t *testing.T) {
+	variants := map[string]func(*fixture, client.Object){
 		"plain":             func(*fixture, client.Object) {},
-		"with a controller": func(_ *fixture, o client.Object) { o.SetOwnerReferences(controlledBy("other")) },
+		"with a controller": func(_ *fixture, o client.Object) { o.SetOwnerReferences(controlledByOther("other")) },
 		"with our labels, a controller": func(f *fixture, o client.Object) {
 			o.SetLabels(names.Servers.Labels(f.mc))
-			o.SetOwnerReferences(controlledBy("other"))
+			o.SetOwnerReferences(controlledByOther("other"))
 		},
 		"with some of our labels": func(_ *fixture, o client.Object) {
 			o.SetLabels(map[string]string{names.LabelManagedBy: names.Operator})
 		},
 	}
-	for kind, template := range namesakes() {
-		for name, dress := range dresses {
+	for kind, template := range minimalObjects() {
+		for name, modify := range variants {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				f := newFixture(t)
 				obj := template.DeepCopyObject().(client.Object)
 				obj.SetName(f.mc.Name)
 				obj.SetNamespace(f.mc.Namespace)
-				dress(f, obj)
+				modify(f, obj)
 				f.must(f.api.Create(f.ctx, obj))
 				version := obj.GetResourceVersion()
 
 				result := f.mustReconcile()
-				if result.RequeueAfter == conflictRetry { // a creation was refused
+				if result.RequeueAfter == conflictRetry { // because the API server refused the creation
 					result = f.mustReconcile()
 				}
 				if result.RequeueAfter != time.Minute {
-					t.Errorf("looks again after %s, want a minute", result.RequeueAfter)
+					t.Errorf("got requeue after %s, want a minute", result.RequeueAfter)
 				}
-				f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
-				f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict)
+				f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+				f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonConflict)
 				f.wantEvent("Warning Conflict " + kind + " cache exists")
 				f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(obj), obj))
 				if obj.GetResourceVersion() != version {
-					t.Errorf("the foreign %s was written to: %+v", kind, obj)
+					t.Errorf("got %s of version %s, want it unchanged at %s", kind, obj.GetResourceVersion(), version)
 				}
 
 				f.must(f.api.Delete(f.ctx, obj))
 				f.mustReconcile()
-				f.roll(3)
+				f.setServersReady(3)
 				f.mustReconcile()
-				f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-				if meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled) != nil {
-					t.Error("still Stalled")
-				}
+				f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+				f.wantNotStalled()
 			})
 		}
 	}
 }
 
-// TestAdoption: children that an orphaning deletion left behind are adopted, without a restart of their servers.
-func TestAdoption(t *testing.T) {
+// TestOrphansAreAdopted: children without an owner reference are adopted, and no server is replaced.
+func TestOrphansAreAdopted(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	template := get[appsv1.Deployment](f).Spec.Template
 	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f),
 		get[policyv1.PodDisruptionBudget](f)} {
@@ -458,242 +465,234 @@ func TestAdoption(t *testing.T) {
 	for _, obj := range []client.Object{get[appsv1.Deployment](f), get[corev1.Service](f),
 		get[policyv1.PodDisruptionBudget](f)} {
 		if !metav1.IsControlledBy(obj, f.mc) {
-			t.Errorf("%T is not controlled by the Memcached", obj)
+			t.Errorf("got owners %+v of %T, want the Memcached", obj.GetOwnerReferences(), obj)
 		}
 	}
-	if !equality.Semantic.DeepEqual(template, get[appsv1.Deployment](f).Spec.Template) {
-		t.Error("the template changed")
-	}
+	f.wantTemplate(template)
 }
 
-// TestAdoptionWithoutLabels: a child that lost its labels and its owner is still ours, as managedFields shows.
-func TestAdoptionWithoutLabels(t *testing.T) {
+// TestOrphanWithoutLabelsIsAdopted: a child that lost its labels and its owner is adopted, because its managedFields
+// show that the operator applied it.
+func TestOrphanWithoutLabelsIsAdopted(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(`{"metadata":{"ownerReferences":null,"labels":null}}`),
 		client.FieldOwner("somebody")))
 	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	f.wantEvent("Normal Adopted Deployment cache")
-	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
-		t.Errorf("stalled: %s", c.Message)
-	}
-	if !metav1.IsControlledBy(get[appsv1.Deployment](f), f.mc) {
-		t.Error("the Deployment is not controlled by the Memcached")
+	f.wantNotStalled()
+	if d := get[appsv1.Deployment](f); !metav1.IsControlledBy(d, f.mc) {
+		t.Errorf("got owners %+v of the Deployment, want the Memcached", d.OwnerReferences)
 	}
 }
 
-// TestFormerLeader: an operator that was frozen, and is no longer the leader, does not restore an older template.
-func TestFormerLeader(t *testing.T) {
+// TestFormerLeaderRestoresNothing: an operator that hung, and is no longer the leader, does not restore an older
+// template.
+func TestFormerLeaderRestoresNothing(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	before, old := get[appsv1.Deployment](f), f.mc.DeepCopy()
 	f.patch(`{"spec":{"memory":"128Mi"}}`)
 	f.mustReconcile()
 	template := get[appsv1.Deployment](f).Spec.Template
-	f.restart()
-	before.Spec.Replicas = ptr.To[int32](9) // which is to be reverted
-	// What was not ready is changed without an announcement, which would meet a conflict.
+	f.restartOperator()
+	before.Spec.Replicas = ptr.To[int32](9) // a drift that the operator tries to revert
+	// For a Memcached that is ready, the operator would write the status first, which would fail with a conflict.
 	old.Status.Conditions = nil
 	f.cached["Deployment"], f.cached[kindMemcached] = before, old
 	_, _ = f.reconcile()
 	f.wantTemplate(template)
 	if !slices.Contains(f.requests, "apply Deployment") {
-		t.Errorf("nothing is applied: %q", f.requests)
+		t.Errorf("got requests %q, want apply Deployment", f.requests)
 	}
 }
 
-// TestStatusInFlux: status updates of the Deployment's controller do not block a change.
-func TestStatusInFlux(t *testing.T) {
+// TestWorkloadStatusChangesDuringApply: an apply that conflicts with a status update of the Deployment is repeated.
+func TestWorkloadStatusChangesDuringApply(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	f.cached["Deployment"] = get[appsv1.Deployment](f)
-	f.roll(2)
+	f.setServersReady(2)
 	f.patch(`{"spec":{"size":2}}`)
 	f.mustReconcile()
 	f.wantRequests("apply Deployment", "get Deployment", "apply Deployment", "patch status")
 	if got := *get[appsv1.Deployment](f).Spec.Replicas; got != 2 {
-		t.Errorf("%d servers are wanted", got)
+		t.Errorf("got %d replicas, want 2", got)
 	}
 }
 
-// TestDebugPods: pods with our labels that others created are no servers.
-func TestDebugPods(t *testing.T) {
+// TestDebugPodsAreNotServers: pods with our labels that others created are not counted as servers.
+func TestDebugPodsAreNotServers(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	for name, owners := range map[string][]metav1.OwnerReference{
 		"bare": nil,
 		"replica-set": {{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cache-debug", UID: "a",
 			Controller: ptr.To(true)}},
-		"other-resource": controlledBy("b"),
+		"other-resource": controlledByOther("b"),
 	} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, OwnerReferences: owners,
-			Labels: podLabels(names.Servers.Labels(f.mc))}}
-		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
-		f.must(f.api.Create(f.ctx, p))
+		f.createPod(name, withTemplateHash(names.Servers.Labels(f.mc)), owners, false)
 	}
 	f.mustReconcile()
 	f.wantRequests()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestGuards: no server is created while the policy that restricts access to it is refused, or its name is taken, and
-// servers that run are left alone.
-func TestGuards(t *testing.T) {
+// TestNoServersWithoutNetworkPolicy: while the NetworkPolicy cannot be written, because it is refused or its name is
+// taken, no server is created or changed.
+func TestNoServersWithoutNetworkPolicy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, networkPolicy: {}}")
-	f.fail["NetworkPolicy"] = apierrors.NewForbidden(corev1.Resource("networkpolicies"), "cache", errors.New("no"))
-	missing := func() bool { return apierrors.IsNotFound(f.api.Get(f.ctx, f.key("cache"), &appsv1.Deployment{})) }
-	f.wantError("apply NetworkPolicy cache")
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
-	if !missing() {
-		t.Error("servers are created without the policy")
+	f.failures["apply NetworkPolicy"] = forbidden("no")
+	noDeployment := func() bool { return apierrors.IsNotFound(f.api.Get(f.ctx, f.key("cache"), &appsv1.Deployment{})) }
+	f.wantReconcileError("apply NetworkPolicy cache")
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	if !noDeployment() {
+		t.Error("got a Deployment while the NetworkPolicy is refused, want none")
 	}
-	f.fail = map[string]error{}
+	f.failures = map[string]error{}
 	foreign := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "cache", Namespace: f.mc.Namespace}}
 	f.must(f.api.Create(f.ctx, foreign))
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
-	if !missing() {
-		t.Error("servers are created beside somebody else's policy")
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+	if !noDeployment() {
+		t.Error("got a Deployment beside a foreign NetworkPolicy, want none")
 	}
 	f.must(f.api.Delete(f.ctx, foreign))
-	f.ready()
+	f.becomeReady()
 
 	d := get[appsv1.Deployment](f)
 	f.patch(`{"spec":{"size":5,"networkPolicy":{"from":[{"podSelector":{}}]}}}`)
-	f.fail["NetworkPolicy"] = apierrors.NewForbidden(corev1.Resource("networkpolicies"), "cache", errors.New("no"))
-	f.wantError("apply NetworkPolicy cache")
+	f.failures["apply NetworkPolicy"] = forbidden("no")
+	f.wantReconcileError("apply NetworkPolicy cache")
 	if got := get[appsv1.Deployment](f); got.ResourceVersion != d.ResourceVersion {
-		t.Error("servers are changed while the policy cannot be")
+		t.Error("got a changed Deployment while the NetworkPolicy is refused, want it unchanged")
 	}
 }
 
-// TestForeignProxyConfig: proxies do not mount a foreign ConfigMap.
-func TestForeignProxyConfig(t *testing.T) {
+// TestNoProxiesWithForeignConfig: no proxies are created while the name of their ConfigMap is taken.
+func TestNoProxiesWithForeignConfig(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
 	f.must(f.api.Create(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
 		Namespace: f.mc.Namespace}, Data: map[string]string{"proxy.lua": "evil()"}}))
 	f.mustReconcile()
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
 	if err := f.api.Get(f.ctx, f.key("cache-proxy"), &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
-		t.Errorf("proxies are created: %v", err)
+		t.Errorf("got %v, want no Deployment of proxies", err)
 	}
 }
 
-// TestStaleCache: Ready is not based on a cached Deployment of an older, equal spec, neither in the process that wrote
-// the newer one nor in another.
-func TestStaleCache(t *testing.T) {
+// TestReadyIgnoresStaleWorkload: Ready does not become True by a stale Deployment in the informer cache, even if its
+// spec is as desired. That holds for the process that wrote the newer Deployment, and after a restart.
+func TestReadyIgnoresStaleWorkload(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted %t", restarted), func(t *testing.T) {
 			f := newFixture(t)
-			f.ready()
+			f.becomeReady()
 			first := get[appsv1.Deployment](f)
 			f.patch(`{"spec":{"memory":"128Mi"}}`)
 			f.mustReconcile()
 			f.patch(`{"spec":{"memory":"64Mi"}}`)
 			f.cached["Deployment"] = first
 			if restarted {
-				f.restart()
+				f.restartOperator()
 			}
 			f.mustReconcile()
 			if meta.IsStatusConditionTrue(f.mc.Status.Conditions, v1alpha1.ConditionReady) &&
 				f.mc.Status.ObservedGeneration == f.mc.Generation {
-				t.Errorf("Ready by a Deployment of generation %d", first.Generation)
+				t.Errorf("got Ready by the Deployment of generation %d", first.Generation)
 			}
 		})
 	}
 }
 
-// TestThereAndBack: a change that is reverted before the informer cache shows it is reverted on the child too.
-func TestThereAndBack(t *testing.T) {
+// TestChangeAndReversal: a change of the spec and its reversal right afterwards both reach the child.
+func TestChangeAndReversal(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	for _, n := range []string{"2", "1"} {
 		f.patch(`{"spec":{"disruptionBudget":{"maxUnavailable":` + n + `}}}`)
 		f.mustReconcile()
 		if got := get[policyv1.PodDisruptionBudget](f).Spec.MaxUnavailable.String(); got != n {
-			t.Errorf("maxUnavailable is %s, want %s", got, n)
+			t.Errorf("got maxUnavailable %s, want %s", got, n)
 		}
 	}
 }
 
-// TestRefusedImage: removing spec.image does not select an image that never ran.
-func TestRefusedImage(t *testing.T) {
+// TestRefusedImageIsNotKept: after spec.image is removed, the image that last ran is used, not one that was refused.
+func TestRefusedImageIsNotKept(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	before := get[appsv1.Deployment](f).Spec.Template
-	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache",
-		errors.New("denied by a policy"))
+	f.failures["apply Deployment"] = forbidden("denied by a policy")
 	f.patch(`{"spec":{"image":"refused"}}`)
 	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
-		t.Errorf("returns %v", err)
+		t.Errorf("got error %v, want Forbidden", err)
 	}
 	if f.mc.Status.Image != "memcached:1" {
-		t.Errorf("image in use is %q", f.mc.Status.Image)
+		t.Errorf("got status.image %q, want memcached:1", f.mc.Status.Image)
 	}
-	f.fail["Deployment"] = nil
+	f.failures["apply Deployment"] = nil
 	f.patch(`{"spec":{"image":null}}`)
 	f.mustReconcile()
-	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, before) {
-		t.Errorf("servers are replaced: %+v", got)
-	}
+	f.wantTemplate(before)
 }
 
-// TestCreatedAndDeletedAtOnce: a child that the informer cache never shows is looked up after a while.
-func TestCreatedAndDeletedAtOnce(t *testing.T) {
+// TestChildDeletedBeforeTheCacheShowsIt: a child that the informer cache never shows is created again after
+// ExpectationTimeout.
+func TestChildDeletedBeforeTheCacheShowsIt(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
 	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
 	if result := f.mustReconcile(); result.RequeueAfter == 0 || len(f.requests) > 0 {
-		t.Errorf("does not wait for the cache: %+v, %q", result, f.requests)
+		t.Errorf("got %+v and requests %q, want a requeue and no requests", result, f.requests)
 	}
 	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
 	get[appsv1.Deployment](f)
 }
 
-// TestAnnounce: a change without a new generation is announced in the status before servers are replaced.
-func TestAnnounce(t *testing.T) {
+// TestRestartIsAnnounced: a change without a new generation sets Ready to False before servers are replaced.
+func TestRestartIsAnnounced(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	f.r.Options.DefaultImage = "memcached:2"
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "get Namespace", "patch status", "apply Deployment",
-		"patch status") // the last for the image
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	f.wantRequests("dry-run Deployment", "get Namespace", "patch status", "apply Deployment",
+		"patch status") // the second one sets status.image
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	template := get[appsv1.Deployment](f).Spec.Template
 	if got := template.Annotations[v1alpha1.RestartedAtAnnotation]; got != "now" {
-		t.Errorf("restartedAt of the template is %q", got)
+		t.Errorf("got restartedAt %q in the template, want now", got)
 	}
 	if got := template.Spec.Containers[0].Image; got != "memcached:2" || f.mc.Status.Image != got {
-		t.Errorf("image is %q, in the status %q, want the new default", got, f.mc.Status.Image)
+		t.Errorf("got image %q and status.image %q, want memcached:2", got, f.mc.Status.Image)
 	}
 
 	f.patch(`{"metadata":{"annotations":null}}`)
 	f.mustReconcile()
-	if got := get[appsv1.Deployment](f).Spec.Template; !equality.Semantic.DeepEqual(got, template) {
-		t.Errorf("removing the annotation changes the template: %+v", got)
-	}
+	f.wantTemplate(template)
 }
 
+// TestPaused: while spec.paused is set, changes are reported and not applied.
 func TestPaused(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	f.patch(`{"spec":{"paused":true}}`)
 	f.mustReconcile()
 	f.wantRequests("patch status")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.wantEvent("Normal Paused")
 	f.patch(`{"spec":{"image":"memcached:2"}}`)
 	f.mustReconcile()
-	f.wantRequests("ask Deployment", "patch status")
+	f.wantRequests("dry-run Deployment", "patch status")
 	f.mustReconcile()
 	f.wantRequests()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 	if f.mc.Status.Image != "memcached:1" {
-		t.Errorf("image in use is %q, though the pause holds the new one back", f.mc.Status.Image)
+		t.Errorf("got status.image %q while paused, want memcached:1", f.mc.Status.Image)
 	}
 	f.patch(`{"spec":{"paused":false}}`)
 	f.mustReconcile()
@@ -701,39 +700,39 @@ func TestPaused(t *testing.T) {
 	f.wantEvent("Normal Resumed")
 }
 
-func TestErrors(t *testing.T) {
+// TestApplyErrors: the kind of an error decides the condition that reports it, and the time of the retry.
+func TestApplyErrors(t *testing.T) {
 	f := newFixture(t)
-	f.fail["Deployment"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("exceeded quota"))
+	f.failures["apply Deployment"] = forbidden("exceeded quota")
 	if _, err := f.reconcile(); !apierrors.IsForbidden(err) {
-		t.Errorf("a refusal returns %v, want it to be retried", err)
+		t.Errorf("got error %v, want Forbidden, so that it is retried", err)
 	}
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantEvent("Warning ProgressingWithRetry apply Deployment cache")
 
-	f.fail["Deployment"] = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), "cache",
-		nil)
+	f.failures["apply Deployment"] = apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "cache", nil)
 	if result := f.mustReconcile(); result.RequeueAfter != time.Minute {
-		t.Errorf("an invalid child is retried after %s, want a minute", result.RequeueAfter)
+		t.Errorf("got requeue after %s for an invalid child, want a minute", result.RequeueAfter)
 	}
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
 
-	f.fail["Deployment"] = errors.New(strings.Repeat("ä", 40000)) // more than a condition may hold
+	f.failures["apply Deployment"] = errors.New(strings.Repeat("ä", 40000)) // too long for the message of a condition
 	if _, err := f.reconcile(); err == nil {
-		t.Error("an unknown error is not retried")
+		t.Error("got no error for an unknown one, want it returned, so that it is retried")
 	}
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 
-	f.fail["Deployment"] = nil
+	f.failures["apply Deployment"] = nil
 	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
 
-// TestGone: nothing is created for a deleted object that the informer cache still shows.
-func TestGone(t *testing.T) {
+// TestOwnerDeleted: nothing is created for a deleted Memcached that the informer cache still shows.
+func TestOwnerDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
-	f.roll(1) // not ready, or the announcement would notice the deletion
+	f.setServersReady(1) // if it were ready, the status would be written first, and show the deletion
 	f.mustReconcile()
 	f.cached[kindMemcached] = f.mc.DeepCopy()
 	f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationForeground)))
@@ -742,11 +741,11 @@ func TestGone(t *testing.T) {
 	f.wantRequests("get Deployment", "get Deployment", "get Memcached")
 }
 
-// TestNamespaceDeleted: the deletion of a namespace deletes children before their Memcached. That is no loss, and
-// nothing is recreated.
+// TestNamespaceDeleted: the deletion of a namespace deletes children before their Memcached. The operator neither
+// reports that as a loss nor recreates them.
 func TestNamespaceDeleted(t *testing.T) {
 	f := newFixture(t)
-	f.ready()
+	f.becomeReady()
 	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
 	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
 	for len(f.events.Events) > 0 {
@@ -754,49 +753,46 @@ func TestNamespaceDeleted(t *testing.T) {
 	}
 	f.mustReconcile()
 	f.wantRequests("get Service", "get Memcached", "apply Service", "get Namespace", "patch status")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
-	f.want(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
+	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
 	f.now = f.now.Add(children.ExpectationTimeout)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
 	if n := len(f.events.Events); n > 0 {
-		t.Errorf("%d events, which the namespace does not accept, such as %s", n, <-f.events.Events)
+		t.Errorf("got %d events, such as %s, want none: the namespace does not accept them", n, <-f.events.Events)
 	}
 }
 
-func TestDelete(t *testing.T) {
+// TestDeletion: the operator deletes the workload, and removes the finalizer when the servers are deleted.
+func TestDeletion(t *testing.T) {
 	t.Run("waits for servers", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.mustReconcile()
 		f.wantRequests("get Namespace", "patch status", "delete Deployment")
-		f.want(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
+		f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
 		f.wantEvent("Normal Finalizing")
 		f.mustReconcile()
 		f.wantRequests()
 		if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
-			t.Error("the finalizer is removed while pods exist")
+			t.Error("got the finalizer removed while pods exist")
 		}
-		f.collectGarbage()
-		f.mustReconcile()
+		f.finishDeletion()
 		f.wantRequests("patch Memcached")
-		if err := f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc); !apierrors.IsNotFound(err) {
-			t.Errorf("still there: %v", err)
-		}
 	})
-	t.Run("does not wait for ever, even if the operator restarts", func(t *testing.T) {
+	t.Run("waits for finalizeTimeout at most, even if the operator restarts", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.must(f.api.Delete(f.ctx, f.mc))
-		f.now = f.now.Add(time.Hour) // no operator was there
+		f.now = f.now.Add(time.Hour) // during which no operator runs
 		f.mustReconcile()
 		f.now = time.Now().Add(time.Minute)
-		f.restart()
+		f.restartOperator()
 		if result := f.mustReconcile(); result.RequeueAfter < finalizeTimeout-time.Minute-10*time.Second ||
 			result.RequeueAfter > finalizeTimeout-time.Minute+time.Second {
-			t.Errorf("looks again after %s, want the rest of %s", result.RequeueAfter, finalizeTimeout)
+			t.Errorf("got requeue after %s, want what is left of %s", result.RequeueAfter, finalizeTimeout)
 		}
 		f.now = f.now.Add(finalizeTimeout)
 		f.mustReconcile()
@@ -806,93 +802,92 @@ func TestDelete(t *testing.T) {
 	t.Run("waits for a workload that cannot be deleted", func(t *testing.T) {
 		f := newFixture(t)
 		f.mustReconcile()
-		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("denied by a policy"))
+		f.failures["delete Deployment"] = forbidden("denied by a policy")
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.now = f.now.Add(finalizeTimeout + time.Minute)
 		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "get Namespace"},
 			{"delete Deployment", "get Namespace"}} {
-			f.wantError("denied by a policy")
+			f.wantReconcileError("denied by a policy")
 			f.wantRequests(want...)
 			f.now = f.now.Add(time.Second)
 		}
 		f.now = f.now.Add(progressInterval)
-		f.wantError("denied by a policy")
-		if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "denied by a policy") {
-			t.Errorf("Ready says %q", got)
-		}
+		f.wantReconcileError("denied by a policy")
+		f.wantMessage(v1alpha1.ConditionReady, "denied by a policy")
 	})
 	t.Run("does not wait in a namespace that is being deleted", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
 		f.must(f.api.Delete(f.ctx, f.mc))
-		f.fail["delete"] = apierrors.NewForbidden(appsv1.Resource("deployments"), "cache", errors.New("no RoleBinding"))
+		f.failures["delete Deployment"] = forbidden("no RoleBinding")
 		f.mustReconcile()
 		f.wantRequests("get Namespace", "patch Memcached")
 	})
-	t.Run("leaves orphans", func(t *testing.T) {
+	t.Run("deletes nothing if the deletion orphans the children", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		f.mustReconcile()
 		f.wantRequests("patch Memcached")
 		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
-			t.Error("deletes the Deployment")
+			t.Error("got the Deployment deleted, want it left")
 		}
 	})
-	t.Run("leaves a workload that was orphaned behind the cache", func(t *testing.T) {
+	t.Run("deletes no workload that was just orphaned", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.cached["Deployment"] = get[appsv1.Deployment](f)
 		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.mustReconcile()
 		if d := get[appsv1.Deployment](f); !d.DeletionTimestamp.IsZero() {
-			t.Error("deletes the Deployment")
+			t.Error("got the Deployment deleted, want it left")
 		}
 	})
-	t.Run("adopts nothing once it is deleted", func(t *testing.T) {
+	t.Run("adopts no orphan after the deletion", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.cached[kindMemcached] = f.mc.DeepCopy()
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.MergePatchType,
 			[]byte(`{"metadata":{"ownerReferences":null}}`))))
 		f.mustReconcile()
 		if metav1.IsControlledBy(get[appsv1.Deployment](f), f.mc) {
-			t.Errorf("adopted what an orphaning deletion left: %q", f.requests)
+			t.Errorf("got the Deployment adopted with requests %q, want it left", f.requests)
 		}
 	})
-	t.Run("removes a finalizer that others own too", func(t *testing.T) {
+	t.Run("removes the finalizer even if others own it too", func(t *testing.T) {
 		f := newFixture(t)
 		f.patch(`{"metadata":{"finalizers":["cache.example.com/finalizer"]}}`)
-		f.ready()
+		f.becomeReady()
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		f.mustReconcile()
 		if controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
-			t.Error("the finalizer stays")
+			t.Error("got our finalizer, want it removed")
 		}
 	})
 	t.Run("keeps the finalizers of others", func(t *testing.T) {
 		f := newFixture(t)
-		f.ready()
+		f.becomeReady()
 		f.patch(`{"metadata":{"finalizers":["cache.example.com/finalizer","example.com/other"]}}`)
 		f.must(f.api.Delete(f.ctx, f.mc, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 		f.mustReconcile()
 		if len(f.mc.Finalizers) != 2 || controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
-			t.Errorf("finalizers are %q", f.mc.Finalizers)
+			t.Errorf("got finalizers %q, want those of others", f.mc.Finalizers)
 		}
 	})
 }
 
-// collectGarbage plays the garbage collector after a deletion of the Deployment in the foreground.
+// collectGarbage acts as the garbage collector: it deletes the pods of a Deployment that is being deleted in the
+// foreground, and then the Deployment.
 func (f *fixture) collectGarbage() {
 	f.Helper()
 	d := get[appsv1.Deployment](f)
 	if d.DeletionTimestamp.IsZero() || !controllerutil.ContainsFinalizer(d, metav1.FinalizerDeleteDependents) {
-		f.Errorf("the Deployment was not deleted in the foreground: %+v", d.ObjectMeta)
+		f.Errorf("got Deployment %+v, want it being deleted in the foreground", d.ObjectMeta)
 	}
-	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
+	f.deletePods()
 	f.must(f.api.Patch(f.ctx, d, mergePatch(`{"metadata":{"finalizers":null}}`)))
 }

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -21,14 +20,15 @@ import (
 	"github.com/example/memcached-operator/tests/authority"
 )
 
-func (f *fixture) secret(content string) {
+// createPasswords creates the Secret for spec.auth.
+func (f *fixture) createPasswords(content string) {
 	f.Helper()
 	s := f.passwords()
 	s.StringData = map[string]string{"authfile": content}
 	f.must(f.api.Create(f.ctx, s))
 }
 
-func (f *fixture) patchSecret(patch string) {
+func (f *fixture) patchPasswords(patch string) {
 	f.Helper()
 	f.must(f.api.Patch(f.ctx, f.passwords(), mergePatch(patch)))
 }
@@ -37,234 +37,233 @@ func (f *fixture) passwords() *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "passwords", Namespace: f.mc.Namespace}}
 }
 
-// wantError reconciles, and wants an error, which is retried.
-func (f *fixture) wantError(part string) {
+// wantReconcileError reconciles, and fails unless that returns an error with a text.
+func (f *fixture) wantReconcileError(text string) {
 	f.Helper()
-	if _, err := f.reconcile(); err == nil || !strings.Contains(err.Error(), part) {
-		f.Errorf("returns %v, want an error with %q", err, part)
+	if _, err := f.reconcile(); err == nil || !strings.Contains(err.Error(), text) {
+		f.Errorf("got error %v, want one with %q", err, text)
 	}
 }
 
-func (f *fixture) message(conditionType string) string {
-	if c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType); c != nil {
-		return c.Message
+// wantMessage fails unless the message of a condition contains a text.
+func (f *fixture) wantMessage(conditionType, text string) {
+	f.Helper()
+	c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType)
+	if c == nil || !strings.Contains(c.Message, text) {
+		f.Errorf("got %s %+v, want a message with %q", conditionType, c, text)
 	}
-	return ""
 }
 
-// TestSecrets: servers are created once their Secret exists, and keep running whatever happens to it.
-func TestSecrets(t *testing.T) {
+func (f *fixture) newCA() *authority.Authority {
+	f.Helper()
+	ca, err := authority.New()
+	f.must(err)
+	return ca
+}
+
+// issue returns the content of a Secret with a new certificate of a CA.
+func (f *fixture) issue(ca *authority.Authority) map[string][]byte {
+	f.Helper()
+	content, err := ca.Secret("cache")
+	f.must(err)
+	return content
+}
+
+// writeCertificate creates or updates the Secret for spec.tls.
+func (f *fixture) writeCertificate(content map[string][]byte) *corev1.Secret {
+	f.Helper()
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}
+	err := f.api.Update(f.ctx, s)
+	if apierrors.IsNotFound(err) {
+		err = f.api.Create(f.ctx, s)
+	}
+	f.must(err)
+	return s
+}
+
+// TestSecretLifecycle: servers are created once their Secret exists, and are not replaced when it changes or is
+// deleted.
+func TestSecretLifecycle(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}}")
-	f.wantError("SecretNotFound")
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
-	if got := f.message(v1alpha1.ConditionReady); got != "SecretNotFound: there is no Secret passwords" {
-		t.Errorf("Ready says %q", got)
+	f.wantReconcileError("SecretNotFound")
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	const want = "SecretNotFound: there is no Secret passwords"
+	if got := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady).Message; got != want {
+		t.Errorf("got Ready with %q, want %q", got, want)
 	}
 	f.wantRequests("apply Memcached", "get Secret",
 		"apply Service", "apply PodDisruptionBudget", "patch status")
 
-	f.secret("app:first\n")
+	f.createPasswords("app:first\n")
 	f.mustReconcile()
 	f.wantRequests("get Deployment", "get Secret", "get Deployment", "get Memcached", "apply Deployment", "patch status")
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	template := get[appsv1.Deployment](f).Spec.Template
-	f.restart()
+	f.restartOperator()
 	f.mustReconcile()
-	f.wantRequests() // the record on the Deployment is enough
+	f.wantRequests() // the Deployment records the version of the Secret
 
-	f.patchSecret(`{"metadata":{"labels":{"rotated":"no"}},"data":{"other":"YQ=="}}`)
-	f.fail["get Secret"] = apierrors.NewForbidden(corev1.Resource("secrets"), "passwords", errors.New("no role"))
-	f.wantError("no role")
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.patchPasswords(`{"metadata":{"labels":{"rotated":"no"}},"data":{"other":"YQ=="}}`)
+	f.failures["get Secret"] = forbidden("no role")
+	f.wantReconcileError("no role")
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantTemplate(template)
-	f.fail["get Secret"] = nil
+	f.failures["get Secret"] = nil
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch Pod", "patch Pod", "patch Pod",
+	f.wantRequests("get Secret", "dry-run Deployment", "apply Deployment", "patch Pod", "patch Pod", "patch Pod",
 		"patch status")
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.wantTemplate(template)
 
 	f.must(f.api.Delete(f.ctx, f.passwords()))
 	f.patch(`{"spec":{"size":2}}`)
-	f.wantError("SecretNotFound")
-	f.want(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
+	f.wantReconcileError("SecretNotFound")
+	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressingWithRetry)
 	f.wantTemplate(template)
 	if got := *get[appsv1.Deployment](f).Spec.Replicas; got != 2 {
-		t.Errorf("%d servers are wanted, though only the Secret is missing", got)
+		t.Errorf("got %d replicas while the Secret is missing, want 2", got)
 	}
-	f.secret("app:first\n")
-	f.roll(2)
+	f.createPasswords("app:first\n")
+	f.setServersReady(2)
 	f.mustReconcile()
-	f.roll(2)
+	f.setServersReady(2)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.wantTemplate(template)
 
-	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.patchPasswords(`{"stringData":{"authfile":"app:second\n"}}`)
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "apply Deployment", "patch Pod", "patch Pod")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantRequests("get Secret", "dry-run Deployment", "apply Deployment", "patch Pod", "patch Pod")
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.wantTemplate(template)
 	f.mustReconcile()
-	f.wantRequests() // the agents do the rest
+	f.wantRequests() // the agents reload the passwords
 }
 
-// TestRevokedAuthority: servers are replaced only if memcached must stop trusting a CA.
-func TestRevokedAuthority(t *testing.T) {
+// TestRevokedCA: servers are replaced only if memcached must stop trusting a CA.
+func TestRevokedCA(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Require}}")
-	old, err := authority.New()
-	f.must(err)
-	next, err := authority.New()
-	f.must(err)
-	put := func(a *authority.Authority, authorities ...*authority.Authority) {
+	oldCA, newCA := f.newCA(), f.newCA()
+	rotate := func(issuer *authority.Authority, trusted ...*authority.Authority) {
 		f.Helper()
-		content, err := a.Secret("cache")
-		f.must(err)
+		content := f.issue(issuer)
 		content["ca.crt"] = nil
-		for _, a := range authorities {
-			other, err := a.Secret("cache")
-			f.must(err)
-			content["ca.crt"] = append(content["ca.crt"], other["ca.crt"]...)
+		for _, ca := range trusted {
+			content["ca.crt"] = append(content["ca.crt"], f.issue(ca)["ca.crt"]...)
 		}
-		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}
-		if err := f.api.Update(f.ctx, s); apierrors.IsNotFound(err) {
-			f.must(f.api.Create(f.ctx, s))
-		} else {
-			f.must(err)
-		}
+		f.writeCertificate(content)
 	}
-	put(old, old)
+	rotate(oldCA, oldCA)
 	f.mustReconcile()
-	f.roll(3)
+	f.setServersReady(3)
 	f.mustReconcile()
 	template := get[appsv1.Deployment](f).Spec.Template
-	for _, change := range []func(){
-		func() { put(old, old) }, func() { put(old, old, next) }, func() { put(next, next, old) },
+	for _, rotateAgain := range []func(){
+		func() { rotate(oldCA, oldCA) }, func() { rotate(oldCA, oldCA, newCA) }, func() { rotate(newCA, newCA, oldCA) },
 	} {
-		change()
+		rotateAgain()
 		f.mustReconcile()
-		f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		f.wantTemplate(template)
 		for _, pod := range f.pods() {
-			if got, want := pod.Annotations[v1alpha1.SecretsAnnotation], f.versions(); got != want {
-				t.Errorf("pod %s is annotated with %q, want %q", pod.Name, got, want)
+			if got, want := pod.Annotations[v1alpha1.SecretsAnnotation], f.recordedVersions(); got != want {
+				t.Errorf("pod %s: got annotation %q, want %q", pod.Name, got, want)
 			}
 		}
 	}
-	put(next, next)
+	rotate(newCA, newCA)
 	f.mustReconcile()
-	f.wantRequests("get Secret", "ask Deployment", "get Namespace", "patch status", "apply Deployment", "patch Pod",
+	f.wantRequests("get Secret", "dry-run Deployment", "get Namespace", "patch status", "apply Deployment", "patch Pod",
 		"patch Pod", "patch Pod")
-	f.want(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	revoked := get[appsv1.Deployment](f).Spec.Template
 	if equality.Semantic.DeepEqual(revoked, template) {
-		t.Error("removing a CA replaces no server")
+		t.Error("got the same template after a CA was removed, want another")
 	}
-	f.restart()
-	f.roll(3)
-	put(next, next, old)
+	f.restartOperator()
+	f.setServersReady(3)
+	rotate(newCA, newCA, oldCA)
 	f.mustReconcile()
 	f.wantTemplate(revoked)
 }
 
-// TestOneWrongSecret: while one Secret is invalid, the other one is still rotated and recorded, so that the removal of
-// a CA that was trusted meanwhile is noticed.
-func TestOneWrongSecret(t *testing.T) {
+// TestOneInvalidSecret: while the passwords are invalid, the certificate is still rotated. A CA that was added and
+// removed meanwhile is revoked once the passwords are valid.
+func TestOneInvalidSecret(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}, auth: {secretName: passwords}}")
-	ours, err := authority.New()
-	f.must(err)
-	content, err := ours.Secret("cache")
-	f.must(err)
-	theirs, err := authority.New()
-	f.must(err)
-	other, err := theirs.Secret("cache")
-	f.must(err)
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}
-	f.must(f.api.Create(f.ctx, s))
-	f.secret("app:first\n")
-	f.ready()
+	content, ca := f.issue(f.newCA()), f.issue(f.newCA())["ca.crt"]
+	f.writeCertificate(content)
+	f.createPasswords("app:first\n")
+	f.becomeReady()
 	template := get[appsv1.Deployment](f).Spec.Template
 
-	f.patchSecret(`{"stringData":{"authfile":"nonsense"}}`)
-	alone := content["ca.crt"]
-	s.Data["ca.crt"] = slices.Concat(alone, other["ca.crt"])
-	f.must(f.api.Update(f.ctx, s))
+	f.patchPasswords(`{"stringData":{"authfile":"nonsense"}}`)
+	firstCA := content["ca.crt"]
+	content["ca.crt"] = slices.Concat(firstCA, ca)
+	s := f.writeCertificate(content)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
 	for _, pod := range f.pods() {
 		if !strings.Contains(pod.Annotations[v1alpha1.SecretsAnnotation], s.ResourceVersion) {
-			t.Errorf("pod %s is not annotated with the certificate: %v", pod.Name, pod.Annotations)
+			t.Errorf("pod %s: got annotations %v, want version %s of the certificate", pod.Name, pod.Annotations,
+				s.ResourceVersion)
 		}
 	}
 	f.wantTemplate(template)
-	f.restart()
-	s.Data["ca.crt"] = alone
-	f.must(f.api.Update(f.ctx, s))
+	f.restartOperator()
+	content["ca.crt"] = firstCA
+	f.writeCertificate(content)
 	f.mustReconcile()
-	f.wantTemplate(template) // while the passwords are invalid
-	f.patchSecret(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.wantTemplate(template) // no server is replaced while the passwords are invalid
+	f.patchPasswords(`{"stringData":{"authfile":"app:second\n"}}`)
 	f.mustReconcile()
 	if equality.Semantic.DeepEqual(get[appsv1.Deployment](f).Spec.Template, template) {
-		t.Error("the servers still trust a CA that was removed")
+		t.Error("got the same template after a CA was removed, want another")
 	}
 }
 
 // TestExpiredCertificate: the status says when the servers' certificate expired.
 func TestExpiredCertificate(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate}}")
-	ours, err := authority.New()
-	f.must(err)
-	content, err := ours.Secret("cache")
-	f.must(err)
-	f.must(f.api.Create(f.ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}))
-	f.ready()
+	f.writeCertificate(f.issue(f.newCA()))
+	f.becomeReady()
 	result := f.mustReconcile()
 	if result.RequeueAfter == 0 {
-		t.Error("no reconcile is scheduled for the expiry of the certificate")
+		t.Error("got no requeue, want one when the certificate expires")
 	}
 	f.now = f.now.Add(result.RequeueAfter + time.Second)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
-	if got := f.message(v1alpha1.ConditionReady); !strings.Contains(got, "certificate expired at") {
-		t.Errorf("Ready says %q", got)
-	}
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	f.wantMessage(v1alpha1.ConditionReady, "certificate expired at")
 }
 
-// TestAgentIsClient: a certificate that only servers may use is refused once the agent needs it as a client.
-func TestAgentIsClient(t *testing.T) {
+// TestAgentNeedsClientCertificate: a certificate that ca.crt does not verify is refused once the agent needs it as a
+// client.
+func TestAgentNeedsClientCertificate(t *testing.T) {
 	f := newFixtureOf(t, "{tls: {secretName: certificate, clientAuth: Require}}")
-	ours, err := authority.New()
-	f.must(err)
-	content, err := ours.Secret("cache")
-	f.must(err)
-	next, err := authority.New()
-	f.must(err)
-	theirs, err := next.Secret("cache")
-	f.must(err)
-	content["ca.crt"] = theirs["ca.crt"]
-	f.must(f.api.Create(f.ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "certificate", Namespace: f.mc.Namespace}, Data: content}))
+	content := f.issue(f.newCA())
+	content["ca.crt"] = f.issue(f.newCA())["ca.crt"]
+	f.writeCertificate(content)
 	f.mustReconcile()
-	f.roll(1)
+	f.setServersReady(1)
 	f.mustReconcile()
 	template := get[appsv1.Deployment](f).Spec.Template
 	f.patch(`{"spec":{"metrics":{}}}`)
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalid)
 	f.wantTemplate(template)
 }
 
-// versions are those of the Secrets that the workload records.
-func (f *fixture) versions() string {
+// recordedVersions returns the annotation for the Secrets that the Deployment records.
+func (f *fixture) recordedVersions() string {
 	f.Helper()
-	var source struct{ Secrets desired.Secrets }
-	f.must(json.Unmarshal([]byte(get[appsv1.Deployment](f).Annotations[v1alpha1.TemplateRecordAnnotation]), &source))
-	return source.Secrets.Annotation()
+	var record struct{ Secrets desired.Secrets }
+	f.must(json.Unmarshal([]byte(get[appsv1.Deployment](f).Annotations[v1alpha1.TemplateRecordAnnotation]), &record))
+	return record.Secrets.Annotation()
 }
 
 func (f *fixture) pods() []corev1.Pod {
@@ -274,35 +273,33 @@ func (f *fixture) pods() []corev1.Pod {
 	return pods.Items
 }
 
-// TestSecretIsNotTold: whatever is wrong with a Secret, its content is in no status, event or child.
-func TestSecretIsNotTold(t *testing.T) {
+// TestSecretIsNotDisclosed: no status, event or Deployment contains a password, whatever is wrong with the Secret.
+func TestSecretIsNotDisclosed(t *testing.T) {
 	for name, tt := range map[string]struct{ content, condition, want string }{
-		"no password":    {"hunter2\n", v1alpha1.ConditionStalled, "line 1 of authfile must be a user"},
-		"no end":         {"app:hunter2", v1alpha1.ConditionStalled, "authfile must end with a line break"},
-		"a user twice":   {"app:hunter2\napp:hunter22\n", v1alpha1.ConditionStalled, "line 2 of authfile repeats a user"},
-		"empty":          {"", v1alpha1.ConditionReconciling, "SecretNotFound: Secret passwords has no key authfile"},
-		"as it shall be": {"app:hunter2\n", v1alpha1.ConditionReconciling, "0 of 3 servers ready"},
+		"no password":   {"hunter2\n", v1alpha1.ConditionStalled, "line 1 of authfile must be a user"},
+		"no line break": {"app:hunter2", v1alpha1.ConditionStalled, "authfile must end with a line break"},
+		"user twice":    {"app:hunter2\napp:hunter22\n", v1alpha1.ConditionStalled, "line 2 of authfile repeats a user"},
+		"empty":         {"", v1alpha1.ConditionReconciling, "SecretNotFound: Secret passwords has no key authfile"},
+		"valid":         {"app:hunter2\n", v1alpha1.ConditionReconciling, "0 of 3 servers ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}}")
-			f.secret(tt.content)
+			f.createPasswords(tt.content)
 			_, _ = f.reconcile()
-			if got := f.message(tt.condition); !strings.Contains(got, tt.want) {
-				t.Errorf("%s says %q, want %q", tt.condition, got, tt.want)
-			}
+			f.wantMessage(tt.condition, tt.want)
 			b, err := json.Marshal(f.mc)
 			f.must(err)
-			told := []string{string(b)}
+			texts := []string{string(b)}
 			for len(f.events.Events) > 0 {
-				told = append(told, <-f.events.Events)
+				texts = append(texts, <-f.events.Events)
 			}
 			var deployments appsv1.DeploymentList
 			f.must(f.api.List(f.ctx, &deployments, client.InNamespace(f.mc.Namespace)))
 			b, err = json.Marshal(deployments)
 			f.must(err)
-			for _, text := range append(told, string(b)) {
+			for _, text := range append(texts, string(b)) {
 				if strings.Contains(text, "hunter2") {
-					t.Errorf("the content is disclosed: %s", text)
+					t.Errorf("got the password in %s", text)
 				}
 			}
 		})
@@ -314,7 +311,7 @@ func TestSecretNames(t *testing.T) {
 	mc := &v1alpha1.Memcached{}
 	for _, want := range [][]string{nil, {"b"}, {"a", "b"}, {"b"}} {
 		if got := secretNames(mc); !slices.Equal(got, want) {
-			t.Errorf("names %q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 		switch {
 		case mc.Spec.TLS == nil:
@@ -327,23 +324,24 @@ func TestSecretNames(t *testing.T) {
 	}
 }
 
-// TestSecretHoldsReplacements: a rollout deletes no server whose replacement could not start.
-func TestSecretHoldsReplacements(t *testing.T) {
+// TestNoReplacementWithoutSecret: while a Secret is missing, a rollout deletes no server: its replacement could not
+// start.
+func TestNoReplacementWithoutSecret(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, auth: {secretName: passwords}}")
-	f.secret("app:first\n")
+	f.createPasswords("app:first\n")
 	f.mustReconcile()
-	f.servers("old", "old", "old")
+	f.setServers(updated(), updated(), updated())
 	f.mustReconcile()
-	f.want(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.patch(`{"spec":{"memory":"128Mi"}}`)
 	f.mustReconcile()
-	f.servers("old", "old", "old")
+	f.setServers(outdated(), outdated(), outdated())
 	f.must(f.api.Delete(f.ctx, f.passwords()))
-	f.wantError("SecretNotFound")
+	f.wantReconcileError("SecretNotFound")
 	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "get Namespace", "patch status")
-	f.secret("app:first\n")
+	f.createPasswords("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {
-		t.Errorf("the rollout does not continue: %q", f.requests)
+		t.Errorf("got requests %q, want a pod deleted once the Secret exists", f.requests)
 	}
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,35 +12,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// paces is a queue that records the delays of requests.
-type paces struct {
+// delayRecorder is a queue that records how long requests are delayed.
+type delayRecorder struct {
 	queue
-	after []time.Duration
+	delays []time.Duration
 }
 
-func (p *paces) Add(reconcile.Request) { p.after = append(p.after, 0) }
+func (r *delayRecorder) Add(reconcile.Request) { r.delays = append(r.delays, 0) }
 
-func (p *paces) AddAfter(_ reconcile.Request, after time.Duration) { p.after = append(p.after, after) }
+func (r *delayRecorder) AddAfter(_ reconcile.Request, delay time.Duration) {
+	r.delays = append(r.delays, delay)
+}
 
-// watched sends an update or delete event for an object to the watch of children.
-func (f *fixture) watched(obj client.Object, deleted bool) *paces {
-	watch, q := f.r.toOwner(), &paces{}
+// eventDelays sends an update or delete event for a child or pod to its watch. It returns the delays of the requests
+// that the watch enqueues.
+func (f *fixture) eventDelays(obj client.Object, deleted bool) []time.Duration {
+	watch, q := f.r.toOwner(), &delayRecorder{}
 	if deleted {
 		watch.Delete(f.ctx, event.DeleteEvent{Object: obj}, q)
 	} else {
 		watch.Update(f.ctx, event.UpdateEvent{ObjectOld: obj, ObjectNew: obj}, q)
 	}
-	return q
+	return q.delays
 }
 
-// TestDebounce: changes are reconciled together while servers start or are deleted, and at once where the status must
-// follow.
+// TestDebounce: events are debounced while servers start or are deleted, and lead to a reconcile at once where the
+// status must follow.
 func TestDebounce(t *testing.T) {
 	f := newFixture(t)
 	want := func(what string, obj client.Object, deleted bool, want time.Duration) {
 		t.Helper()
-		if q := f.watched(obj, deleted); len(q.after) != 1 || q.after[0] != want {
-			t.Errorf("%s is reconciled after %s, want %s", what, q.after, want)
+		if got := f.eventDelays(obj, deleted); !slices.Equal(got, []time.Duration{want}) {
+			t.Errorf("%s: got reconciles after %s, want one after %s", what, got, want)
 		}
 	}
 	pod := func(name string) *corev1.Pod {
@@ -48,19 +52,19 @@ func TestDebounce(t *testing.T) {
 		return p
 	}
 	f.mustReconcile()
-	f.roll(2)
+	f.setServersReady(2)
 	want("a server that starts", pod("cache-0"), false, debounce)
-	want("a Deployment with two of three servers", get[appsv1.Deployment](f), false, debounce)
-	f.roll(3)
-	want("a Deployment with all servers", get[appsv1.Deployment](f), false, availableDebounce)
+	want("a Deployment with two of three servers available", get[appsv1.Deployment](f), false, debounce)
+	f.setServersReady(3)
+	want("a Deployment with all servers available", get[appsv1.Deployment](f), false, availableDebounce)
 	f.mustReconcile()
-	want("a server of one that is ready", pod("cache-0"), false, 0)
+	want("a server of a Memcached that is ready", pod("cache-0"), false, 0)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
 	want("the deletion of a server", pod("cache-0"), true, debounce)
 	want("the deletion of the Deployment", get[appsv1.Deployment](f), true, 0)
 	f.cached[kindMemcached] = nil
-	if q := f.watched(pod("cache-0"), true); len(q.after) != 0 {
-		t.Error("what is left of a deleted Memcached is reconciled")
+	if got := f.eventDelays(pod("cache-0"), true); len(got) > 0 {
+		t.Errorf("a pod of a deleted Memcached: got reconciles after %s, want none", got)
 	}
 }

@@ -17,26 +17,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// recorder is a set of ConfigMaps that records the names of those that are written. It reads nothing but what read
-// says, and refuses the objects in refused.
+// recorder is a set of ConfigMaps that records the names of the written ones.
 type recorder struct {
 	*Set
-	names   []string
-	refused []string
+	written []string
 }
 
-func newRecorder(read error, refused ...string) *recorder {
-	r := &recorder{refused: refused}
+// newRecorder returns a recorder whose reads return readErr, and whose writes of the refused objects fail.
+func newRecorder(readErr error, refused ...string) *recorder {
+	r := &recorder{}
 	write := func(obj client.Object) error {
-		if slices.Contains(r.refused, obj.GetName()) {
+		if slices.Contains(refused, obj.GetName()) {
 			return errors.New("refused")
 		}
-		r.names = append(r.names, obj.GetName())
+		r.written = append(r.written, obj.GetName())
 		return nil
 	}
 	c := interceptor.NewClient(nil, interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-			return read
+			return readErr
 		},
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
 			return write(obj)
@@ -53,8 +52,8 @@ func newRecorder(read error, refused ...string) *recorder {
 
 var configMaps = NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap)
 
-// create is a change that creates a ConfigMap.
-func create(name string, guards ...string) Change {
+// change returns the creation of a ConfigMap after its guards.
+func change(name string, guards ...string) Change {
 	c := Change{Key: Key{"ConfigMap", name}, Desired: corev1ac.ConfigMap(name, "default"), kind: configMaps}
 	for _, guard := range guards {
 		c.Guards = append(c.Guards, Key{"ConfigMap", guard})
@@ -62,8 +61,8 @@ func create(name string, guards ...string) Change {
 	return c
 }
 
-// over returns the change with an existing object that is controlled by this uid; "" for no controller.
-func (c Change) over(uid types.UID) Change {
+// ofExisting returns the change of an existing ConfigMap whose controller has this uid; "" for no controller.
+func (c Change) ofExisting(uid types.UID) Change {
 	existing := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{"a": "b"}}}
 	if uid != "" {
 		existing.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", UID: uid, Controller: ptr.To(true)}}
@@ -72,54 +71,57 @@ func (c Change) over(uid types.UID) Change {
 	return c
 }
 
-func (c Change) deleted() Change {
+// asDeletion returns the deletion of the existing ConfigMap.
+func (c Change) asDeletion() Change {
 	c.Desired = nil
 	return c
 }
 
-// TestOwnerUnknown: while the owner cannot be read, nothing is created for it, and all other changes are written.
-func TestOwnerUnknown(t *testing.T) {
+// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted. All other changes are written. If
+// the owner is deleted, nothing is written.
+func TestUnverifiedOwner(t *testing.T) {
 	t.Parallel()
 	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")
 	for _, tt := range []struct {
 		verified bool
-		read     error
-		fails    error
+		readErr  error
+		wantErr  error
 		want     []string
 	}{
 		{true, unavailable, nil, []string{"created", "adopted", "updated", "deleted"}},
 		{false, unavailable, unavailable, []string{"updated", "deleted"}},
 		{false, missing, ErrOwnerDeleted, nil},
 	} {
-		r := newRecorder(tt.read)
-		result := r.Apply(t.Context(), []Change{create("created"), create("adopted").over(""),
-			create("updated").over("owner"), create("deleted").over("owner").deleted()}, tt.verified, time.Now())
-		if !slices.Equal(r.names, tt.want) || !errors.Is(result.Err, tt.fails) {
-			t.Errorf("%v, verified %t: wrote %q, want %q; the result is %+v", tt.read, tt.verified, r.names, tt.want, result)
+		r := newRecorder(tt.readErr)
+		result := r.Apply(t.Context(), []Change{change("created"), change("adopted").ofExisting(""),
+			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion()}, tt.verified, time.Now())
+		if !slices.Equal(r.written, tt.want) || !errors.Is(result.Err, tt.wantErr) {
+			t.Errorf("reads return %v, owner verified %t: wrote %q with error %v, want %q and %v", tt.readErr, tt.verified,
+				r.written, result.Err, tt.want, tt.wantErr)
 		}
 	}
 }
 
-// TestGuards: a child is not written while one that guards it is refused, somebody else's, or about to go, and neither
-// is what that child guards. All others are written.
+// TestGuards: if a guard is refused or foreign, the children that it guards are not written, nor those that they guard.
+// All others are written.
 func TestGuards(t *testing.T) {
 	t.Parallel()
-	workloads := []Change{create("guarded", "guard"), create("further", "guarded"),
-		create("running", "guard").over("owner"), create("free")}
+	workloads := []Change{change("guarded", "guard"), change("indirect", "guarded"),
+		change("existing", "guard").ofExisting("owner"), change("free")}
 	for name, tt := range map[string]struct {
 		guard   Change
 		refused []string
 		want    []string
 	}{
-		"written":                   {create("guard"), nil, []string{"guard", "guarded", "further", "running", "free"}},
-		"refused":                   {create("guard"), []string{"guard"}, []string{"free"}},
-		"conflict":                  {create("guard").over("other"), nil, []string{"free"}},
-		"refused, of an older form": {create("guard").over("owner"), []string{"guard"}, []string{"free"}},
+		"written":        {change("guard"), nil, []string{"guard", "guarded", "indirect", "existing", "free"}},
+		"refused":        {change("guard"), []string{"guard"}, []string{"free"}},
+		"foreign":        {change("guard").ofExisting("other"), nil, []string{"free"}},
+		"refused update": {change("guard").ofExisting("owner"), []string{"guard"}, []string{"free"}},
 	} {
 		r := newRecorder(nil, tt.refused...)
 		result := r.Apply(t.Context(), append([]Change{tt.guard}, workloads...), true, time.Now())
-		if !slices.Equal(r.names, tt.want) || (result.Err != nil) != (len(tt.want) == 1) {
-			t.Errorf("%s: wrote %q, want %q; the result is %+v", name, r.names, tt.want, result)
+		if !slices.Equal(r.written, tt.want) || (result.Err != nil) != (len(tt.want) == 1) {
+			t.Errorf("%s: wrote %q with error %v, want %q", name, r.written, result.Err, tt.want)
 		}
 	}
 }

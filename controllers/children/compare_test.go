@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestPolicyAddsItem: the API server is asked once whether an item of others comes back when it is removed, however
-// often the child is written for another reason.
-func TestPolicyAddsItem(t *testing.T) {
+// TestPolicyRestoresItem: a policy adds an item to a list of ours again whenever it is removed. One dry run finds that
+// out, however often other fields of the child change.
+func TestPolicyRestoresItem(t *testing.T) {
 	t.Parallel()
 	requests := 0
 	var existing *corev1.Service
 	c := interceptor.NewClient(nil, interceptor.Funcs{
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch,
 			_ ...client.PatchOption) error {
-			requests++ // the object stays as it was: the policy has added the item again
+			requests++ // the object does not change: the policy added the item again
 			existing.DeepCopyInto(obj.(*corev1.Service))
 			return nil
 		}})
@@ -42,15 +42,15 @@ func TestPolicyAddsItem(t *testing.T) {
 	for i := range 3 {
 		set := &Set{Client: c, APIReader: c, FieldManager: "operator", Kinds: []Kind{services}, State: state,
 			Owner: Owner{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "owner"}}}}
-		now := existing.DeepCopy()
-		now.ResourceVersion = strconv.Itoa(i)
-		now.Status.Conditions = []metav1.Condition{{Type: "Seen", Message: now.ResourceVersion}}
-		changes, err := set.Compare(t.Context(), []runtime.ApplyConfiguration{desired}, nil, Observed{key: now}, true)
+		observed := existing.DeepCopy()
+		observed.ResourceVersion = strconv.Itoa(i)
+		observed.Status.Conditions = []metav1.Condition{{Type: "Seen", Message: observed.ResourceVersion}}
+		changes, err := set.Compare(t.Context(), []runtime.ApplyConfiguration{desired}, nil, Observed{key: observed}, true)
 		if err != nil || len(changes) > 0 {
-			t.Errorf("the item is removed though it comes back: %+v, %v", changes, err)
+			t.Errorf("got changes %+v and error %v, want none", changes, err)
 		}
 	}
 	if requests != 1 || len(state.dryRuns[key]) != 1 {
-		t.Errorf("%d dry runs, of which %d are remembered, want one", requests, len(state.dryRuns[key]))
+		t.Errorf("got %d dry runs and %d stored results, want one", requests, len(state.dryRuns[key]))
 	}
 }

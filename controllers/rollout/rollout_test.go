@@ -17,8 +17,11 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// server is a pod of the StatefulSet cache; its methods change it.
+// server is a pod of the StatefulSet "cache". Its methods change it.
 type server struct{ corev1.Pod }
+
+// missing is a server without a pod.
+var missing *server
 
 func newServer(revision string) *server {
 	s := &server{corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -47,29 +50,30 @@ func (s *server) notReady() *server {
 	return s
 }
 
-// down is a server whose memcached the kubelet reports as not ready.
+// down says that the kubelet reports memcached as not ready.
 func (s *server) down() *server {
 	s.Status.ContainerStatuses[0].Ready = false
 	return s.notReady()
 }
 
-// agentDown is a server of which the agent alone is not ready.
+// agentDown says that only the agent is not ready.
 func (s *server) agentDown() *server {
 	s.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{
 		Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
 	return s.notReady()
 }
 
-// outOfContact is a server on a node that the control plane has not heard of: the kubelet's last report stands.
-func (s *server) outOfContact() *server {
+// unreachable says that the node is unreachable: the control plane sets Ready to False, and the last report of the
+// kubelet on the containers remains.
+func (s *server) unreachable() *server {
 	s.Status.Conditions[1].Status = corev1.ConditionFalse
 	return s
 }
 
-// restartedOutOfContact is such a server whose memcached had just started when contact was lost.
-func (s *server) restartedOutOfContact() *server {
+// unreachableWhileStarting says that memcached was starting when the node became unreachable.
+func (s *server) unreachableWhileStarting() *server {
 	s.Status.ContainerStatuses[0].Ready = false
-	return s.outOfContact()
+	return s.unreachable()
 }
 
 func (s *server) unscheduled() *server {
@@ -77,66 +81,68 @@ func (s *server) unscheduled() *server {
 	return s
 }
 
-func (s *server) deleted() *server {
+func (s *server) terminating() *server {
 	s.DeletionTimestamp = &metav1.Time{Time: now}
 	return s
 }
 
+// TestReplace covers the rules in the comment of Replace.
 func TestReplace(t *testing.T) {
 	t.Parallel()
-	six := func(s func(*server) *server) (list []*server) {
+	sixOutdated := func(change func(*server) *server) (list []*server) {
 		for range 6 {
-			list = append(list, s(outdated()))
+			list = append(list, change(outdated()))
 		}
 		return list
 	}
 	for name, tt := range map[string]struct {
 		size                     int32
-		servers                  []*server // by number; nil for none
+		servers                  []*server // by ordinal
 		maxUnavailable, minReady int32
 		want                     []string
 		wait                     time.Duration
 		change                   func(*appsv1.StatefulSet, []corev1.Pod)
 	}{
-		"nothing to do":        {size: 3, servers: []*server{updated(), updated(), updated()}},
-		"highest number first": {size: 3, servers: []*server{outdated(), outdated(), outdated()}, want: []string{"cache-2"}},
-		"one after the other":  {size: 3, servers: []*server{outdated(), outdated(), updated()}, want: []string{"cache-1"}},
-		"as many as allowed": {size: 3, servers: []*server{outdated(), outdated(), outdated()}, maxUnavailable: 2,
+		"all updated":           {size: 3, servers: []*server{updated(), updated(), updated()}},
+		"highest ordinal first": {size: 3, servers: []*server{outdated(), outdated(), outdated()}, want: []string{"cache-2"}},
+		"one after the other":   {size: 3, servers: []*server{outdated(), outdated(), updated()}, want: []string{"cache-1"}},
+		"two may be unavailable": {size: 3, servers: []*server{outdated(), outdated(), outdated()}, maxUnavailable: 2,
 			want: []string{"cache-2", "cache-1"}},
-		"more than there are": {size: 2, servers: []*server{outdated(), outdated()}, maxUnavailable: 1000,
+		"more may be unavailable than exist": {size: 2, servers: []*server{outdated(), outdated()}, maxUnavailable: 1000,
 			want: []string{"cache-1", "cache-0"}},
-		"a new one is not ready": {size: 3, servers: []*server{outdated(), outdated(), updated().notReady()}},
-		"one is missing":         {size: 3, servers: []*server{outdated(), outdated(), nil}},
-		"one is being deleted":   {size: 3, servers: []*server{outdated(), outdated(), outdated().deleted()}},
-		"one that is down goes first, and takes the budget": {size: 3,
+		"an updated one is not ready": {size: 3, servers: []*server{outdated(), outdated(), updated().notReady()}},
+		"one is missing":              {size: 3, servers: []*server{outdated(), outdated(), missing}},
+		"one is terminating":          {size: 3, servers: []*server{outdated(), outdated(), outdated().terminating()}},
+		"one is down, which uses the budget": {size: 3,
 			servers: []*server{outdated().down(), outdated(), outdated()}, want: []string{"cache-0"}},
-		"some down beside the budget": {size: 4, maxUnavailable: 3,
+		"two are down, three may be unavailable": {size: 4, maxUnavailable: 3,
 			servers: []*server{outdated().down(), outdated(), outdated().down(), outdated()},
 			want:    []string{"cache-2", "cache-0", "cache-3"}},
-		"all down": {size: 3, servers: []*server{outdated().down(), outdated().down(), outdated().down()},
+		"all are down": {size: 3, servers: []*server{outdated().down(), outdated().down(), outdated().down()},
 			want: []string{"cache-2", "cache-1", "cache-0"}},
-		"never scheduled": {size: 2, servers: []*server{outdated().unscheduled(), outdated().unscheduled()},
+		"none is scheduled": {size: 2, servers: []*server{outdated().unscheduled(), outdated().unscheduled()},
 			want: []string{"cache-1", "cache-0"}},
-		"all agents down":       {size: 6, servers: six((*server).agentDown), want: []string{"cache-5"}},
-		"a zone out of contact": {size: 6, servers: six((*server).outOfContact), want: []string{"cache-5"}},
-		"out of contact, memcached starting": {size: 6, servers: six((*server).restartedOutOfContact),
-			want: []string{"cache-5"}},
-		"one of those goes at a time": {size: 3,
-			servers: []*server{outdated().agentDown(), outdated().agentDown(), outdated().agentDown().deleted()}},
-		"not ready for long enough": {size: 3, minReady: 30, wait: 20 * time.Second,
+		"all agents are down":       {size: 6, servers: sixOutdated((*server).agentDown), want: []string{"cache-5"}},
+		"all nodes are unreachable": {size: 6, servers: sixOutdated((*server).unreachable), want: []string{"cache-5"}},
+		"all nodes are unreachable, memcached was starting": {size: 6,
+			servers: sixOutdated((*server).unreachableWhileStarting), want: []string{"cache-5"}},
+		"all agents are down, one server is terminating": {size: 3,
+			servers: []*server{outdated().agentDown(), outdated().agentDown(), outdated().agentDown().terminating()}},
+		"updated one not ready for minReadySeconds": {size: 3, minReady: 30, wait: 20 * time.Second,
 			servers: []*server{outdated(), outdated(), updated().readyFor(10 * time.Second)}},
-		"ready for long enough": {size: 3, servers: []*server{outdated(), outdated(), updated().readyFor(30 * time.Second)},
-			minReady: 30, want: []string{"cache-1"}},
-		"outdated ones that have just become ready": {size: 2, minReady: 30, want: []string{"cache-1"},
+		"updated one ready for minReadySeconds": {size: 3, minReady: 30, want: []string{"cache-1"},
+			servers: []*server{outdated(), outdated(), updated().readyFor(30 * time.Second)}},
+		"outdated ones not ready for minReadySeconds": {size: 2, minReady: 30, want: []string{"cache-1"},
 			servers: []*server{outdated().readyFor(time.Second), outdated().readyFor(time.Second)}},
-		"nothing waits when all are new": {size: 2, servers: []*server{updated(), updated().readyFor(time.Second)},
-			minReady: 30},
-		"a server to be removed": {size: 2, servers: []*server{outdated(), updated(), outdated()}, want: []string{"cache-0"}},
-		"a pod of another workload": {size: 2, servers: []*server{updated(), outdated()},
+		"all updated, one not ready for minReadySeconds": {size: 2, minReady: 30,
+			servers: []*server{updated(), updated().readyFor(time.Second)}},
+		"outdated one beyond the size": {size: 2, servers: []*server{outdated(), updated(), outdated()},
+			want: []string{"cache-0"}},
+		"pod of another workload": {size: 2, servers: []*server{updated(), outdated()},
 			change: func(_ *appsv1.StatefulSet, pods []corev1.Pod) { pods[1].OwnerReferences[0].UID = "other" }},
-		"a template that its controller has not seen": {size: 2, servers: []*server{outdated(), outdated()},
+		"template not observed by the controller": {size: 2, servers: []*server{outdated(), outdated()},
 			change: func(s *appsv1.StatefulSet, _ []corev1.Pod) { s.Generation++ }},
-		"a StatefulSet that is being deleted": {size: 2, servers: []*server{outdated(), outdated()},
+		"StatefulSet being deleted": {size: 2, servers: []*server{outdated(), outdated()},
 			change: func(s *appsv1.StatefulSet, _ []corev1.Pod) { s.DeletionTimestamp = &metav1.Time{Time: now} }},
 	} {
 		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set", Generation: 4}}
@@ -144,9 +150,9 @@ func TestReplace(t *testing.T) {
 		set.Status = appsv1.StatefulSetStatus{ObservedGeneration: 4, UpdateRevision: "new"}
 		var pods []corev1.Pod
 		for i, s := range tt.servers {
-			if s != nil {
+			if s != missing {
 				s.Name = fmt.Sprintf("cache-%d", i)
-				pods = append(pods, *status.StripPod(&s.Pod)) // as the cache has it
+				pods = append(pods, *status.StripPod(&s.Pod)) // as in the informer cache
 			}
 		}
 		if tt.change != nil {
@@ -158,7 +164,7 @@ func TestReplace(t *testing.T) {
 			got = append(got, pod.Name)
 		}
 		if !slices.Equal(got, tt.want) || wait != tt.wait {
-			t.Errorf("%s: replaces %v and waits %s, want %v and %s", name, got, wait, tt.want, tt.wait)
+			t.Errorf("%s: got %v and a wait of %s, want %v and %s", name, got, wait, tt.want, tt.wait)
 		}
 	}
 }

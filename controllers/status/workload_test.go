@@ -13,14 +13,15 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// TestLossIsNoRollout: a StatefulSet counts a terminating server among its servers, but not among the updated ones.
-func TestLossIsNoRollout(t *testing.T) {
+// TestLossIsNotARollout: the status of a StatefulSet does not count a terminating server as updated. Unless the server
+// has an older template, it is lost, and not a part of a rollout.
+func TestLossIsNotARollout(t *testing.T) {
 	set := &appsv1.StatefulSet{}
 	set.Status = appsv1.StatefulSetStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, UpdateRevision: "new"}
-	pod := func(revision string, ends bool) corev1.Pod {
+	pod := func(revision string, terminating bool) corev1.Pod {
 		p := corev1.Pod{}
 		p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: revision}
-		if ends {
+		if terminating {
 			p.DeletionTimestamp = &metav1.Time{}
 		}
 		return p
@@ -34,58 +35,60 @@ func TestLossIsNoRollout(t *testing.T) {
 		"the last server to be updated": {[]corev1.Pod{pod("new", false), pod("old", true)}, true},
 	} {
 		if got := Read(set, c.pods...).hasOutdatedPods(); got != c.want {
-			t.Errorf("%s: rolls out is %t, want %t", name, got, c.want)
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 	}
 }
 
-// TestPaceIsProgress: a rollout that waits for minReadySeconds between two servers is not stalled.
-func TestPaceIsProgress(t *testing.T) {
-	w := newWorld(t)
-	w.mc.Spec.Rollout.MinReadySeconds, w.mc.Spec.Rollout.ProgressDeadlineSeconds = 590, 600
-	runs(3, 1, 3)(w)
-	then(w)          // the first new server became ready
-	runs(3, 1, 2)(w) // the next one is replaced after 590 s
+// TestMinReadySecondsDoNotStall: a rollout that waits for minReadySeconds between two servers is not stalled.
+func TestMinReadySecondsDoNotStall(t *testing.T) {
+	s := newScenario(t)
+	s.mc.Spec.Rollout.MinReadySeconds, s.mc.Spec.Rollout.ProgressDeadlineSeconds = 590, 600
+	servers(3, 1, 3)(s)
+	nextReconcile(s)    // the first new server became ready
+	servers(3, 1, 2)(s) // the next one is replaced after 590 s
 	for _, at := range []int{591, 620, 1188} {
-		w.now = start.Add(time.Duration(at) * time.Second)
-		w.mc.Status = w.status()
-		if c := meta.FindStatusCondition(w.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
-			t.Errorf("after %d s: a rollout at its pace is stalled: %s", at, c.Message)
+		s.now = start.Add(time.Duration(at) * time.Second)
+		s.mc.Status = s.status()
+		if c := meta.FindStatusCondition(s.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+			t.Errorf("after %d s: got Stalled with %q, want no such condition", at, c.Message)
 		}
 	}
-	w.now = start.Add(1191 * time.Second)
-	if !meta.IsStatusConditionTrue(w.status().Conditions, v1alpha1.ConditionStalled) {
-		t.Error("a server that does not come back stalls no rollout")
+	s.now = start.Add(1191 * time.Second)
+	if !meta.IsStatusConditionTrue(s.status().Conditions, v1alpha1.ConditionStalled) {
+		t.Error("after 1191 s: got no Stalled, want it True: the server did not become ready")
 	}
 }
 
-// TestLostServerIsNamed: a StatefulSet's server on a lost node is evicted, but neither deleted nor replaced. A
-// Deployment's server is replaced.
-func TestLostServerIsNamed(t *testing.T) {
+// TestUnreachableNode: a terminating server of a StatefulSet on an unreachable node is the cause, because it is not
+// replaced. A server of a Deployment is replaced.
+func TestUnreachableNode(t *testing.T) {
 	p := corev1.Pod{}
 	p.Name, p.Spec.NodeName, p.DeletionTimestamp = "cache-1", "n1", &metav1.Time{Time: start}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
 	if got := causeOf(nil, []corev1.Pod{p}); got != "" {
-		t.Errorf("what keeps a Deployment from being ready is %q", got)
+		t.Errorf("Deployment: got cause %q, want none", got)
 	}
 	p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: "new"}
-	if got := causeOf(nil, []corev1.Pod{p}); got != "cache-1: node n1 is unreachable" {
-		t.Errorf("what keeps a StatefulSet from being ready is %q", got)
+	const want = "cache-1: node n1 is unreachable"
+	if got := causeOf(nil, []corev1.Pod{p}); got != want {
+		t.Errorf("StatefulSet: got cause %q, want %q", got, want)
 	}
 }
 
-// TestWordsOfSecrets: the last words of a container are kept where it cannot read a Secret, and only there.
-func TestWordsOfSecrets(t *testing.T) {
-	const words = "failed to set rlimit"
+// TestTerminationMessage: the informer cache keeps the termination message of a container unless the pod mounts a
+// Secret.
+func TestTerminationMessage(t *testing.T) {
+	const message = "failed to set rlimit"
 	p := &corev1.Pod{}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "memcached", LastTerminationState: corev1.ContainerState{
-		Terminated: &corev1.ContainerStateTerminated{ExitCode: 71, Message: words}}}}
-	if got := podCause(StripPod(p)); !strings.Contains(got, words) {
-		t.Errorf("the cause is %q", got)
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: 71, Message: message}}}}
+	if got := podCause(StripPod(p)); !strings.Contains(got, message) {
+		t.Errorf("got cause %q, want %q in it", got, message)
 	}
 	p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}}}
-	if got := podCause(StripPod(p)); strings.Contains(got, words) || got == "" {
-		t.Errorf("beside a Secret, the cause is %q", got)
+	if got := podCause(StripPod(p)); strings.Contains(got, message) || got == "" {
+		t.Errorf("with a Secret: got cause %q, want one without %q", got, message)
 	}
 }
