@@ -82,7 +82,7 @@ func with(content credentials.Data, key string, other credentials.Data) credenti
 // TestInvalidContent: invalid content counts as one failure, and content that was active before must be reloaded.
 func TestInvalidContent(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
+	ours := newCA(t)
 	first, second := issue(t, ours), issue(t, ours)
 	s := newTLSSecret(credentials.CheckCA, prometheus.NewRegistry())
 	put := mounted(t, s)
@@ -139,7 +139,7 @@ func TestUsers(t *testing.T) {
 // TestOneVersion: keys of two versions of a Secret are never mixed, however often the kubelet switches.
 func TestOneVersion(t *testing.T) {
 	t.Parallel()
-	ours := newAuthority(t)
+	ours := newCA(t)
 	versions := []credentials.Data{issue(t, ours), issue(t, ours)}
 	s := newTLSSecret(credentials.CheckCA, prometheus.NewRegistry())
 	mounted(t, s)(versions[0])

@@ -23,13 +23,13 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/example/memcached-operator/controllers/credentials"
-	"github.com/example/memcached-operator/tests/authority"
+	"github.com/example/memcached-operator/tests/testca"
 )
 
 // server responds as memcached does.
 type server struct {
 	*tls.Config
-	authority *authority.Authority
+	authority *testca.CA
 	login     string // "user password"
 	refresh   func() // makes the server read its certificate
 	signals   int
@@ -130,9 +130,9 @@ func named(t *testing.T, name string) credentials.Data {
 	return credentials.Data{"ca.crt": file}
 }
 
-func newAuthority(t *testing.T) *authority.Authority {
+func newCA(t *testing.T) *testca.CA {
 	t.Helper()
-	ours, err := authority.New()
+	ours, err := testca.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func newAuthority(t *testing.T) *authority.Authority {
 }
 
 // issue is the content of a Secret with a new certificate.
-func issue(t *testing.T, by *authority.Authority) credentials.Data {
+func issue(t *testing.T, by *testca.CA) credentials.Data {
 	t.Helper()
 	content, err := by.Secret("cache")
 	if err != nil {
@@ -151,7 +151,7 @@ func issue(t *testing.T, by *authority.Authority) credentials.Data {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	return &server{Config: &tls.Config{}, authority: newAuthority(t), login: "a first"}
+	return &server{Config: &tls.Config{}, authority: newCA(t), login: "a first"}
 }
 
 // TestCertificateBesidePasswords: a renewed certificate is reloaded even while the authfile is invalid.
@@ -251,7 +251,7 @@ func TestUntrustedByItsOwnCA(t *testing.T) {
 	r, putTLS, _ := s.start(t)
 	r.tls.activate()
 	r.auth.activate()
-	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newAuthority(t))))
+	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newCA(t))))
 	s.refresh = func() { t.Error("memcached loads a CA that does not accept the agent") }
 	if err := r.reloadIfChanged(t.Context()); err == nil || s.signals > 0 {
 		t.Errorf("%v, %d signals", err, s.signals)
@@ -300,7 +300,7 @@ func TestExpired(t *testing.T) {
 	s := newServer(t)
 	s.ClientAuth = tls.RequireAndVerifyClientCert
 	r, _, putAuth := s.start(t)
-	s.trust(t, issue(t, newAuthority(t))) // refuses the agent, as it does once the certificate has expired
+	s.trust(t, issue(t, newCA(t))) // refuses the agent, as it does once the certificate has expired
 	r.tls.activate()
 	r.auth.activate()
 	r.tls.tls.Leaf.NotAfter = time.Now().Add(-time.Minute)

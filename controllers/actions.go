@@ -52,8 +52,8 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	return a
 }
 
-// do performs all actions, continues after an error, and joins the errors.
-func (r *MemcachedReconciler) do(ctx context.Context, o observation, a actions) error {
+// perform performs all actions, continues after an error, and joins the errors.
+func (r *MemcachedReconciler) perform(ctx context.Context, o observation, a actions) error {
 	var errs []error
 	if len(a.replace) > 0 {
 		errs = append(errs, r.replace(ctx, o, a))

@@ -151,7 +151,7 @@ func BenchmarkCompare(b *testing.B) {
 // BenchmarkStatus measures how the status of a Memcached that is ready is computed.
 func BenchmarkStatus(b *testing.B) {
 	m := newReadyMemcached(b)
-	o := status.Observed{Pods: m.pods,
+	o := status.Input{Pods: m.pods,
 		Workload: status.Read(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], m.pods...)}
 	b.ReportAllocs()
 	for b.Loop() {

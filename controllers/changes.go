@@ -19,17 +19,17 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
 		return c, err
 	}
-	live := o.workload()
-	if live == nil {
+	workload := o.workload()
+	if workload == nil {
 		return c, nil
 	}
-	own, err := o.set.Extract(live)
+	owned, err := o.set.Extract(workload)
 	if err != nil {
 		return c, err
 	}
-	w := status.Read(live, o.servers...)
-	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(own), w.IsEmpty(), w.WasReady()
-	if record := live.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
+	w := status.Read(workload, o.servers...)
+	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.WasReady()
+	if record := workload.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
 		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // whoever else owns it
 	}
 	return c, nil
@@ -88,11 +88,11 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effec
 
 // withoutNoOps removes the effects of changes that turned out to be no-ops when they were applied.
 func withoutNoOps(e status.Effect, mc *v1alpha1.Memcached, r children.Result) status.Effect {
-	wrote := func(key children.Key) bool {
+	wasWritten := func(key children.Key) bool {
 		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })
 	}
-	e.Changing = e.Changing && wrote(workloadKey(mc))
-	e.ProxyChanging = e.ProxyChanging && wrote(proxyKey(mc))
+	e.Changing = e.Changing && wasWritten(workloadKey(mc))
+	e.ProxyChanging = e.ProxyChanging && wasWritten(proxyKey(mc))
 	return e
 }
 

@@ -116,7 +116,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// forbidden returns the API server's answer to a request that it denies.
+// forbidden returns the API server's response to a request that it denies.
 func forbidden(cause string) error {
 	return apierrors.NewForbidden(schema.GroupResource{}, "cache", errors.New(cause))
 }

@@ -50,22 +50,22 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	if workload == nil || o.set.Relation(workload) != children.Ours {
 		return 0, r.removeFinalizer(ctx, mc, st, now)
 	}
-	deleted := workload.GetDeletionTimestamp()
+	deletedAt := workload.GetDeletionTimestamp()
 	requeueAfter = finalizeTimeout
-	if deleted != nil {
-		if requeueAfter = deleted.Add(finalizeTimeout).Sub(now); requeueAfter <= 0 {
+	if deletedAt != nil {
+		if requeueAfter = deletedAt.Add(finalizeTimeout).Sub(now); requeueAfter <= 0 {
 			r.record(mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
 				"Servers still exist %s after the deletion; the finalizer is removed anyway", finalizeTimeout)
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
 	s := o.status(status.Effect{})
-	mc, wait := r.tryStatus(ctx, mc, st, s, now) // before the servers are deleted
-	if deleted == nil {
+	mc, wait := r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
+	if deletedAt == nil {
 		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {
 			if !children.IsConflict(err) {
 				s.Problem = problem(err)
-				r.tryStatus(ctx, mc, st, s, now)
+				r.tryWriteStatus(ctx, mc, st, s, now)
 			}
 			return 0, err
 		}
@@ -73,8 +73,8 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	return soonest(wait, requeueAfter), nil
 }
 
-// tryStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.
-func (r *MemcachedReconciler) tryStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, s status.Observed,
+// tryWriteStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.
+func (r *MemcachedReconciler) tryWriteStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, s status.Input,
 	now time.Time) (*v1alpha1.Memcached, time.Duration) {
 	after, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {

@@ -88,19 +88,19 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		secretNames); err != nil {
 		return fmt.Errorf("index Memcacheds by Secret: %w", err)
 	}
-	b = b.WatchesMetadata(&corev1.Secret{}, r.toUsers())
+	b = b.WatchesMetadata(&corev1.Secret{}, r.toMemcachedsOfSecret())
 	for _, kind := range childKinds {
 		b = b.Watches(kind.Object, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
 	}
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrency,
-		RateLimiter:             retries(),
+		RateLimiter:             newRateLimiter(),
 		ReconciliationTimeout:   reconciliationTimeout,
 	}).Complete(r)
 }
 
-// retries returns the rate limiter of failed reconciles.
-func retries() workqueue.TypedRateLimiter[reconcile.Request] {
+// newRateLimiter returns the rate limiter of failed reconciles.
+func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 }
 
@@ -189,7 +189,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			return 0, err
 		}
 	}
-	actionsErr := r.do(ctx, o, actions)
+	actionsErr := r.perform(ctx, o, actions)
 	if children.IsConflict(actionsErr) && st.conflicts < maxConflicts {
 		return 0, actionsErr
 	}

@@ -247,7 +247,7 @@ func TestChildrenOfPredecessor(t *testing.T) {
 // TestStallErrorBesideAnother: an error that a retry may fix does not hide one that no retry fixes. Both are reported.
 func TestStallErrorBesideAnother(t *testing.T) {
 	f := newFixture(t)
-	f.failures["apply Service"] = forbidden("exceeded quota")
+	f.failures["apply PodDisruptionBudget"] = forbidden("exceeded quota")
 	f.failures["apply Deployment"] = apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "cache", nil)
 	if result := f.mustReconcile(); result.RequeueAfter != stalledRetry {
 		t.Errorf("got requeue after %s, want %s", result.RequeueAfter, stalledRetry)
@@ -258,7 +258,7 @@ func TestStallErrorBesideAnother(t *testing.T) {
 
 // TestRetryDelayIsBounded: after somebody removes the cause of an error, the retry follows within 30 seconds.
 func TestRetryDelayIsBounded(t *testing.T) {
-	limiter := retries()
+	limiter := newRateLimiter()
 	var longest time.Duration
 	for range 100 {
 		longest = max(longest, limiter.When(request("ns", "cache")))
@@ -356,7 +356,7 @@ func TestLostTemplateRecord(t *testing.T) {
 	f.wantTemplate(d.Spec.Template)
 	const key = v1alpha1.TemplateRecordAnnotation
 	got, want := get[appsv1.Deployment](f).Annotations[key], d.Annotations[key]
-	if got = strings.Replace(got, `"ran":true,`, "", 1); got != want {
+	if got = strings.Replace(got, `"wasReady":true,`, "", 1); got != want {
 		t.Errorf("got record %s, want %s", got, want)
 	}
 }

@@ -112,16 +112,16 @@ func (o observation) proxyServers() []string {
 func (o observation) withWritten(written []children.Written) observation {
 	for _, w := range written {
 		delete(o.children, w.Key)
-		if w.Now != nil {
-			o.children[w.Key] = w.Now
+		if w.Stored != nil {
+			o.children[w.Key] = w.Stored
 		}
 	}
 	return o
 }
 
 // status returns what the status is computed from, except errors.
-func (o observation) status(effect status.Effect) status.Observed {
-	s := status.Observed{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
+func (o observation) status(effect status.Effect) status.Input {
+	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
 	if w := o.workload(); w != nil {
 		s.Workload = status.Read(w, o.servers...)
 	}

@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -112,30 +113,33 @@ func TestProxyIgnoresForeignServer(t *testing.T) {
 	f.must(f.api.Create(f.ctx, foreign))
 	f.patch(`{"spec":{"size":2}}`)
 	f.mustReconcile()
-	f.setServers(updated(), updated())
-	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonConflict)
+	if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != 1 {
+		t.Errorf("got %d servers, want 1 until the second one can have its Service", got)
+	}
 	if got := f.proxyServers(); got != before {
 		t.Errorf("got servers %q in the configuration of the proxies, want %q", got, before)
 	}
 	f.must(f.api.Delete(f.ctx, foreign))
 	f.mustReconcile()
+	f.setServers(updated(), updated())
 	f.mustReconcile()
 	if got := f.proxyServers(); got == before || before == "" {
 		t.Errorf("got servers %q in the configuration of the proxies, want a second one", got)
 	}
 }
 
-// TestProxyIgnoresForeignServerFromTheStart: the foreign Service exists before the first reconcile.
-func TestProxyIgnoresForeignServerFromTheStart(t *testing.T) {
+// TestNoServersWithForeignService: a foreign Service has the name of a server's before the first reconcile.
+func TestNoServersWithForeignService(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "cache-0", Namespace: f.mc.Namespace}}
 	foreign.Spec.Ports = []corev1.ServicePort{{Port: 11211}}
 	f.must(f.api.Create(f.ctx, foreign))
 	f.mustReconcile()
 	f.mustReconcile()
-	f.setServers(updated())
-	f.mustReconcile()
+	if err := f.api.Get(f.ctx, f.key("cache"), &appsv1.StatefulSet{}); !apierrors.IsNotFound(err) {
+		t.Errorf("got a StatefulSet (%v), want none without the Service of a server", err)
+	}
 	if got := strings.TrimSpace(f.proxyServers()); got != "" {
 		t.Errorf("got servers %q in the configuration of the proxies, want none", got)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/tests/authority"
+	"github.com/example/memcached-operator/tests/testca"
 )
 
 // createPasswords creates the Secret for spec.auth.
@@ -54,15 +54,15 @@ func (f *fixture) wantMessage(conditionType, text string) {
 	}
 }
 
-func (f *fixture) newCA() *authority.Authority {
+func (f *fixture) newCA() *testca.CA {
 	f.Helper()
-	ca, err := authority.New()
+	ca, err := testca.New()
 	f.must(err)
 	return ca
 }
 
 // issue returns the content of a Secret with a new certificate of a CA.
-func (f *fixture) issue(ca *authority.Authority) map[string][]byte {
+func (f *fixture) issue(ca *testca.CA) map[string][]byte {
 	f.Helper()
 	content, err := ca.Secret("cache")
 	f.must(err)
@@ -148,7 +148,7 @@ func TestSecretLifecycle(t *testing.T) {
 func TestRevokedCA(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Require}}")
 	oldCA, newCA := f.newCA(), f.newCA()
-	rotate := func(issuer *authority.Authority, trusted ...*authority.Authority) {
+	rotate := func(issuer *testca.CA, trusted ...*testca.CA) {
 		f.Helper()
 		content := f.issue(issuer)
 		content["ca.crt"] = nil

@@ -54,9 +54,9 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	})
 }
 
-// toUsers enqueues the Memcacheds that name a Secret. The debounce bounds the cost of a Secret that somebody changes
-// all the time: each reconcile reads it, and annotates every server.
-func (r *MemcachedReconciler) toUsers() handler.EventHandler {
+// toMemcachedsOfSecret enqueues the Memcacheds that name a Secret. The debounce bounds the cost of a Secret that
+// somebody changes all the time: each reconcile reads it, and annotates every server.
+func (r *MemcachedReconciler) toMemcachedsOfSecret() handler.EventHandler {
 	return onEvent(func(ctx context.Context, secret client.Object, _ bool, q queue) {
 		var list v1alpha1.MemcachedList
 		if r.Client.List(ctx, &list, client.InNamespace(secret.GetNamespace()),

@@ -49,15 +49,15 @@ func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Mem
 	if err != nil {
 		return nil, err
 	}
-	answer := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name}}
-	err = r.Client.Patch(ctx, answer, client.RawPatch(types.ApplyPatchType, config), client.ForceOwnership,
+	response := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name}}
+	err = r.Client.Patch(ctx, response, client.RawPatch(types.ApplyPatchType, config), client.ForceOwnership,
 		client.FieldOwner(names.Operator))
 	if err != nil {
 		return nil, writeError("add the finalizer to", mc, err)
 	}
-	st.children.Expect(memcachedKey(mc), answer.ResourceVersion, now)
+	st.children.Expect(memcachedKey(mc), response.ResourceVersion, now)
 	mc = mc.DeepCopy()
-	mc.ResourceVersion, mc.Finalizers = answer.ResourceVersion, answer.Finalizers
+	mc.ResourceVersion, mc.Finalizers = response.ResourceVersion, response.Finalizers
 	return mc, nil
 }
 
@@ -88,15 +88,15 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 // The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
 // restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
 // new one of the same name.
-func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, o status.Observed,
+func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, in status.Input,
 	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
-	st.clock = st.clock.Next(mc, o, now)
-	o.Clock = st.clock
-	s := status.Compute(mc, o, now)
+	st.clock = st.clock.Next(mc, in, now)
+	in.Clock = st.clock
+	s := status.Compute(mc, in, now)
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {
 		return mc, 0, nil
 	}
-	if !status.AwaitsController(mc, o, now) {
+	if !status.AwaitsController(mc, in, now) {
 		st.awaitedUntil = time.Time{}
 	} else if st.awaitedUntil.IsZero() {
 		st.awaitedUntil = now.Add(controllerTimeout)
@@ -107,32 +107,32 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
 		// The namespace's deletion deletes the children before their Memcached, which is no loss. Report only the deletion,
 		// and stop the reconcile: nothing can be created any more.
-		o.NamespaceTerminating = true
-		if s = status.Compute(mc, o, now); equality.Semantic.DeepEqual(mc.Status, s) {
+		in.NamespaceTerminating = true
+		if s = status.Compute(mc, in, now); equality.Semantic.DeepEqual(mc.Status, s) {
 			return mc, 0, errDeleted
 		}
 		defer func() { err = cmp.Or(err, errDeleted) }()
 	}
-	due := st.statusWritten.Add(progressInterval)
-	if now.Before(due) && st.isLastStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
-		return mc, due.Sub(now), nil
+	nextWrite := st.statusWritten.Add(progressInterval)
+	if now.Before(nextWrite) && st.isLastStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
+		return mc, nextWrite.Sub(now), nil
 	}
 	before := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name,
 		ResourceVersion: mc.ResourceVersion}, Status: mc.Status}
-	answer := before.DeepCopy()
-	answer.Status = s
+	response := before.DeepCopy()
+	response.Status = s
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, answer, patch, client.FieldOwner(names.Operator)); err != nil {
+	if err := r.Client.Status().Patch(ctx, response, patch, client.FieldOwner(names.Operator)); err != nil {
 		return mc, 0, writeError("write the status of", mc, err)
 	}
-	st.children.Expect(memcachedKey(mc), answer.ResourceVersion, now)
-	st.statusVersion.Store(&answer.ResourceVersion)
+	st.children.Expect(memcachedKey(mc), response.ResourceVersion, now)
+	st.statusVersion.Store(&response.ResourceVersion)
 	st.statusWritten = now
-	if !o.NamespaceTerminating { // which accepts no events
+	if !in.NamespaceTerminating { // which accepts no events
 		r.recordTransitions(ctx, mc, &s)
 	}
 	after = mc.DeepCopy()
-	after.ResourceVersion, after.Status = answer.ResourceVersion, s
+	after.ResourceVersion, after.Status = response.ResourceVersion, s
 	return after, 0, nil
 }
 
@@ -163,7 +163,7 @@ func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Me
 	for _, w := range list {
 		keys = append(keys, w.String())
 		if w.Adopted {
-			r.record(mc, w.Now, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and was adopted", w.Key)
+			r.record(mc, w.Stored, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and was adopted", w.Key)
 		}
 	}
 	if len(keys) > 0 {

@@ -33,8 +33,8 @@ type Result struct {
 // Written is a change that was written.
 type Written struct {
 	Change
-	// Now is the child after the write; nil where it was deleted.
-	Now client.Object
+	// Stored is the child after the write; nil where it was deleted.
+	Stored client.Object
 	// Adopted says that the child was an orphan.
 	Adopted bool
 }
@@ -71,20 +71,20 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 		}
 		delete(s.State.dryRuns, c.Key)
 		existing := c.Existing
-		answer, err := s.change(ctx, &c)
+		response, err := s.writeChange(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
 			failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for %s to be deleted", c.Key)
 		case err != nil:
 			failed[c.Key] = true
 			errs = append(errs, err)
-		case answer == nil:
+		case response == nil:
 			r.Written = append(r.Written, Written{Change: c})
 		default:
-			s.State.Expect(c.Key, answer.GetResourceVersion(), now)
-			if existing == nil || existing.GetResourceVersion() != answer.GetResourceVersion() {
+			s.State.Expect(c.Key, response.GetResourceVersion(), now)
+			if existing == nil || existing.GetResourceVersion() != response.GetResourceVersion() {
 				adopted := existing != nil && s.Relation(existing) == Orphaned
-				r.Written = append(r.Written, Written{c, answer, adopted})
+				r.Written = append(r.Written, Written{c, response, adopted})
 			}
 		}
 	}
@@ -92,8 +92,8 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 	return r
 }
 
-// change writes one change. It returns the child after that; nil if the child was deleted.
-func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
+// writeChange writes one change. It returns the child after that; nil if the child was deleted.
+func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error) {
 	if c.Desired == nil {
 		return nil, s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground)
 	}
@@ -105,10 +105,10 @@ func (s *Set) change(ctx context.Context, c *Change) (client.Object, error) {
 			return nil, errTerminating
 		}
 	}
-	answer, err := s.write(ctx, c)
+	response, err := s.write(ctx, c)
 	switch {
 	case err == nil:
-		return answer, nil
+		return response, nil
 	case IsConflict(err):
 		return nil, fmt.Errorf("apply %s: %w", c.Key, err)
 	}
@@ -128,10 +128,10 @@ const absentVersion = "1"
 func (s *Set) write(ctx context.Context, c *Change) (client.Object, error) {
 	var err error
 	if !c.mergeLists {
-		var answer client.Object
-		answer, err = s.apply(ctx, c)
+		var response client.Object
+		response, err = s.apply(ctx, c)
 		if c.Existing == nil || !apierrors.IsInvalid(err) || IsConflict(err) {
-			return answer, err
+			return response, err
 		}
 	}
 	merged, mergeErr := s.merge(ctx, c)
@@ -173,11 +173,11 @@ func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOptio
 	u.SetUID(c.Existing.GetUID())
 	u.SetResourceVersion(c.Existing.GetResourceVersion())
 	options = append(slices.Clip(options), client.ForceOwnership)
-	answer, err := s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
+	response, err := s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
 	for try := 0; try < 3 && apierrors.IsConflict(err) && s.onlyStatusChanged(ctx, c, u); try++ {
-		answer, err = s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
+		response, err = s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
 	}
-	return answer, err
+	return response, err
 }
 
 // onlyStatusChanged reports whether the apply conflicted only with a change of the child's status, which controllers
@@ -201,10 +201,10 @@ func (s *Set) patch(ctx context.Context, c *Change, patchType types.PatchType, c
 	if err != nil {
 		return nil, err
 	}
-	answer := c.kind.Object.DeepCopyObject().(client.Object)
-	answer.SetNamespace(s.Owner.GetNamespace())
-	answer.SetName(c.Name)
-	return answer, s.Client.Patch(ctx, answer, client.RawPatch(patchType, body),
+	response := c.kind.Object.DeepCopyObject().(client.Object)
+	response.SetNamespace(s.Owner.GetNamespace())
+	response.SetName(c.Name)
+	return response, s.Client.Patch(ctx, response, client.RawPatch(patchType, body),
 		append(options, client.FieldOwner(s.FieldManager))...)
 }
 

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// config is what every generated apply configuration of an object offers.
-type config interface {
+// applyConfiguration is what every generated apply configuration of an object offers.
+type applyConfiguration interface {
 	runtime.ApplyConfiguration
 	GetKind() *string
 	GetAPIVersion() *string
@@ -33,17 +33,17 @@ type Kind struct {
 	// Object is an empty object of the kind.
 	Object client.Object
 
-	list   client.ObjectList
-	config func() config // an empty one
+	list             client.ObjectList
+	newConfiguration func() applyConfiguration
 }
 
 // NewKind returns a row of the table. configure is the generated constructor of the kind's apply configuration.
-func NewKind[C config](object client.Object, list client.ObjectList, configure func(name, namespace string) C) Kind {
+func NewKind[C applyConfiguration](object client.Object, list client.ObjectList, configure func(name, namespace string) C) Kind {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
 		panic(err) // a programming error: the kind is not in client-go's scheme
 	}
-	return Kind{gvk, object, list, func() config { return configure("", "") }}
+	return Kind{gvk, object, list, func() applyConfiguration { return configure("", "") }}
 }
 
 // Key names a child of an owner: a kind and a name in the owner's namespace.
@@ -73,7 +73,7 @@ type Set struct {
 	// child whose name is taken.
 	New bool
 
-	extracted map[client.Object]extracted
+	extractions map[client.Object]extracted
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
@@ -148,7 +148,7 @@ func (s *Set) List(ctx context.Context, list client.ObjectList) error {
 
 // find returns the row of the table for an apply configuration, and its key.
 func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, Key, error) {
-	c, ok := desired.(config)
+	c, ok := desired.(applyConfiguration)
 	if !ok {
 		return Kind{}, Key{}, fmt.Errorf("%T is not the apply configuration of an object", desired)
 	}

@@ -128,14 +128,14 @@ func (s *Set) isNoOp(ctx context.Context, c *Change, before extracted, dryRun bo
 	if c.mergeLists {
 		write = s.merge
 	}
-	answer, err := write(ctx, c, client.DryRunAll)
+	response, err := write(ctx, c, client.DryRunAll)
 	if err != nil {
 		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
 			c.DryRunErr = fmt.Errorf("dry-run the apply of %s: %w", c.Key, err)
 		}
 		return false
 	}
-	after, err := s.extract(answer)
+	after, err := s.extract(response)
 	if err != nil {
 		return false
 	}

@@ -52,7 +52,7 @@ func (s *Set) Extract(obj client.Object) (runtime.ApplyConfiguration, error) {
 
 // extract does its work only once for each object, because it is most of the work of a reconcile.
 func (s *Set) extract(obj client.Object) (e extracted, err error) {
-	if e, ok := s.extracted[obj]; ok {
+	if e, ok := s.extractions[obj]; ok {
 		return e, nil
 	}
 	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return reflect.TypeOf(k.Object) == reflect.TypeOf(obj) })
@@ -84,14 +84,14 @@ func (s *Set) extract(obj client.Object) (e extracted, err error) {
 	u.SetGroupVersionKind(kind.GroupVersionKind)
 	u.SetNamespace(obj.GetNamespace())
 	u.SetName(obj.GetName())
-	e.Config = kind.config()
+	e.Config = kind.newConfiguration()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, e.Config); err != nil {
 		return e, err
 	}
-	if s.extracted == nil {
-		s.extracted = map[client.Object]extracted{}
+	if s.extractions == nil {
+		s.extractions = map[client.Object]extracted{}
 	}
-	s.extracted[obj] = e
+	s.extractions[obj] = e
 	return e, nil
 }
 

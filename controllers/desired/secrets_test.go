@@ -10,7 +10,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/credentials"
-	"github.com/example/memcached-operator/tests/authority"
+	"github.com/example/memcached-operator/tests/testca"
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -112,7 +112,7 @@ func TestSecretsInTemplate(t *testing.T) {
 // TestIsCurrent: a Secret is read again when it or what is checked of it changed.
 func TestIsCurrent(t *testing.T) {
 	t.Parallel()
-	ours, err := authority.New()
+	ours, err := testca.New()
 	if err != nil {
 		t.Fatal(err)
 	}

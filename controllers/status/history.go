@@ -77,14 +77,14 @@ type Clock struct {
 }
 
 // Next returns the clock after a reconcile of mc, which still has its previous status.
-func (c Clock) Next(mc *v1alpha1.Memcached, o Observed, now time.Time) Clock {
-	before, progress := previous(mc), o.progress()
+func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
+	before, progress := previous(mc), in.progress()
 	stalled := before.reason(v1alpha1.ConditionStalled) == v1alpha1.ReasonProgressDeadlineExceeded
 	waiting := stalled || before.reason(v1alpha1.ConditionReconciling) != ""
 	switch {
 	case c.generation == 0 && stalled:
 		return Clock{mc.Generation, time.Time{}, progress} // preserve what another operator process found
-	case c.generation != mc.Generation, !waiting, o.changing() && o.Problem == nil, progress > c.progress:
+	case c.generation != mc.Generation, !waiting, in.changing() && in.Problem == nil, progress > c.progress:
 		return Clock{mc.Generation, now, progress}
 	case progress < c.progress-1: // more than one server that comes and goes: what comes back is progress
 		c.progress = progress

@@ -15,8 +15,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// maxLastWords limits how much of a container's termination message is quoted, in bytes.
-const maxLastWords = 300
+// maxTerminationMessage limits how much of a container's termination message is quoted, in bytes.
+const maxTerminationMessage = 300
 
 // activePods returns the names of the pods that are neither terminating nor finished, sorted, and how many of them are
 // ready. It reads the pods, because the status of the workload lags behind: after a loss it still counts the lost
@@ -42,15 +42,15 @@ func isFinished(p *corev1.Pod) bool {
 	return !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// causeOf returns what keeps servers from being ready, as reported by the workload's controller, the scheduler, the
-// kubelet or memcached; empty for nothing.
-func causeOf(w *Workload, pods []corev1.Pod) string {
+// notReadyCause returns what keeps servers from being ready, as reported by the workload's controller, the scheduler,
+// the kubelet or memcached; empty for nothing.
+func notReadyCause(w *Workload, pods []corev1.Pod) string {
 	if w != nil && w.Failure != "" {
 		return w.Failure
 	}
-	roomToCome := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() })
+	hasTerminating := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() })
 	for i := range pods {
-		if roomToCome && condition(&pods[i], corev1.PodScheduled, corev1.ConditionFalse) != nil {
+		if hasTerminating && condition(&pods[i], corev1.PodScheduled, corev1.ConditionFalse) != nil {
 			continue // the scheduler may wait for the resources of a terminating pod
 		}
 		if why := podCause(&pods[i]); why != "" {
@@ -69,9 +69,9 @@ func podCause(p *corev1.Pod) string {
 	}
 	// If a pod is not ready although its containers are, the control plane marked it so, because its node is unreachable.
 	// It also evicts the pod. A StatefulSet's pod remains nevertheless, and is not replaced.
-	_, fixed := p.Labels[appsv1.StatefulSetRevisionLabel]
+	_, inStatefulSet := p.Labels[appsv1.StatefulSetRevisionLabel]
 	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
-		IsTrue(p, corev1.ContainersReady) && (fixed || !isFinished(p)) {
+		IsTrue(p, corev1.ContainersReady) && (inStatefulSet || !isFinished(p)) {
 		return fmt.Sprintf("node %s is unreachable", p.Spec.NodeName)
 	}
 	if isFinished(p) {
@@ -83,9 +83,9 @@ func podCause(p *corev1.Pod) string {
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
 		// A crashing container is waiting, running and terminated by turns. Its last termination is the cause all the time.
-		for _, end := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-			if end != nil {
-				return terminated(s.Name, end)
+		for _, termination := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+			if termination != nil {
+				return terminationMessage(s.Name, termination)
 			}
 		}
 		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
@@ -95,13 +95,13 @@ func podCause(p *corev1.Pod) string {
 	return ""
 }
 
-func terminated(container string, end *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("%s last exited with code %d (%s)", container, end.ExitCode, end.Reason)
-	if container == names.Container && end.Reason == "OOMKilled" {
+func terminationMessage(container string, termination *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("%s last exited with code %d (%s)", container, termination.ExitCode, termination.Reason)
+	if container == names.Container && termination.Reason == "OOMKilled" {
 		text += ": the container needed more memory than its limit"
 	}
-	if words := strings.Join(strings.Fields(end.Message), " "); words != "" {
-		text += ": " + words[max(0, len(words)-maxLastWords):]
+	if message := strings.Join(strings.Fields(termination.Message), " "); message != "" {
+		text += ": " + message[max(0, len(message)-maxTerminationMessage):]
 	}
 	return text
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Observed is what a status is computed from.
-type Observed struct {
+// Input is what a status is computed from.
+type Input struct {
 	// Workload is the workload of the servers; nil if we control none.
 	Workload *Workload
 	// Pods are those of the servers.
@@ -62,11 +62,11 @@ type Problem struct {
 
 // Compute returns the whole status of mc. now sets transition times, and is compared with the progress deadline.
 // docs/status.md has a table of all cases.
-func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.MemcachedStatus {
+func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.MemcachedStatus {
 	if mc.Spec.Proxy == nil {
-		o.Proxy, o.ProxyPods, o.ProxyChanging = nil, nil, false
+		in.Proxy, in.ProxyPods, in.ProxyChanging = nil, nil, false
 	}
-	list, ready := activePods(o.Pods)
+	list, ready := activePods(in.Pods)
 	s := v1alpha1.MemcachedStatus{
 		ObservedGeneration: mc.Generation,
 		Nodes:              list,
@@ -74,21 +74,21 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 		ReadyReplicas:      ready,
 		Selector:           names.Servers.SelectorQuery(mc),
 		Image:              mc.Status.Image,
-		Servers:            o.Servers,
+		Servers:            in.Servers,
 	}
-	if o.Workload != nil {
-		s.Image = cmp.Or(o.Workload.Image, s.Image)
+	if in.Workload != nil {
+		s.Image = cmp.Or(in.Workload.Image, s.Image)
 	}
 	set := func(conditionType string, c conditionState) { setCondition(&s, mc, conditionType, c, now) }
-	set(v1alpha1.ConditionAvailable, available(mc, o, ready))
+	set(v1alpha1.ConditionAvailable, available(mc, in, ready))
 	switch {
 	case !mc.DeletionTimestamp.IsZero():
-		deleting(set, o)
-	case o.NamespaceTerminating:
+		setDeletingConditions(set, in)
+	case in.NamespaceTerminating:
 		set(v1alpha1.ConditionReady, conditionState{false, v1alpha1.ReasonDeleting, "The namespace is being deleted"})
 		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 	default:
-		setLiveConditions(set, mc, o, int32(len(list)), ready, now)
+		setLiveConditions(set, mc, in, int32(len(list)), ready, now)
 	}
 	Normalize(&s)
 	s.Phase = phase(mc, s.Conditions)
@@ -98,43 +98,43 @@ func Compute(mc *v1alpha1.Memcached, o Observed, now time.Time) v1alpha1.Memcach
 // AwaitsController reports whether mc was ready, and only the observedGeneration of a workload is missing for it to be
 // ready again. A change that affects no server causes that for some milliseconds: keep the previous status, of the
 // previous generation. A change that affects servers has already set Ready to False.
-func AwaitsController(mc *v1alpha1.Memcached, o Observed, now time.Time) bool {
-	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) || o.Workload == nil ||
-		o.Workload.Observed && (o.Proxy == nil || o.Proxy.Observed) {
+func AwaitsController(mc *v1alpha1.Memcached, in Input, now time.Time) bool {
+	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) || in.Workload == nil ||
+		in.Workload.Observed && (in.Proxy == nil || in.Proxy.Observed) {
 		return false
 	}
-	o.Workload, o.Proxy = o.Workload.asObserved(), o.Proxy.asObserved()
-	s := Compute(mc, o, now)
+	in.Workload, in.Proxy = in.Workload.asObserved(), in.Proxy.asObserved()
+	s := Compute(mc, in, now)
 	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)
 }
 
 // changing reports whether this reconcile replaces, adds or removes servers or proxies.
-func (o Observed) changing() bool { return o.Changing || o.ProxyChanging }
+func (in Input) changing() bool { return in.Changing || in.ProxyChanging }
 
 // cause returns what keeps servers or proxies from being ready; empty for nothing.
-func (o Observed) cause() string {
-	return cmp.Or(causeOf(o.Workload, o.Pods), causeOf(o.Proxy, o.ProxyPods))
+func (in Input) cause() string {
+	return cmp.Or(notReadyCause(in.Workload, in.Pods), notReadyCause(in.Proxy, in.ProxyPods))
 }
 
 // hasOutdatedPods reports whether servers or proxies of an older template still run.
-func (o Observed) hasOutdatedPods() bool {
-	return o.Workload.hasOutdatedPods() || o.Proxy.hasOutdatedPods()
+func (in Input) hasOutdatedPods() bool {
+	return in.Workload.hasOutdatedPods() || in.Proxy.hasOutdatedPods()
 }
 
-func (o Observed) progress() int32 { return o.Workload.progress() + o.Proxy.progress() }
+func (in Input) progress() int32 { return in.Workload.progress() + in.Proxy.progress() }
 
 // proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.
-func (o Observed) proxiesComplete(mc *v1alpha1.Memcached) bool {
+func (in Input) proxiesComplete(mc *v1alpha1.Memcached) bool {
 	if mc.Spec.Proxy == nil {
 		return true
 	}
-	list, ready := activePods(o.ProxyPods)
+	list, ready := activePods(in.ProxyPods)
 	size := mc.Spec.Proxy.Size
-	return !o.ProxyChanging && o.Proxy.complete(mc, size) && int32(len(list)) == size && ready == size
+	return !in.ProxyChanging && in.Proxy.complete(mc, size) && int32(len(list)) == size && ready == size
 }
 
-func available(mc *v1alpha1.Memcached, o Observed, ready int32) conditionState {
-	_, proxies := activePods(o.ProxyPods)
+func available(mc *v1alpha1.Memcached, in Input, ready int32) conditionState {
+	_, proxies := activePods(in.ProxyPods)
 	switch {
 	case ready > 0 && mc.Spec.Proxy != nil && proxies == 0:
 		return conditionState{false, v1alpha1.ReasonUnavailable, "No proxy accepts connections"}
@@ -147,40 +147,40 @@ func available(mc *v1alpha1.Memcached, o Observed, ready int32) conditionState {
 	}
 }
 
-func deleting(set func(string, conditionState), o Observed) {
+func setDeletingConditions(set func(string, conditionState), in Input) {
 	message := "Removing the servers"
-	if o.Problem != nil {
-		message += ": " + o.Problem.Message
+	if in.Problem != nil {
+		message += ": " + in.Problem.Message
 	}
 	set(v1alpha1.ConditionReady, conditionState{false, v1alpha1.ReasonDeleting, message})
 	set(v1alpha1.ConditionDegraded, conditionState{true, v1alpha1.ReasonFinalizing, message})
 }
 
 // setLiveConditions sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
-func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, o Observed, existing, ready int32,
+func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, in Input, existing, ready int32,
 	now time.Time) {
 	size := names.Size(mc)
-	progress := progressMessage(mc, o, existing, ready)
-	if o.Problem == nil && o.Waiting == "" && !o.Changing && o.HeldBack == "" && o.Workload.complete(mc, size) &&
-		existing == size && ready == size && o.proxiesComplete(mc) {
+	progress := progressMessage(mc, in, existing, ready)
+	if in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" && in.Workload.complete(mc, size) &&
+		existing == size && ready == size && in.proxiesComplete(mc) {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
 	}
 
 	before := previous(mc)
-	why := diagnose(o, before, progress)
-	lost := lostServers(mc, o, before, ready)
+	why := diagnose(in, before, progress)
+	lost := lostServers(mc, in, before, ready)
 	if lost && why.reason == v1alpha1.ReasonRollingOut {
 		why.reason = v1alpha1.ReasonServersLost
 	}
-	stalled := o.Problem != nil && o.Problem.Stalled
-	progressing := o.changing() && o.Problem == nil
-	if !stalled && !progressing && !mc.Spec.Paused && !now.Before(o.Clock.End(mc)) {
+	stalled := in.Problem != nil && in.Problem.Stalled
+	progressing := in.changing() && in.Problem == nil
+	if !stalled && !progressing && !mc.Spec.Paused && !now.Before(in.Clock.End(mc)) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
-		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < size && o.cause() == "" {
+		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < size && in.cause() == "" {
 			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
 		}
 	}
@@ -197,7 +197,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		degraded.reason, degraded.message = v1alpha1.ReasonAsExpected, "Nothing is degraded"
 	}
 	switch {
-	case lost && (o.Problem == nil || hadLoss(mc)):
+	case lost && (in.Problem == nil || hadLoss(mc)):
 		degraded.reason = v1alpha1.ReasonServersLost
 	case !Installed(mc):
 		degraded.reason = v1alpha1.ReasonInstalling
@@ -213,21 +213,21 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 //   - Such a rollout cannot continue: the servers that it stopped are lost.
 //   - The Memcached is paused, so that nobody replaces servers: those that are missing are lost, whatever the
 //     generation, unless the controller of a Deployment continues a rollout.
-func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32) bool {
-	w := o.Workload
+func lostServers(mc *v1alpha1.Memcached, in Input, before history, ready int32) bool {
+	w := in.Workload
 	if mc.Spec.Paused {
 		want := names.Size(mc)
 		if w != nil {
 			want = w.Wanted
 		}
-		rollsOn := w.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
-		return ready < want && !rollsOn && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
+		rolloutContinues := w.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
+		return ready < want && !rolloutContinues && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
-	if o.Changing && !o.Resizing && o.Problem == nil {
+	if in.Changing && !in.Resizing && in.Problem == nil {
 		return false // whatever was lost before, servers are being replaced now
 	}
-	cause := o.cause()
-	if o.hasOutdatedPods() && o.Problem == nil && cause == "" {
+	cause := in.cause()
+	if in.hasOutdatedPods() && in.Problem == nil && cause == "" {
 		return false // a rollout that continues
 	}
 	if hadLoss(mc) {
@@ -235,40 +235,40 @@ func lostServers(mc *v1alpha1.Memcached, o Observed, before history, ready int32
 	}
 	reason := before.reason(v1alpha1.ConditionDegraded)
 	interrupted := reason == v1alpha1.ReasonInvalid || reason == v1alpha1.ReasonConflict
-	if (before.wasReady() || interrupted) && (o.Problem != nil || !o.changing() && !w.rolling() && !o.Proxy.rolling()) {
+	if (before.wasReady() || interrupted) && (in.Problem != nil || !in.changing() && !w.rolling() && !in.Proxy.rolling()) {
 		return true
 	}
-	return Installed(mc) && (o.Problem != nil || o.hasOutdatedPods() && cause != "")
+	return Installed(mc) && (in.Problem != nil || in.hasOutdatedPods() && cause != "")
 }
 
 // diagnose returns the reason and the message why mc is not ready.
-func diagnose(o Observed, before history, progress string) conditionState {
+func diagnose(in Input, before history, progress string) conditionState {
 	why := conditionState{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
-	switch cause := o.cause(); {
-	case o.Problem != nil:
-		why.reason, why.message = o.Problem.Reason, o.Problem.Message
-	case o.HeldBack != "":
-		why.reason, why.message = v1alpha1.ReasonPaused, o.HeldBack+"; "+progress
-	case o.Waiting != "":
-		why.message = progress + "; " + o.Waiting
-	case o.Changing:
-		if o.Resizing {
+	switch cause := in.cause(); {
+	case in.Problem != nil:
+		why.reason, why.message = in.Problem.Reason, in.Problem.Message
+	case in.HeldBack != "":
+		why.reason, why.message = v1alpha1.ReasonPaused, in.HeldBack+"; "+progress
+	case in.Waiting != "":
+		why.message = progress + "; " + in.Waiting
+	case in.Changing:
+		if in.Resizing {
 			why.reason = v1alpha1.ReasonResizing
 		}
 	case cause != "":
 		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !o.Workload.hasOutdatedPods():
+	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !in.Workload.hasOutdatedPods():
 		why.reason = v1alpha1.ReasonResizing
 	}
 	return why
 }
 
 // progressMessage says how many servers are ready, and what else a rollout waits for.
-func progressMessage(mc *v1alpha1.Memcached, o Observed, existing, ready int32) string {
-	size, w := names.Size(mc), o.Workload
+func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) string {
+	size, w := names.Size(mc), in.Workload
 	text := fmt.Sprintf("%d of %d servers ready", min(ready, size), size)
 	switch {
-	case o.Changing && !o.Resizing && ready > 0:
+	case in.Changing && !in.Resizing && ready > 0:
 		text = fmt.Sprintf("0 of %d servers updated, %d ready", size, min(ready, size))
 	case w.hasOutdatedPods():
 		text = fmt.Sprintf("%d of %d servers updated, %d ready", min(w.Updated, size), size, min(ready, size))
@@ -279,8 +279,8 @@ func progressMessage(mc *v1alpha1.Memcached, o Observed, existing, ready int32) 
 	if existing > size && w != nil && !w.hasOutdatedPods() {
 		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
-	if mc.Spec.Proxy != nil && !o.proxiesComplete(mc) {
-		_, proxies := activePods(o.ProxyPods)
+	if mc.Spec.Proxy != nil && !in.proxiesComplete(mc) {
+		_, proxies := activePods(in.ProxyPods)
 		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
 	}
 	return text
@@ -318,17 +318,17 @@ func Normalize(s *v1alpha1.MemcachedStatus) {
 }
 
 // setCondition adds a condition. It preserves the transition time if the condition's status did not change.
-func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, is conditionState,
+func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, conditionType string, state conditionState,
 	now time.Time) {
 	c := metav1.Condition{
 		Type:               conditionType,
 		Status:             metav1.ConditionFalse,
-		Reason:             is.reason,
-		Message:            strings.ToValidUTF8(is.message[:min(len(is.message), maxMessage)], ""),
+		Reason:             state.reason,
+		Message:            strings.ToValidUTF8(state.message[:min(len(state.message), maxMessage)], ""),
 		ObservedGeneration: mc.Generation,
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 	}
-	if is.status {
+	if state.status {
 		c.Status = metav1.ConditionTrue
 	}
 	old := meta.FindStatusCondition(mc.Status.Conditions, conditionType)
@@ -341,7 +341,7 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 // OnlyProgress reports whether two statuses differ only in counts, names of servers and messages, or in that a server
 // accepts connections while others are not ready yet.
 func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
-	rest := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
+	withoutProgress := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
 		s = s.DeepCopy()
 		s.Nodes, s.Replicas, s.ReadyReplicas = nil, 0, 0
 		for i := range s.Conditions {
@@ -352,5 +352,5 @@ func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
 		}
 		return s
 	}
-	return equality.Semantic.DeepEqual(rest(before), rest(after))
+	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
 }

@@ -28,7 +28,7 @@ type scenario struct {
 	mc         *v1alpha1.Memcached
 	deployment *appsv1.Deployment // nil if we control none
 	proxy      *appsv1.Deployment
-	obs        Observed
+	obs        Input
 	clock      Clock
 	now        time.Time
 }
@@ -105,7 +105,7 @@ func nextGeneration(s *scenario) {
 // nextReconcile stores the status as the previous one, and starts another reconcile one second later.
 func nextReconcile(s *scenario) {
 	s.mc.Status = s.status()
-	s.obs = Observed{Pods: s.obs.Pods, ProxyPods: s.obs.ProxyPods}
+	s.obs = Input{Pods: s.obs.Pods, ProxyPods: s.obs.ProxyPods}
 	s.now = s.now.Add(time.Second)
 }
 
@@ -350,7 +350,7 @@ func TestStatus(t *testing.T) {
 			available + notDegraded + " Ready=False/Paused; Paused; InProgress"},
 		"paused, somebody deletes the workload": {[]step{servers(3, 3, 3), paused, nextReconcile,
 			func(s *scenario) {
-				s.deployment, s.obs = nil, Observed{}
+				s.deployment, s.obs = nil, Input{}
 				s.obs.HeldBack = "spec.paused keeps the operator from applying the spec"
 			}},
 			unavailable + serversLost + " Ready=False/Paused; Paused; InProgress"},

@@ -67,12 +67,12 @@ func TestUnreachableNode(t *testing.T) {
 	p.Name, p.Spec.NodeName, p.DeletionTimestamp = "cache-1", "n1", &metav1.Time{Time: start}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
-	if got := causeOf(nil, []corev1.Pod{p}); got != "" {
+	if got := notReadyCause(nil, []corev1.Pod{p}); got != "" {
 		t.Errorf("Deployment: got cause %q, want none", got)
 	}
 	p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: "new"}
 	const want = "cache-1: node n1 is unreachable"
-	if got := causeOf(nil, []corev1.Pod{p}); got != want {
+	if got := notReadyCause(nil, []corev1.Pod{p}); got != want {
 		t.Errorf("StatefulSet: got cause %q, want %q", got, want)
 	}
 }

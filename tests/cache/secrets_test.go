@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/example/memcached-operator/tests/authority"
+	"github.com/example/memcached-operator/tests/testca"
 )
 
 const (
@@ -21,12 +21,12 @@ const (
 // secrets are the Secrets of the caches.
 type secrets struct {
 	world
-	ca *authority.Authority
+	ca *testca.CA
 }
 
 // newSecrets creates the Secrets.
 func newSecrets(w world) (*secrets, error) {
-	ca, err := authority.New()
+	ca, err := testca.New()
 	if err != nil {
 		return nil, err
 	}

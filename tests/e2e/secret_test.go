@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/tests/authority"
+	"github.com/example/memcached-operator/tests/testca"
 	"github.com/example/memcached-operator/tests/harness"
 )
 
@@ -42,12 +42,12 @@ func (w world) passwords(name string, users ...string) {
 // testCA is a CA that writes its certificates into Secrets.
 type testCA struct {
 	w world
-	*authority.Authority
+	*testca.CA
 }
 
 func (w world) newCA() testCA {
 	w.Helper()
-	ca, err := authority.New()
+	ca, err := testca.New()
 	w.must(err)
 	return testCA{w, ca}
 }

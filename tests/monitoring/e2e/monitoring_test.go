@@ -21,7 +21,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/tests/authority"
+	"github.com/example/memcached-operator/tests/testca"
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/harness"
 	"github.com/example/memcached-operator/tests/monitoring"
@@ -158,7 +158,7 @@ func (p prometheus) on(t *testing.T) prometheus {
 // certificate returns the content of a Secret with a certificate for the secured Memcached, each time from a new CA.
 func (w world) certificate() map[string][]byte {
 	w.Helper()
-	ca, err := authority.New()
+	ca, err := testca.New()
 	harness.Must(w, err)
 	content, err := ca.Secret("*."+secured+"."+w.ns+".svc", secured+"."+w.ns+".svc")
 	harness.Must(w, err)

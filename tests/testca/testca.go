@@ -1,5 +1,5 @@
-// Package authority is a certificate authority (CA) for tests. It issues the certificates of memcached and its clients.
-package authority
+// Package testca is a certificate authority (CA) for tests. It issues the certificates of memcached and its clients.
+package testca
 
 import (
 	"crypto/ecdsa"
@@ -16,24 +16,24 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Authority is a CA whose certificates are valid for an hour.
-type Authority struct {
+// CA is a CA whose certificates are valid for an hour.
+type CA struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
 // New creates a CA with a self-signed certificate.
-func New() (*Authority, error) {
+func New() (*CA, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "authority"}, key)
-	return &Authority{certificate, key}, err
+	return &CA{certificate, key}, err
 }
 
 // Issue returns a certificate with its key for a server or a client with these names.
-func (a *Authority) Issue(names ...string) (tls.Certificate, error) {
+func (a *CA) Issue(names ...string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -48,7 +48,7 @@ func (a *Authority) Issue(names ...string) (tls.Certificate, error) {
 }
 
 // Secret issues a certificate and returns it as the data of a Secret, like cert-manager: tls.crt, tls.key and ca.crt.
-func (a *Authority) Secret(names ...string) (map[string][]byte, error) {
+func (a *CA) Secret(names ...string) (map[string][]byte, error) {
 	issued, err := a.Issue(names...)
 	if err != nil {
 		return nil, err
@@ -72,11 +72,11 @@ func (a *Authority) Secret(names ...string) (map[string][]byte, error) {
 
 // Trust returns the configuration of a client that trusts this CA, expects the server to be host, and presents its own
 // certificate, if any.
-func (a *Authority) Trust(host string, own ...tls.Certificate) *tls.Config {
+func (a *CA) Trust(host string, own ...tls.Certificate) *tls.Config {
 	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: host, Certificates: own}
 	a.AddTo(config.RootCAs)
 	return config
 }
 
 // AddTo adds this CA to the CAs that a client trusts.
-func (a *Authority) AddTo(roots *x509.CertPool) { roots.AddCert(a.certificate) }
+func (a *CA) AddTo(roots *x509.CertPool) { roots.AddCert(a.certificate) }
