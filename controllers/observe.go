@@ -3,6 +3,7 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,14 +38,12 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	if err := set.List(ctx, &pods); err != nil {
 		return o, err
 	}
-	for _, pod := range pods.Items {
-		switch {
-		case isPodOf(&pod, mc.Name):
-			o.servers = append(o.servers, pod)
-		case isPodOf(&pod, names.Proxy(mc)):
-			o.proxies = append(o.proxies, pod)
+	for i := range pods.Items {
+		if isPodOf(&pods.Items[i], names.Proxy(mc)) {
+			o.proxies = append(o.proxies, pods.Items[i])
 		}
 	}
+	o.servers = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, mc.Name) })
 	return o, nil
 }
 
