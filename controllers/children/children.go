@@ -38,7 +38,8 @@ type Kind struct {
 }
 
 // NewKind returns a row of the table. configure is the generated constructor of the kind's apply configuration.
-func NewKind[C applyConfiguration](object client.Object, list client.ObjectList, configure func(name, namespace string) C) Kind {
+func NewKind[C applyConfiguration](object client.Object, list client.ObjectList,
+	configure func(name, namespace string) C) Kind {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
 		panic(err) // a programming error: the kind is not in client-go's scheme

@@ -27,8 +27,8 @@ type Plan struct {
 // NewPlan returns the plan for mc.
 func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
-	serverPolicies, proxyPolicies := networkPolicies(mc)
-	guards := append(serverPolicies, headlessService(mc))
+	guards, proxyGuards := networkPolicies(mc)
+	guards = append(guards, headlessService(mc))
 	if names.ServerServices(mc) {
 		for i := range names.Size(mc) {
 			guards = append(guards, serverService(mc, i))
@@ -44,8 +44,8 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	}
 	p.add(guards, podDisruptionBudget(mc, names.Servers), workload)
 	if mc.Spec.Proxy != nil {
-		guards := append(proxyPolicies, service(mc, names.Proxy(mc), names.Proxies), proxyConfig(mc, in.proxyServers))
-		p.add(guards, podDisruptionBudget(mc, names.Proxies), proxyDeployment(mc, in))
+		proxyGuards = append(proxyGuards, service(mc, names.Proxy(mc), names.Proxies), proxyConfig(mc, in.proxyServers))
+		p.add(proxyGuards, podDisruptionBudget(mc, names.Proxies), proxyDeployment(mc, in))
 	}
 	return p
 }

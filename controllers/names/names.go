@@ -82,8 +82,8 @@ func Generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Gen
 
 // RecordedGeneration is the generation of the Memcached that a workload was built from. Releases before v0.0.3 recorded
 // it in an annotation.
-func RecordedGeneration(labels, annotations map[string]string) string {
-	return cmp.Or(labels[v1alpha1.GenerationLabel], annotations[v1alpha1.GenerationLabel])
+func RecordedGeneration(workloadLabels, annotations map[string]string) string {
+	return cmp.Or(workloadLabels[v1alpha1.GenerationLabel], annotations[v1alpha1.GenerationLabel])
 }
 
 // Size returns the desired number of servers.

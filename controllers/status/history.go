@@ -51,8 +51,8 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 // WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
-// IsWorse reports whether the new status of mc is not ready although its spec did not change, or is degraded. The deletion
-// of the namespace may be the cause, and is if the previous status says so.
+// IsWorse reports whether the new status of mc is not ready although its spec did not change, or is degraded. The
+// deletion of the namespace may be the cause, and is if the previous status says so.
 func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
 	before, after := history{mc.Status.Conditions}, history{s.Conditions}
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -83,10 +84,8 @@ func podCause(p *corev1.Pod) string {
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
 		// A crashing container is waiting, running and terminated by turns. Its last termination is the cause all the time.
-		for _, termination := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-			if termination != nil {
-				return terminationMessage(s.Name, termination)
-			}
+		if last := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated); last != nil {
+			return terminationMessage(s.Name, last)
 		}
 		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			return w.Reason + ": " + w.Message

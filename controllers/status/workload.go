@@ -105,8 +105,8 @@ func (w *Workload) AllAvailable() bool {
 		w.Available == w.Wanted
 }
 
-// WasReady reports whether a server of the newest template has been ready, by the workload's status. For a workload with
-// no servers, that is assumed.
+// WasReady reports whether a server of the newest template has been ready, by the workload's status. For a workload
+// with no servers, that is assumed.
 func (w *Workload) WasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
 
 // IsEmpty reports whether the workload has no pod.

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/tests/testca"
 	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/tests/testca"
 )
 
 // secret creates or updates a Secret.
