@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,34 @@ func TestPolicyRewritesTemplate(t *testing.T) {
 	if f.mc.Status.Image != "mirror/memcached" {
 		t.Errorf("got status.image %s, want mirror/memcached", f.mc.Status.Image)
 	}
+}
+
+// TestPolicyRewritesTemplateAndAddsContainer: a policy may do both. The operator writes the workload only to record the
+// template, and still detects that the spec asks for another one.
+func TestPolicyRewritesTemplateAndAddsContainer(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, pod: {nodeSelector: {disk: fast}}}")
+	f.installPolicy("true", `"on"`, strings.Replace(rewriteImage, "}]}}", `},
+	Object.spec.template.spec.containers{name: "sidecar", image: "x"}]}}`, 1))
+	for range 3 {
+		f.mustReconcile()
+		f.setServersReady(3)
+	}
+	template := get[appsv1.Deployment](f).Spec.Template
+	if len(template.Spec.Containers) != 2 || template.Spec.Containers[0].Image != "mirror/memcached" {
+		t.Fatalf("got containers %+v, want those of the policy", template.Spec.Containers)
+	}
+	for range 3 {
+		f.restartOperator()
+		f.mustReconcile()
+		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		if slices.Contains(f.requests, "apply Deployment") || slices.Contains(f.requests, "patch Deployment") {
+			t.Errorf("got requests %q, want no write of the Deployment", f.requests)
+		}
+	}
+	f.wantTemplate(template)
+	f.patch(`{"spec":{"paused":true,"pod":null}}`)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 }
 
 // TestPolicyAddsToTemplate: a policy may also add to a field that the operator owns as a whole. That is not reverted

@@ -3,7 +3,6 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,8 +16,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// observation holds one Memcached, its children and its pods: from the informer cache, from reads of what that does not
-// hold, and from the API server's responses to the writes of this reconcile.
+// observation holds one Memcached, its children and its pods. They come from the informer cache, from the API server
+// where the cache does not hold them, and from the responses to this reconcile's writes.
 type observation struct {
 	set      *children.Set
 	mc       *v1alpha1.Memcached
@@ -38,12 +37,15 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	if err := set.List(ctx, &pods); err != nil {
 		return o, err
 	}
+	o.servers = pods.Items[:0] // filtered in place: the list is ours, its pods are shared
 	for i := range pods.Items {
-		if isPodOf(&pods.Items[i], names.Proxy(mc)) {
-			o.proxies = append(o.proxies, pods.Items[i])
+		switch pod := &pods.Items[i]; {
+		case isPodOf(pod, mc.Name):
+			o.servers = append(o.servers, *pod)
+		case isPodOf(pod, names.Proxy(mc)):
+			o.proxies = append(o.proxies, *pod)
 		}
 	}
-	o.servers = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, mc.Name) })
 	return o, nil
 }
 
@@ -107,7 +109,7 @@ func (o observation) proxyServers() []string {
 	return status.ProxyServers(o.mc, listed, o.servers, o.service)
 }
 
-// withWritten replaces observed children with the API server's answers, which are newer than the informer cache.
+// withWritten replaces observed children with the API server's responses, which are newer than the informer cache.
 func (o observation) withWritten(written []children.Written) observation {
 	for _, w := range written {
 		delete(o.children, w.Key)

@@ -344,6 +344,42 @@ func TestMergedFieldsCanBeRemoved(t *testing.T) {
 	}
 }
 
+// TestInterruptedMerge: fields that the operator merged before it was stopped can be removed later.
+func TestInterruptedMerge(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, pod: {nodeSelector: {disk: slow}}}")
+	f.becomeReady()
+	f.patch(`{"spec":{"pod":{"nodeSelector":{"disk":"fast"}}}}`)
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(
+		`{"spec":{"template":{"spec":{"nodeSelector":{"disk":"fast"}}}}}`), client.FieldOwner(names.Operator)))
+	f.mustReconcile()
+	f.patch(`{"spec":{"pod":null}}`)
+	f.mustReconcile()
+	if got := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(got) > 0 {
+		t.Errorf("got nodeSelector %v, want none", got)
+	}
+}
+
+// TestCoOwnedItemIsRemoved: an item of a list that the spec no longer asks for is removed, even if another manager owns
+// it too.
+func TestCoOwnedItemIsRemoved(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}, metrics: {}}")
+	f.createPasswords("app:first\n")
+	f.becomeReady()
+	volume := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"a":"b"}},"spec":{"template":{"spec":{
+		"volumes":[{"name":"agent","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}}]}}}}`
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.ApplyPatchType, []byte(volume)),
+		client.FieldOwner("somebody")))
+	f.patch(`{"spec":{"metrics":null}}`)
+	f.mustReconcile()
+	d := get[appsv1.Deployment](f)
+	if got := d.Spec.Template.Spec.Volumes; len(got) != 1 || got[0].Name != "auth" {
+		t.Errorf("got volumes %+v, want auth alone", got)
+	}
+	if !slices.ContainsFunc(d.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "somebody" }) {
+		t.Errorf("got owners %+v, want somebody among them, who owns an annotation", d.ManagedFields)
+	}
+}
+
 // TestForeignPortIsReverted: a change of a Service's port by another manager is reverted.
 func TestForeignPortIsReverted(t *testing.T) {
 	for spec, name := range map[string]string{"{size: 3}": "cache",

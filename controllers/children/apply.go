@@ -121,40 +121,52 @@ const absentVersion = "1"
 
 // write applies the desired child over the existing one, and returns the API server's response.
 //
-// An apply removes no list item that another manager owns, even if the operator owns it too. The API server may refuse
-// the result, for example two ports of one name. All lists are then merged first. The merge makes the operator own
-// their items a second time, so that another apply could not remove them either: all records of ownership except that
-// of the apply are removed.
-func (s *Set) write(ctx context.Context, c *Change) (client.Object, error) {
-	var err error
+// An apply does not remove a list item that another manager owns, even if the operator owns the item too. The API
+// server may refuse the result, for example two ports of one name. Then a merge patch first replaces all desired lists.
+// What the patch changes belongs to an Update entry of the operator in managedFields, from which no apply could remove
+// it later, so that entry is deleted.
+func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
 	if !c.mergeLists {
-		var response client.Object
 		response, err = s.apply(ctx, c)
-		if c.Existing == nil || !apierrors.IsInvalid(err) || IsConflict(err) {
+		switch {
+		case c.Existing == nil, IsConflict(err), err != nil && !apierrors.IsInvalid(err):
 			return response, err
+		case err == nil:
+			if e, err := s.extract(response); err != nil || !e.mustMerge(c.Owned, c.Desired) {
+				return response, err
+			}
+			c.Existing = response
 		}
 	}
 	merged, mergeErr := s.merge(ctx, c)
 	if mergeErr != nil {
 		return nil, cmp.Or(err, mergeErr)
 	}
-	ours := slices.DeleteFunc(merged.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return !s.isOurs(e) })
-	c.Existing, err = s.patch(ctx, c, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"resourceVersion": merged.GetResourceVersion(), "managedFields": ours}})
-	if err != nil {
-		return nil, err
+	c.Existing = merged
+	others := slices.DeleteFunc(merged.GetManagedFields(), s.isOurUpdate)
+	if len(others) > 0 { // an empty list would mean: the first apply is that of a manager without a name
+		c.Existing, err = s.patch(ctx, c, types.MergePatchType, map[string]any{"metadata": map[string]any{
+			"uid": merged.GetUID(), "managedFields": others}})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return s.apply(ctx, c)
 }
 
-// merge merges the desired spec into the existing child: each list then holds the desired items and no others.
+// merge merges the desired spec into the existing child: each desired list then holds the desired items and no others.
+// Fields and lists that are no longer desired stay until the apply.
 func (s *Set) merge(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
 	if err != nil {
 		return nil, err
 	}
+	if content["spec"] == nil {
+		return nil, fmt.Errorf("%s has no lists to merge", c.Key)
+	}
 	return s.patch(ctx, c, types.MergePatchType, map[string]any{"spec": content["spec"],
-		"metadata": map[string]any{"resourceVersion": c.Existing.GetResourceVersion()}}, options...)
+		"metadata": map[string]any{"uid": c.Existing.GetUID(), "resourceVersion": c.Existing.GetResourceVersion()}},
+		options...)
 }
 
 // apply applies the desired child over the existing one, and returns the API server's response.

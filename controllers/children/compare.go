@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -28,12 +29,12 @@ type Change struct {
 	Guards []Key
 	// DryRun holds the fields that the operator would own after an apply, by a dry run; nil if there was none.
 	DryRun runtime.ApplyConfiguration
-	// DryRunErr is the error of a dry run that gave no result; nil otherwise. A refusal of the apply, as invalid or
-	// forbidden, is a result.
+	// DryRunErr is the error of a dry run that gave no result; nil otherwise. A refusal, as invalid or forbidden, is a
+	// result.
 	DryRunErr error
 
 	kind Kind
-	// mergeLists says that others added items to lists of the child. An apply would not remove them.
+	// mergeLists says that a merge must remove list items that an apply would leave.
 	mergeLists bool
 }
 
@@ -82,12 +83,13 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 				return nil, err
 			}
 			c.Owned = e.Config
-			c.mergeLists = len(e.ForeignItems) > 0 || len(e.foreignTemplateItems) > 0 && !sameTemplate(e.Config, config)
+			interrupted := slices.ContainsFunc(c.Existing.GetManagedFields(), s.isOurUpdate)
+			c.mergeLists = interrupted || e.mustMerge(e.Config, config)
 			if !c.mergeLists && equality.Semantic.DeepEqual(e.Config, config) {
 				delete(s.State.dryRuns, key)
 				continue
 			}
-			if s.isNoOp(ctx, &c, e, dryRun) {
+			if !interrupted && s.isNoOp(ctx, &c, e, dryRun) {
 				continue
 			}
 		}
@@ -114,8 +116,9 @@ func sameTemplate(a, b runtime.ApplyConfiguration) bool {
 	return equality.Semantic.DeepEqual(templates[0], templates[1])
 }
 
-// isNoOp reports whether writing a child that differs would change nothing that the operator is responsible for: an
-// admission plugin may override fields of ours, or add an item to a list again.
+// isNoOp reports whether a write of a child would change nothing that the operator is responsible for. An admission
+// plugin may override fields of ours, which a dry run of the apply shows, or add an item to a list again, which a dry
+// run of the merge shows.
 func (s *Set) isNoOp(ctx context.Context, c *Change, before extracted, dryRun bool) bool {
 	key := dryRunKey{digest(c.Desired), digest(before)}
 	if noOp, ok := s.State.dryRuns[c.Key][key]; ok {
@@ -124,25 +127,37 @@ func (s *Set) isNoOp(ctx context.Context, c *Change, before extracted, dryRun bo
 	if !dryRun || s.Relation(c.Existing) != Ours {
 		return false
 	}
-	write := s.apply
-	if c.mergeLists {
-		write = s.merge
-	}
-	response, err := write(ctx, c, client.DryRunAll)
-	if err != nil {
-		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
-			c.DryRunErr = fmt.Errorf("dry-run the apply of %s: %w", c.Key, err)
+	noOp := true
+	if !equality.Semantic.DeepEqual(before.Config, c.Desired) {
+		after, err := s.dryRun(ctx, c, s.apply)
+		if err != nil {
+			return false
 		}
-		return false
+		c.DryRun = after.Config
+		noOp = digest(after.Config) == digest(before.Config)
 	}
-	after, err := s.extract(response)
-	if err != nil {
-		return false
+	if noOp && c.mergeLists {
+		after, err := s.dryRun(ctx, c, s.merge)
+		if err != nil {
+			return false
+		}
+		noOp = digest(after.ForeignItems) == digest(before.ForeignItems)
 	}
-	c.DryRun = after.Config
-	noOp := digest(after) == key.existing
 	s.State.storeDryRun(c.Key, key, noOp)
 	return noOp
+}
+
+// dryRun returns what a write would make of a child. It sets DryRunErr if that remains unknown.
+func (s *Set) dryRun(ctx context.Context, c *Change,
+	write func(context.Context, *Change, ...client.PatchOption) (client.Object, error)) (after extracted, err error) {
+	response, err := write(ctx, c, client.DryRunAll)
+	if err == nil {
+		return s.extract(response)
+	}
+	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		c.DryRunErr = fmt.Errorf("dry-run the write of %s: %w", c.Key, err)
+	}
+	return after, err
 }
 
 // digest identifies a value by its JSON form.

@@ -19,28 +19,43 @@ import (
 func (s *Set) TrimManagedFields(in any) (any, error) {
 	if obj, ok := in.(metav1.Object); ok {
 		obj.SetManagedFields(slices.DeleteFunc(obj.GetManagedFields(),
-			func(e metav1.ManagedFieldsEntry) bool { return !s.isOurs(e) }))
+			func(e metav1.ManagedFieldsEntry) bool { return e.Manager != s.FieldManager }))
 	}
 	return in, nil
 }
 
-func (s *Set) isOurs(e metav1.ManagedFieldsEntry) bool {
+// isOurApply reports whether an entry records what the operator applied.
+func (s *Set) isOurApply(e metav1.ManagedFieldsEntry) bool {
 	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
+}
+
+// isOurUpdate reports whether an entry records a merge, which only an interrupted write leaves.
+func (s *Set) isOurUpdate(e metav1.ManagedFieldsEntry) bool {
+	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == ""
 }
 
 // isApplied reports whether the operator applied an object. A user's copy of a child has the same labels and the same
 // owner.
 func (s *Set) isApplied(obj client.Object) bool {
-	return slices.ContainsFunc(obj.GetManagedFields(), s.isOurs)
+	return slices.ContainsFunc(obj.GetManagedFields(), s.isOurApply)
 }
 
 // extracted is the part of a child that the operator is responsible for.
 type extracted struct {
 	Config runtime.ApplyConfiguration // the fields that the operator owns
-	// ForeignItems are those that others added to lists of which the operator owns items, except in the pod template.
-	ForeignItems []any
-	// foreignTemplateItems are those in the pod template.
-	foreignTemplateItems []any
+	// ForeignItems are those of others in lists of which the operator owns items, by the path of the list.
+	ForeignItems map[string][]any
+}
+
+// mustMerge reports whether foreign items must be removed. Those in a pod template are removed only together with
+// another change of the template.
+func (e extracted) mustMerge(before, after runtime.ApplyConfiguration) bool {
+	for path := range e.ForeignItems {
+		if !strings.HasPrefix(path, ".spec.template.") || !sameTemplate(before, after) {
+			return true
+		}
+	}
+	return false
 }
 
 // Extract returns the fields of a child that the operator owns, as an apply configuration: the same as the generated
@@ -66,9 +81,9 @@ func (s *Set) extract(obj client.Object) (e extracted, err error) {
 		}
 	}()
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if entries := obj.GetManagedFields(); s.isApplied(obj) {
+	if i := slices.IndexFunc(obj.GetManagedFields(), s.isOurApply); i >= 0 {
 		fields := &fieldpath.Set{}
-		raw := entries[slices.IndexFunc(entries, s.isOurs)].FieldsV1.GetRawString()
+		raw := obj.GetManagedFields()[i].FieldsV1.GetRawString()
 		if err := fields.FromJSON(strings.NewReader(raw)); err != nil {
 			return e, err
 		}
@@ -126,10 +141,11 @@ func (e *extracted) fields(v any, set *fieldpath.Set, path string) any {
 			switch {
 			case i >= 0:
 				owned = append(owned, e.field(item, elements[i], set, path))
-			case strings.HasPrefix(path, ".spec.template."):
-				e.foreignTemplateItems = append(e.foreignTemplateItems, item)
 			case strings.HasPrefix(path, ".spec."): // others may add owner references and finalizers
-				e.ForeignItems = append(e.ForeignItems, item)
+				if e.ForeignItems == nil {
+					e.ForeignItems = map[string][]any{}
+				}
+				e.ForeignItems[path] = append(e.ForeignItems[path], item)
 			}
 		}
 		if len(owned) > 0 {

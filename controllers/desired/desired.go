@@ -18,9 +18,9 @@ type Plan struct {
 	// Children are all children that the Memcached should have, in the order in which they are written. A child that is
 	// not among them is deleted.
 	Children []runtime.ApplyConfiguration
-	// Guards are, for a workload, the children that must exist before its pods may be created: the Services that have
-	// their names and addresses, the policy that restricts access, and the configuration that the pods read. A foreign
-	// object could have the name of each.
+	// Guards are, for a workload, the children without which it is not written: the Services that have the names and
+	// addresses of its pods, the policy that restricts access, and the configuration that the pods read. A foreign object
+	// could have the name of each.
 	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
 }
 

@@ -94,10 +94,11 @@ func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 	return &next
 }
 
-// updatedBy returns the newest version of a Secret that servers mount while their template is frozen.
-func (s *Secret) updatedBy(now *Secret) *Secret {
-	if s != nil && now != nil && s.Name == now.Name {
-		return now
+// updatedBy returns newer if it is the same Secret, and s otherwise: a frozen template still mounts the Secret that it
+// names.
+func (s *Secret) updatedBy(newer *Secret) *Secret {
+	if s != nil && newer != nil && s.Name == newer.Name {
+		return newer
 	}
 	return s
 }

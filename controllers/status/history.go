@@ -52,7 +52,8 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
 // IsWorse reports whether the new status of mc is not ready although its spec did not change, or is degraded. The
-// deletion of the namespace may be the cause, and is if the previous status says so.
+// deletion of the namespace may be the cause: then the caller must find out. It is always true if the previous status
+// says that the namespace is being deleted.
 func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
 	before, after := history{mc.Status.Conditions}, history{s.Conditions}
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)

@@ -41,7 +41,7 @@ type Input struct {
 	Clock Clock
 }
 
-// Effect says how this reconcile affects servers and proxies. What is observed of them is still from before that.
+// Effect says how this reconcile affects servers and proxies. Workload and Proxy are still as before its writes.
 type Effect struct {
 	// Changing says that servers are replaced, added or removed.
 	Changing bool
