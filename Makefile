@@ -42,9 +42,9 @@ help: ## Show this help
 generate: tools-controller-gen ## Generate the deep copies of the API types
 	controller-gen object paths=./api/...
 
-manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and write the default image wherever it is named
+manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and write the default image wherever code and manifests name it
+	@grep -rlE '$(memcached_version)' api config controllers tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
 	controller-gen rbac:roleName=manager-role crd paths=./api/... paths=./controllers/... output:crd:artifacts:config=config/crd/bases
-	@grep -rlE '$(memcached_version)' config controllers tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
 
 fmt: ## Format the code
 	go fmt ./...
@@ -178,12 +178,12 @@ operator-kwok: build
 operator-node operator-kind: cluster-up docker-build
 	@$(cluster) load $(IMG)
 
-# kind with a Docker engine, else a real node as root on Linux, else simulated nodes.
+# kind with a Docker engine, else a real node as root on Debian or Ubuntu, else simulated nodes.
 demo_cluster = $(shell if docker info >/dev/null 2>&1; then echo kind; \
-	elif [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then echo node; else echo kwok; fi)
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then echo node; else echo kwok; fi)
 demo: ## Start a cluster on this machine with memcached servers, write and read keys, and scale
 	@cluster=$(demo_cluster); mkdir -p .cluster && echo $$cluster >.cluster/demo; [ $$cluster != kwok ] || \
-		echo "You are not root on Linux, and there is no Docker engine: nodes are simulated, and memcached does not run."; \
+		echo "You are not root on Debian or Ubuntu, and there is no Docker engine: nodes are simulated, and memcached does not run."; \
 	$(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
 
 demo-tools: ## Build what the demo needs

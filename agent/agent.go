@@ -124,8 +124,8 @@ func serveMetrics(ctx context.Context, port int, registry *prometheus.Registry) 
 const socket = RunPath + "/memcached.sock"
 
 // collector collects the metrics of memcached with Prometheus's exporter. The exporter cannot log in, and opens a new
-// connection each time, which memcached refuses once maxConnections is reached. So the exporter connects to a socket
-// that only the agent can open, and the agent keeps one connection to memcached open.
+// connection for each collection, which memcached refuses once spec.maxConnections is reached. So the agent keeps one
+// connection to memcached open. The exporter connects to a Unix socket of the agent, which relays its requests.
 type collector struct {
 	*exporter.Exporter
 	memcached *memcached

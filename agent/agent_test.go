@@ -120,12 +120,12 @@ func TestUsers(t *testing.T) {
 	s := newAuthSecret(prometheus.NewRegistry())
 	put := mounted(t, s)
 	put(credentials.Data{"authfile": []byte("a:first\nb:x\n")})
-	if s.invalid != nil || len(s.removed()) != 0 || len(s.logins()) != 1 {
-		t.Errorf("%v, removed %q, logins %q", s.invalid, s.removed(), s.logins())
+	if s.invalid != nil || len(s.removedLogins()) != 0 || len(s.logins()) != 1 {
+		t.Errorf("%v, removed %q, logins %q", s.invalid, s.removedLogins(), s.logins())
 	}
 	s.activate()
 	put(credentials.Data{"authfile": []byte("a:second\nb:x\n")})
-	if got := s.removed(); len(got) != 1 || got[0] != "a:first" {
+	if got := s.removedLogins(); len(got) != 1 || got[0] != "a:first" {
 		t.Errorf("removed %q", got)
 	}
 	if got := s.logins(); len(got) != 2 || got[0] != "a:second" || got[1] != "a:first" {

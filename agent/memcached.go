@@ -32,7 +32,7 @@ type memcached struct {
 // candidates are the credentials that memcached may accept, in the order in which to try them; at least one of each.
 type candidates struct {
 	certificates []*tls.Certificate
-	logins       []string // "user:password"; empty for none
+	logins       []string // each "user:password", or "" to connect without a login
 }
 
 // connection is an authenticated connection to memcached.
@@ -128,9 +128,9 @@ func (m *memcached) tlsConfig(own *tls.Certificate, handshake *handshake) *tls.C
 // expect sends a request, and returns an error unless the response starts with want. The error does not quote the
 // request, which may contain a password.
 func (c connection) expect(request, want string) error {
-	_, sent := c.Write([]byte(request + "\r\n"))
+	_, writeErr := c.Write([]byte(request + "\r\n"))
 	response, err := c.reader.ReadString('\n')
-	if err := errors.Join(sent, err); err != nil {
+	if err := errors.Join(writeErr, err); err != nil {
 		return err
 	}
 	if !strings.HasPrefix(response, want) {

@@ -76,7 +76,8 @@ func (r *reloader) reloadIfChanged(ctx context.Context) error {
 		err = errors.Join(err, s.invalid)
 	}
 	r.setCandidates()
-	// A signal makes memcached reload all files, so all must be valid. A command reloads the certificate alone.
+	// A signal makes memcached reload all files, so all must be valid. The command refresh_certs reloads only the
+	// certificate, key and CAs, so an invalid authfile does not delay it.
 	if r.tls.needsReload() || r.auth.needsReload() && err == nil {
 		err = errors.Join(err, r.reload(ctx))
 	}
@@ -143,7 +144,8 @@ func (r *reloader) requestReload(ctx context.Context) (refreshed bool, err error
 }
 
 // verify returns an error unless the mounted content is active: memcached sends the mounted certificate and the names
-// of the mounted CAs, accepts all users, and refuses those that were removed.
+// of the mounted CAs, accepts all mounted logins, and refuses removed ones. If refreshed is true, memcached has
+// confirmed the reload of the CAs, and verify does not compare their names.
 func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 	if r.tls.needsReload() {
 		handshake, err := r.memcached.try(ctx)
@@ -169,12 +171,12 @@ func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 	if r.auth == nil || !r.auth.isValid() || expired {
 		return nil
 	}
-	for _, user := range r.auth.users {
+	for _, user := range r.auth.mountedLogins {
 		if _, err := r.memcached.try(ctx, user); err != nil {
 			return fmt.Errorf("log in with the mounted authfile: %w", err)
 		}
 	}
-	for _, user := range r.auth.removed() {
+	for _, user := range r.auth.removedLogins() {
 		if _, err := r.memcached.try(ctx, user); err == nil {
 			return errors.New("memcached accepts a password that is not in the mounted authfile")
 		}

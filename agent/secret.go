@@ -20,14 +20,14 @@ import (
 type secret struct {
 	label, path string
 	keys        []string
-	check       func() error // checks mounted, and sets tls or users
+	check       func() error // checks mounted, and sets tls or mountedLogins
 
 	mounted credentials.Data
 	invalid error // why memcached must not read mounted
 
 	// The mounted content, and the content that memcached used when it was last verified.
-	tls, activeTLS     *credentials.TLS
-	users, activeUsers []string
+	tls, activeTLS              *credentials.TLS
+	mountedLogins, activeLogins []string // each "user:password"
 
 	pendingSince      atomic.Int64 // when mounted changed, in Unix nanoseconds; 0 once memcached has read it
 	reloads, failures prometheus.Counter
@@ -49,7 +49,7 @@ func newAuthSecret(registry *prometheus.Registry) *secret {
 		Help: "Users whose passwords are in force."})
 	registry.MustRegister(s.activeGauge)
 	s.check = func() (err error) {
-		s.users, err = s.mounted.Users()
+		s.mountedLogins, err = s.mounted.Users()
 		return err
 	}
 	return s
@@ -116,19 +116,21 @@ func (s *secret) needsReload() bool { return s != nil && s.isValid() && s.pendin
 
 // activate records that memcached has read the mounted content.
 func (s *secret) activate() {
-	if s.activeTLS != nil || s.activeUsers != nil {
+	if s.activeTLS != nil || s.activeLogins != nil {
 		s.reloads.Inc()
 	}
 	s.pendingSince.Store(0)
-	s.activeTLS, s.activeUsers = s.tls, s.users
+	s.activeTLS, s.activeLogins = s.tls, s.mountedLogins
 	if s.activeGauge != nil {
-		s.activeGauge.Set(float64(len(s.users)))
+		s.activeGauge.Set(float64(len(s.mountedLogins)))
 	}
 }
 
-// removed returns the users that memcached must no longer accept.
-func (s *secret) removed() []string {
-	return slices.DeleteFunc(slices.Clone(s.activeUsers), func(user string) bool { return slices.Contains(s.users, user) })
+// removedLogins returns the logins that memcached must no longer accept: those of removed users, and those with a
+// previous password.
+func (s *secret) removedLogins() []string {
+	return slices.DeleteFunc(slices.Clone(s.activeLogins),
+		func(login string) bool { return slices.Contains(s.mountedLogins, login) })
 }
 
 // certificates returns those that memcached may accept, the newest first.
@@ -144,10 +146,11 @@ func (s *secret) certificates() (list []*tls.Certificate) {
 
 // logins returns those that memcached may accept, the newest first; one empty login if there is none.
 func (s *secret) logins() []string {
-	if s == nil || len(s.users)+len(s.activeUsers) == 0 {
+	if s == nil || len(s.mountedLogins)+len(s.activeLogins) == 0 {
 		return []string{""}
 	}
-	return slices.Compact(slices.Concat(s.users[:min(1, len(s.users))], s.activeUsers[:min(1, len(s.activeUsers))]))
+	mounted, active := s.mountedLogins, s.activeLogins
+	return slices.Compact(slices.Concat(mounted[:min(1, len(mounted))], active[:min(1, len(active))]))
 }
 
 func (s *secret) pendingSeconds() float64 {

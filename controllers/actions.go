@@ -40,10 +40,10 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
 		a.set = set
-		a.replace, a.wait = rollout.Replace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
+		a.replace, a.wait = rollout.ServersToReplace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
 	}
 	add := func(pods []corev1.Pod, key, value string) {
-		a.annotate = append(a.annotate, annotation{key, value, rollout.Annotate(pods, key, value)})
+		a.annotate = append(a.annotate, annotation{key, value, rollout.PodsToAnnotate(pods, key, value)})
 	}
 	add(o.servers, v1alpha1.SecretsAnnotation, secrets.Annotation())
 	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {

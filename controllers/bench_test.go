@@ -152,7 +152,7 @@ func BenchmarkCompare(b *testing.B) {
 func BenchmarkStatus(b *testing.B) {
 	m := newReadyMemcached(b)
 	o := status.Input{Pods: m.pods,
-		Workload: status.Read(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], m.pods...)}
+		Workload: status.ReadState(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], m.pods...)}
 	b.ReportAllocs()
 	for b.Loop() {
 		status.Compute(m.mc, o, time.Now())

@@ -27,10 +27,10 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	if err != nil {
 		return c, err
 	}
-	w := status.Read(workload, o.servers...)
+	w := status.ReadState(workload, o.servers...)
 	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.WasReady()
 	if record := workload.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
-		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // whoever else owns it
+		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // owned by another manager
 	}
 	return c, nil
 }
@@ -46,8 +46,9 @@ func compare(ctx context.Context, o observation, in desired.Inputs,
 	if err != nil || !in.HasUnrecordedTemplate() || slices.ContainsFunc(changes, o.isWorkload) {
 		return changes, err
 	}
-	// An admission plugin changed the template, and its result wins: preserve the current template. If the plugin would
-	// change even that, do not apply it, because each apply would replace the servers.
+	// The template differs from the record, but an apply of the desired template would change nothing: an admission plugin
+	// overrides it. Preserve the current template. If the plugin would change even the current template, do not apply the
+	// workload, because each apply would replace the servers.
 	plan = desired.NewPlan(o.mc, in.PreserveTemplate(current.Workload))
 	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
 	return slices.DeleteFunc(changes, func(c children.Change) bool {
@@ -57,8 +58,8 @@ func compare(ctx context.Context, o observation, in desired.Inputs,
 
 func (o observation) isWorkload(c children.Change) bool { return c.Key == workloadKey(o.mc) }
 
-// effectOf returns how changes affect servers and proxies. If a dry run failed, so that it is unknown which changes
-// spec.paused holds back, it also returns the error.
+// effectOf returns how changes affect servers and proxies. While mc is paused, it also returns the error of a failed
+// dry run: without a result, it is unknown whether spec.paused holds anything back.
 func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effect, dryRunErr error) {
 	for _, c := range changes {
 		dryRunErr = errors.Join(dryRunErr, c.DryRunErr)
@@ -67,12 +68,12 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effec
 			continue
 		}
 		before := desired.ReadWorkload(c.Owned)
-		template, size := before != nil && before.SameTemplate(after), before != nil && before.SameSize(after)
+		sameTemplate, sameSize := before != nil && before.SameTemplate(after), before != nil && before.SameSize(after)
 		switch c.Key {
 		case workloadKey(mc):
-			e.Changing, e.Resizing = !template || !size, template && !size
+			e.Changing, e.Resizing = !sameTemplate || !sameSize, sameTemplate && !sameSize
 		case proxyKey(mc):
-			e.ProxyChanging = before != nil && (!template || !size)
+			e.ProxyChanging = before != nil && (!sameTemplate || !sameSize)
 		}
 	}
 	switch {
@@ -86,7 +87,8 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effec
 	return status.Effect{}, nil
 }
 
-// withoutNoOps removes the effects of changes that turned out to be no-ops when they were applied.
+// withoutNoOps removes the effects of changes that turned out to be no-ops when they were applied. After an error, it
+// removes none.
 func withoutNoOps(e status.Effect, mc *v1alpha1.Memcached, r children.Result) status.Effect {
 	wasWritten := func(key children.Key) bool {
 		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })

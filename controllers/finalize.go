@@ -36,7 +36,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 		mc.Status.Phase != v1alpha1.PhaseDeleting && r.namespaceIsTerminating(ctx, mc.Namespace) {
 		return 0, r.removeFinalizer(ctx, mc, st, now)
 	}
-	defer func() { // the permissions may be gone since
+	defer func() { // the namespace may be deleted later, and the operator's permissions with it
 		if apierrors.IsForbidden(err) && r.namespaceIsTerminating(ctx, mc.Namespace) {
 			requeueAfter, err = 0, r.removeFinalizer(ctx, mc, st, now)
 		}
@@ -59,7 +59,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
-	s := o.status(status.Effect{})
+	s := o.statusInput(status.Effect{})
 	mc, wait := r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
 	if deletedAt == nil {
 		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {

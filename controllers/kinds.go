@@ -55,8 +55,9 @@ func owner(mc *v1alpha1.Memcached) children.Owner {
 	return children.Owner{Object: mc, GVK: v1alpha1.GroupVersion.WithKind(kindMemcached), Labels: names.Labels(mc)}
 }
 
-// CacheOptions limit the informer cache to what the operator reads: children by label and without the managedFields of
-// others, and pods with only the fields that it uses.
+// CacheOptions limit the informer cache to what the operator reads: only children and pods with our managed-by label,
+// children without the managedFields entries of other managers, and pods and the metadata of Secrets with only the
+// fields that the operator uses.
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})

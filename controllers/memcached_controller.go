@@ -49,9 +49,10 @@ const (
 	// After maxConflicts in a row, a conflict is an error: an admission plugin may answer every write with one.
 	conflictRetry = 250 * time.Millisecond
 	maxConflicts  = 3
-	// predecessorRetry is the delay before a child of a deleted Memcached of the same name is checked again; usually the
-	// watch event of its deletion triggers a reconcile sooner.
-	predecessorRetry = 5 * time.Second
+	// deletionRetry is the delay after a reconcile that must wait for a deletion: of a child of a deleted Memcached of
+	// the same name, of a child that somebody else deleted, or of the Memcached itself. Usually the watch event of the
+	// deletion triggers a reconcile sooner.
+	deletionRetry = 5 * time.Second
 	// reconciliationTimeout cancels a reconcile that hangs.
 	reconciliationTimeout = 2 * time.Minute
 )
@@ -119,7 +120,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	requeueAfter, err := r.reconcile(ctx, mc, st)
 	switch {
 	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
-		return reconcile.Result{RequeueAfter: predecessorRetry}, nil // the informer cache will show that soon
+		return reconcile.Result{RequeueAfter: deletionRetry}, nil // the informer cache will show that soon
 	case children.IsConflict(err) && st.conflicts < maxConflicts:
 		st.conflicts++
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -130,7 +131,8 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	return reconcile.Result{RequeueAfter: requeueAfter}, nil
 }
 
-// reconcile returns the delay before a reconcile that no watch event would trigger; 0 for none.
+// reconcile does the work of Reconcile. It returns the delay before the next reconcile that no watch event would
+// trigger; 0 for none.
 func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached,
 	st *state) (requeueAfter time.Duration, err error) {
 	now := r.Now()
@@ -166,9 +168,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	effect, dryRunErr := effectOf(mc, changes)
 	var applied children.Result
 	if !mc.Spec.Paused {
-		// If no new generation announces that servers are replaced, announce it in the status first.
+		// A change without a new generation, such as a restart: set Ready to False before servers are replaced.
 		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) {
-			if mc, _, err = r.writeStatus(ctx, mc, st, o.status(effect), now); err != nil {
+			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(effect), now); err != nil {
 				return 0, err
 			}
 		}
@@ -183,9 +185,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	actions := nextActions(o, secrets, secretsErr, now)
-	if len(actions.replace) > 0 && status.WasReady(mc) { // somebody else changed the StatefulSet's template
+	if len(actions.replace) > 0 && status.WasReady(mc) { // outdated although Ready: somebody else changed the template
 		effect.Changing = true
-		if mc, _, err = r.writeStatus(ctx, mc, st, o.status(effect), now); err != nil {
+		if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(effect), now); err != nil {
 			return 0, err
 		}
 	}
@@ -195,7 +197,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
-	s := o.status(effect)
+	s := o.statusInput(effect)
 	s.Problem, s.Waiting = problem(failure), applied.Waiting
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
@@ -210,7 +212,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	case dryRunErr != nil:
 		return 0, dryRunErr
 	case applied.Waiting != "":
-		requeueAfter = soonest(requeueAfter, predecessorRetry)
+		requeueAfter = soonest(requeueAfter, deletionRetry)
 	}
 	return requeueAfter, nil
 }

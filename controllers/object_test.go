@@ -233,8 +233,8 @@ func TestChildrenOfPredecessor(t *testing.T) {
 		obj.SetOwnerReferences(owner)
 		f.must(f.api.Create(f.ctx, obj))
 	}
-	if result := f.mustReconcile(); result.RequeueAfter != predecessorRetry {
-		t.Errorf("got requeue after %s, want %s", result.RequeueAfter, predecessorRetry)
+	if result := f.mustReconcile(); result.RequeueAfter != deletionRetry {
+		t.Errorf("got requeue after %s, want %s", result.RequeueAfter, deletionRetry)
 	}
 	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 	f.wantMessage(v1alpha1.ConditionReady, "to be deleted")

@@ -26,13 +26,13 @@ type observation struct {
 	proxies  []corev1.Pod
 }
 
-// observe reads the children and the pods of mc from the cache.
+// observe reads the children and the pods of mc from the informer cache.
 func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o observation, err error) {
 	o.set, o.mc = set, mc
 	if o.children, err = set.Observe(ctx); err != nil {
 		return o, err
 	}
-	o.children[memcachedKey(mc)] = mc
+	o.children[memcachedKey(mc)] = mc // so that IsBehind also notices an outdated Memcached
 	var pods corev1.PodList
 	if err := set.List(ctx, &pods); err != nil {
 		return o, err
@@ -93,7 +93,7 @@ func (o observation) ownChild(key children.Key) client.Object {
 // workload returns the Deployment or StatefulSet of the servers; nil for none.
 func (o observation) workload() client.Object { return o.ownChild(workloadKey(o.mc)) }
 
-// service has the signature of status.Service.
+// service implements status.Service.
 func (o observation) service(name string) (service *corev1.Service, free bool) {
 	key := children.Key{Kind: "Service", Name: name}
 	service, _ = o.ownChild(key).(*corev1.Service)
@@ -120,14 +120,14 @@ func (o observation) withWritten(written []children.Written) observation {
 	return o
 }
 
-// status returns what the status is computed from, except errors.
-func (o observation) status(effect status.Effect) status.Input {
+// statusInput returns what the status is computed from, except errors.
+func (o observation) statusInput(effect status.Effect) status.Input {
 	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
 	if w := o.workload(); w != nil {
-		s.Workload = status.Read(w, o.servers...)
+		s.Workload = status.ReadState(w, o.servers...)
 	}
 	if p := o.ownChild(proxyKey(o.mc)); p != nil {
-		s.Proxy = status.Read(p)
+		s.Proxy = status.ReadState(p)
 	}
 	return s
 }

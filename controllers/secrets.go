@@ -38,10 +38,11 @@ func secretNames(obj client.Object) []string {
 	return slices.Compact(list)
 }
 
-// secrets returns the records of the Secrets that servers mount, and an error if one cannot be used. The record of such
-// a Secret is preserved, so that the other Secret can be rotated meanwhile.
+// secrets returns the records of the Secrets that servers mount, and an error if one cannot be used. For that Secret,
+// it returns the previous record, so that the other Secret can be rotated meanwhile.
 //
-// A CA that was read counts as trusted, also where the workload could not be written since.
+// st.tls holds the record that was last read. Its CAs count as trusted, even if the record could not be written to the
+// workload yet: removing one replaces the servers.
 func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcached, st *state, recorded desired.Secrets,
 	now time.Time) (desired.Secrets, error) {
 	var current desired.Secrets
@@ -77,7 +78,8 @@ func invalid(secret string, err error) error {
 	return &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", secret, err)}
 }
 
-// secret reads a Secret unless the recorded version is current.
+// secret returns the record of a Secret. It reads the content only if the recorded version is outdated. With an error,
+// it returns the previous record.
 func (r *MemcachedReconciler) secret(ctx context.Context, mc *v1alpha1.Memcached, name string, recorded *desired.Secret,
 	read func(*corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
 	key := client.ObjectKey{Namespace: mc.Namespace, Name: name}

@@ -16,7 +16,8 @@ import (
 )
 
 // states holds the state of each Memcached between reconciles. It saves requests, and measures time. It is empty after
-// a restart: no decision about children and their templates depends on it.
+// a restart, so decisions about children do not depend on it, with one exception: state.tls knows the CAs of a Secret
+// even if its record could not be written yet.
 type states struct{ m sync.Map }
 
 // state is used by one reconcile at a time, because reconciles of one object never overlap. Only statusVersion is also
@@ -28,9 +29,10 @@ type state struct {
 	// statusVersion is the resource version of the Memcached after the last write of its status.
 	statusVersion atomic.Pointer[string]
 	statusWritten time.Time
-	// awaitedUntil is how long the controller of the workload is waited for to see a change; zero for not at all.
-	awaitedUntil time.Time
-	// tls is what was last read of the Secret for TLS, recorded or not.
+	// awaitControllerUntil is when the status stops waiting for the controller of a workload to observe a change; zero
+	// while the status does not wait.
+	awaitControllerUntil time.Time
+	// tls is the record of the Secret for TLS as it was last read, even if it could not be written to the workload yet.
 	tls *desired.Secret
 	// conflicts counts the consecutive reconciles that failed with a write conflict.
 	conflicts int
@@ -49,7 +51,7 @@ func (s *states) get(mc *v1alpha1.Memcached) *state {
 
 func (s *states) delete(key types.NamespacedName) { s.m.Delete(key) }
 
-// isLastStatus reports whether the status of mc is the last one that we wrote.
+// isLastStatus reports whether the last write of mc was our last write of its status.
 func (s *states) isLastStatus(mc *v1alpha1.Memcached) bool {
 	v, ok := s.m.Load(client.ObjectKeyFromObject(mc))
 	return ok && v.(*state).isLastStatus(mc)

@@ -22,9 +22,9 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Changes of children and pods come in bursts while servers start or are deleted, and are debounced. Two are not: those
-// of a Memcached that is ready, whose status must not call lost servers healthy, and the deletion of a workload, which
-// the finalizer waits for.
+// Changes of children and pods come in bursts while servers start or are deleted, and are debounced. Two kinds of
+// events are not debounced: those of a Memcached that is ready, because its status must not call lost servers healthy,
+// and the deletion of a workload, because the finalizer waits for it.
 const (
 	debounce = time.Second
 	// availableDebounce applies when the workload's status counts all servers as available, so that Ready may become True.
@@ -46,7 +46,7 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 		switch workload := isWorkload(obj); {
 		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload && deleted:
 			q.Add(req)
-		case workload && status.Read(obj).AllAvailable():
+		case workload && status.ReadState(obj).AllAvailable():
 			q.AddAfter(req, availableDebounce)
 		default:
 			q.AddAfter(req, debounce)
@@ -69,7 +69,8 @@ func (r *MemcachedReconciler) toMemcachedsOfSecret() handler.EventHandler {
 	})
 }
 
-// onEvent calls enqueue for every event, for an update that moved the object to another Memcached with both versions.
+// onEvent calls enqueue for every event. If an update changes the instance label, it calls enqueue for the old object
+// too, because both Memcacheds need a reconcile.
 func onEvent(enqueue func(ctx context.Context, obj client.Object, deleted bool, q queue)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, false, q) },
@@ -88,7 +89,8 @@ func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// needsReconcile reports whether an update of a Memcached is more than our own write of its status.
+// needsReconcile reports whether an update of a Memcached needs a reconcile. Our own writes of the status and changes
+// of labels need none.
 func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1alpha1.Memcached), e.ObjectNew.(*v1alpha1.Memcached)
 	return before.UID != after.UID || before.Generation != after.Generation ||
@@ -96,8 +98,8 @@ func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.isLastStatus(after)
 }
 
-// podChanged reports whether an update changed fields of a pod that the operator reads. Kubelets write pods often, but
-// the informer cache strips most of what they write.
+// podChanged reports whether an update of a pod needs a reconcile. Changes of annotations need none. Kubelets write
+// pods often, but the informer cache strips most of what they write.
 func podChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
 	return before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
@@ -106,9 +108,8 @@ func podChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status, after.Status)
 }
 
-// childChanged reports whether an update of a child needs a reconcile: many workers would otherwise reconcile in vain.
-// For a child that is being deleted, only changed owner references matter; its deletion is an event of its own. A
-// change of status matters only for workloads.
+// childChanged reports whether an update of a child needs a reconcile. A change of status matters only for workloads.
+// For a child that is being deleted, only changed owner references matter: the end of its deletion is a separate event.
 func childChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {

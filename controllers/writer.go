@@ -26,7 +26,7 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Of a Memcached, the operator writes only its finalizer, its status, and events about it.
+// The operator writes only two parts of a Memcached: its finalizer and its status. It also records events.
 
 // progressInterval is the minimum time between two status writes that only report progress. It limits the number of
 // writes, however many servers a rollout has.
@@ -35,11 +35,13 @@ const progressInterval = 5 * time.Second
 // controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
 const controllerTimeout = 2 * time.Second
 
-// errDeleted means that the Memcached was deleted, which the informer cache will show soon.
+// errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
+// will show that soon.
 var errDeleted = errors.New("the Memcached was deleted")
 
-// addFinalizer applies only our item of the list, so that the others are preserved. The uid keeps the apply from
-// recreating an object that has just been deleted. It returns mc with its new resource version.
+// addFinalizer adds our finalizer. It applies only this item of the list, so that other finalizers are preserved. The
+// uid keeps the apply from recreating an object that has just been deleted. It returns mc with its new resource
+// version.
 func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
 	now time.Time) (*v1alpha1.Memcached, error) {
 	config, err := json.Marshal(&metav1.PartialObjectMetadata{
@@ -61,8 +63,8 @@ func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Mem
 	return mc, nil
 }
 
-// removeFinalizer patches: an apply would not remove the item if another manager owns it too, for example after a
-// backup was restored.
+// removeFinalizer removes our finalizer by a merge patch. An apply would not remove the item if another manager owns it
+// too, for example after a backup was restored.
 func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
 	now time.Time) error {
 	after := mc.DeepCopy()
@@ -83,7 +85,8 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 }
 
 // writeStatus computes the status, writes it if it differs from that of mc, and records the transitions as events. It
-// returns mc with its new status, and how long a status that only reports progress must wait.
+// returns mc with its new status. If it does not write the status yet, it returns how long the write must wait: because
+// the status only reports progress, or because the controller of a workload has not observed a change.
 //
 // The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
 // restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
@@ -97,12 +100,12 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 		return mc, 0, nil
 	}
 	if !status.AwaitsController(mc, in, now) {
-		st.awaitedUntil = time.Time{}
-	} else if st.awaitedUntil.IsZero() {
-		st.awaitedUntil = now.Add(controllerTimeout)
+		st.awaitControllerUntil = time.Time{}
+	} else if st.awaitControllerUntil.IsZero() {
+		st.awaitControllerUntil = now.Add(controllerTimeout)
 	}
-	if now.Before(st.awaitedUntil) {
-		return mc, st.awaitedUntil.Sub(now), nil
+	if now.Before(st.awaitControllerUntil) {
+		return mc, st.awaitControllerUntil.Sub(now), nil
 	}
 	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
 		// The namespace's deletion deletes the children before their Memcached, which is no loss. Report only the deletion,

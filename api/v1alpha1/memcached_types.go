@@ -307,9 +307,9 @@ type DisruptionBudgetSpec struct {
 // never together.
 // https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 const (
-	// ConditionReady is True when every server of the current generation is updated and available.
+	// ConditionReady is True when every server and every proxy of the current generation is updated and available.
 	ConditionReady = "Ready"
-	// ConditionAvailable is True when at least one server accepts connections.
+	// ConditionAvailable is True when at least one server accepts connections, and with spec.proxy at least one proxy too.
 	ConditionAvailable = "Available"
 	// ConditionDegraded is True when servers were lost, an error cannot be overcome, or the object is being deleted.
 	ConditionDegraded = "Degraded"
@@ -335,7 +335,7 @@ const (
 	ReasonProgressingWithRetry = "ProgressingWithRetry"
 	// ReasonConflict means that a foreign object has the name of a child.
 	ReasonConflict = "Conflict"
-	// ReasonInvalid says that the API server refuses what the spec asks for.
+	// ReasonInvalid says that the API server refuses what the spec requests, or that memcached could not use a Secret.
 	ReasonInvalid = "Invalid"
 	// ReasonProgressDeadlineExceeded says that nothing progressed for spec.rollout.progressDeadlineSeconds.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"

@@ -24,7 +24,7 @@ import (
 type Result struct {
 	// Written are the changes that were not no-ops.
 	Written []Written
-	// Waiting names the object that must be deleted before a child can be created; empty for none.
+	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
 	// Err joins the errors. Those that no retry can fix are StallErrors.
 	Err error
@@ -121,10 +121,11 @@ const absentVersion = "1"
 
 // write applies the desired child over the existing one, and returns the API server's response.
 //
-// An apply does not remove a list item that another manager owns, even if the operator owns the item too. The API
-// server may refuse the result, for example two ports of one name. Then a merge patch first replaces all desired lists.
-// What the patch changes belongs to an Update entry of the operator in managedFields, from which no apply could remove
-// it later, so that entry is deleted.
+// An apply does not remove a list item that another manager owns, even if the operator owns the item too. If such an
+// item must be removed (see mustMerge), or the API server refuses the result, for example two ports of one name, a
+// merge patch replaces all desired lists. Then the child is applied again. In managedFields, the API server records the
+// merge patch as an Update entry of the operator. No later apply could remove the fields of that entry, so the entry is
+// deleted before the second apply.
 func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
 	if !c.mergeLists {
 		response, err = s.apply(ctx, c)
@@ -144,7 +145,7 @@ func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err
 	}
 	c.Existing = merged
 	others := slices.DeleteFunc(merged.GetManagedFields(), s.isOurUpdate)
-	if len(others) > 0 { // an empty list would mean: the first apply is that of a manager without a name
+	if len(others) > 0 { // with an empty list, the next apply would assign all fields to a manager before-first-apply
 		c.Existing, err = s.patch(ctx, c, types.MergePatchType, map[string]any{"metadata": map[string]any{
 			"uid": merged.GetUID(), "managedFields": others}})
 		if err != nil {
@@ -259,9 +260,9 @@ func classify(err error, action string, key Key) error {
 }
 
 // IsConflict reports whether a write failed because the object was replaced or changed since it was read: the resource
-// version or the uid that the write named is not the current one, or the object is being deleted. For a uid that
-// differs from that of an existing object, the API server answers that the field is immutable, and for a finalizer on
-// an object that is being deleted, that none can be added.
+// version or the uid that the write named is not the current one, or the object is being deleted. The API server
+// reports two of these cases as Invalid: metadata.uid is immutable, and no finalizer can be added to an object that is
+// being deleted.
 func IsConflict(err error) bool {
 	if apierrors.IsConflict(err) {
 		return true

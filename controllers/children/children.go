@@ -69,9 +69,9 @@ type Set struct {
 	Owner Owner
 	// State is what is remembered about the owner's children between reconciles.
 	State *State
-	// New says that the owner is new and has no children yet. A child that the informer cache does not show then either
-	// does not exist or is an object of somebody else, so it is not looked up in the API server, which refuses to create a
-	// child whose name is taken.
+	// New says that the owner is new and has no children yet. LookUp then reads nothing from the API server: a child that
+	// the informer cache does not show does not exist, or a foreign object has its name and the API server refuses to
+	// create the child.
 	New bool
 
 	extractions map[client.Object]extracted
@@ -209,7 +209,7 @@ func (s *Set) Relation(obj client.Object) Relation {
 	return Orphaned
 }
 
-// ErrOwnerDeleted says that the owner is deleted or being deleted, which the cache does not show yet.
+// ErrOwnerDeleted says that the owner is deleted or being deleted, which the informer cache does not show yet.
 var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
 
 // verifyOwner reads the owner from the API server, and returns an error unless it exists and is not being deleted.

@@ -19,7 +19,7 @@ import (
 // Change is a child that is not as desired.
 type Change struct {
 	Key
-	// Existing is the child in the informer cache; nil if the child must be created.
+	// Existing is the observed child; nil if the child must be created.
 	Existing client.Object
 	// Owned holds the fields of Existing that the operator owns.
 	Owned runtime.ApplyConfiguration
@@ -147,7 +147,8 @@ func (s *Set) isNoOp(ctx context.Context, c *Change, before extracted, dryRun bo
 	return noOp
 }
 
-// dryRun returns what a write would make of a child. It sets DryRunErr if that remains unknown.
+// dryRun returns the child as a write would leave it. It sets DryRunErr unless the API server accepts or refuses the
+// write.
 func (s *Set) dryRun(ctx context.Context, c *Change,
 	write func(context.Context, *Change, ...client.PatchOption) (client.Object, error)) (after extracted, err error) {
 	response, err := write(ctx, c, client.DryRunAll)
@@ -171,8 +172,8 @@ func digest(v any) uint64 {
 // again: an object that was deleted right after the write may never appear in it.
 const ExpectationTimeout = 5 * time.Second
 
-// State is what is remembered about the children of one owner between reconciles. It saves requests and waiting, and is
-// never needed for a correct result: after a restart it is empty. It is used by one reconcile at a time.
+// State is what is remembered about the children of one owner between reconciles. It saves requests, and is never
+// needed for a correct result: after a restart it is empty. It is used by one reconcile at a time.
 type State struct {
 	expectations map[Key]expectation
 	dryRuns      map[Key]map[dryRunKey]bool
@@ -184,8 +185,8 @@ type expectation struct {
 	expires         time.Time
 }
 
-// dryRunKey identifies by digests what a dry run was about. Its result says whether the write would be a no-op. It is
-// deleted when the child is written.
+// dryRunKey identifies a dry run by digests of the desired and the existing child. State.dryRuns stores whether the
+// write would be a no-op, until the child is written.
 type dryRunKey struct{ desired, existing uint64 }
 
 // Expect records the resource version of our last write, which the informer cache must show.

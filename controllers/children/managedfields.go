@@ -29,13 +29,14 @@ func (s *Set) isOurApply(e metav1.ManagedFieldsEntry) bool {
 	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
 }
 
-// isOurUpdate reports whether an entry records a merge, which only an interrupted write leaves.
+// isOurUpdate reports whether an entry is an Update entry of the operator. A merge patch creates one, and the same
+// write deletes it, so it exists only after an interrupted write.
 func (s *Set) isOurUpdate(e metav1.ManagedFieldsEntry) bool {
 	return e.Manager == s.FieldManager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == ""
 }
 
 // isApplied reports whether the operator applied an object. A user's copy of a child has the same labels and the same
-// owner.
+// owner, but no Apply entry of the operator.
 func (s *Set) isApplied(obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), s.isOurApply)
 }
@@ -43,7 +44,8 @@ func (s *Set) isApplied(obj client.Object) bool {
 // extracted is the part of a child that the operator is responsible for.
 type extracted struct {
 	Config runtime.ApplyConfiguration // the fields that the operator owns
-	// ForeignItems are those of others in lists of which the operator owns items, by the path of the list.
+	// ForeignItems holds the list items that the operator does not own, by the path of the list. It covers lists below
+	// spec of which the operator owns other items.
 	ForeignItems map[string][]any
 }
 
@@ -65,7 +67,7 @@ func (s *Set) Extract(obj client.Object) (runtime.ApplyConfiguration, error) {
 	return e.Config, err
 }
 
-// extract does its work only once for each object, because it is most of the work of a reconcile.
+// extract caches its result for each object, because it is the most expensive part of a reconcile.
 func (s *Set) extract(obj client.Object) (e extracted, err error) {
 	if e, ok := s.extractions[obj]; ok {
 		return e, nil

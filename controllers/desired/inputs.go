@@ -70,7 +70,8 @@ type Inputs struct {
 //     matches the current spec.
 //   - A Secret that the servers need is unavailable (Freeze): the template is preserved, and without a template none is
 //     built. The Secrets that are available are recorded.
-//   - spec.paused: the record is preserved too, so that it alone is no difference that the status reports.
+//   - spec.paused: the record is preserved too. Otherwise the status would report a change of the record alone as held
+//     back.
 func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	own, secrets := cmp.Or(current.Workload, &Workload{}), current.Secrets
 	recorded, ok := readRecord(own)

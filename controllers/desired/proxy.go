@@ -52,7 +52,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	}
 	connections := mc.Spec.MaxConnections + servers*p.Threads
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
-	items := max(64*mebi, 2*itemSize.Value()) // the minimum of memcached, though proxies store none
+	items := max(64*mebi, 2*itemSize.Value()) // memcached requires -m to be at least twice -I; proxies store no items
 	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
 	template := memcachedPod(mc, names.Proxies, in, args, proxyResources(p))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").

@@ -37,8 +37,7 @@ type Secret struct {
 	RevokedVersion string `json:"restart,omitempty"`
 }
 
-// Annotation is the value of SecretsAnnotation on the pods of servers; empty where they mount no Secret. An agent of an
-// earlier build ignores it.
+// Annotation returns the value of SecretsAnnotation on the pods of servers; empty if they mount no Secret.
 func (s Secrets) Annotation() string {
 	var list []string
 	if s.TLS != nil {
@@ -72,7 +71,8 @@ func secretVersion(meta metav1.Object) string {
 //   - a CA was removed that has not expired: the servers are replaced
 //   - a CA was removed that has expired: nothing, because it accepts no client any more
 //   - a CA was renewed with the same subject and key: nothing
-//   - a CA was replaced by a certificate of it that expires earlier: the later one is trusted until it expires
+//   - a CA's certificate was replaced by one that expires earlier: the previous certificate stays recorded, because
+//     servers trust it until it expires
 //   - another Secret is named: nothing, because the new name replaces the servers
 func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 	if s == nil || known == nil || s.Name != known.Name {
@@ -128,7 +128,7 @@ func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, now time.Time) (*Secret, 
 		NotAfter: content.Leaf.NotAfter}, nil
 }
 
-// ReadAuth does the same for passwords.
+// ReadAuth returns the record of the Secret for passwords, or why servers must not use it.
 func ReadAuth(s *corev1.Secret) (*Secret, error) {
 	if _, err := credentials.Data(s.Data).Users(); err != nil {
 		return nil, err

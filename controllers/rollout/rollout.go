@@ -18,8 +18,8 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Replace returns the servers of a StatefulSet to delete now, so that it recreates them from the newest template, and
-// how long until a new server counts as available; 0 if a watch event will trigger a reconcile.
+// ServersToReplace returns the servers of a StatefulSet to delete now, so that it recreates them from the newest
+// template, and how long until a new server counts as available; 0 if a watch event will trigger a reconcile.
 //
 //   - An outdated server whose memcached container the kubelet reports as not ready, or that is on no node, is deleted
 //     at once: it holds no data.
@@ -29,7 +29,7 @@ import (
 //   - A server that is missing, is being deleted, or is new and not ready for minReadySeconds yet, is unavailable.
 //   - Servers with a higher ordinal are deleted first.
 //   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
-func Replace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable int32,
+func ServersToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable int32,
 	now time.Time) (replace []*corev1.Pod, wait time.Duration) {
 	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
 		return nil, 0
@@ -89,9 +89,9 @@ func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	return n
 }
 
-// Annotate returns the pods whose annotation must be changed: a kubelet refreshes the Secrets and ConfigMaps that a pod
-// mounts when an annotation of the pod changes, and otherwise within a minute or two.
-func Annotate(pods []corev1.Pod, annotation, value string) (list []*corev1.Pod) {
+// PodsToAnnotate returns the pods whose annotation must be changed: a kubelet refreshes the Secrets and ConfigMaps that
+// a pod mounts when an annotation of the pod changes, and otherwise within a minute or two.
+func PodsToAnnotate(pods []corev1.Pod, annotation, value string) (list []*corev1.Pod) {
 	for i := range pods {
 		if pod := &pods[i]; value != "" && pod.Annotations[annotation] != value && pod.DeletionTimestamp.IsZero() {
 			list = append(list, pod)

@@ -158,7 +158,7 @@ func TestReplace(t *testing.T) {
 		if tt.change != nil {
 			tt.change(set, pods)
 		}
-		replace, wait := Replace(set, pods, max(tt.maxUnavailable, 1), now)
+		replace, wait := ServersToReplace(set, pods, max(tt.maxUnavailable, 1), now)
 		var got []string
 		for _, pod := range replace {
 			got = append(got, pod.Name)

@@ -10,7 +10,7 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Service returns the Service with this name if we control it, and whether we could use the name.
+// Service returns the Service with this name if we control it. free says that no foreign Service has the name.
 type Service func(name string) (service *corev1.Service, free bool)
 
 // Addresses returns the addresses for clients. The ports are those of the existing Services, which may not follow the
@@ -56,9 +56,10 @@ func ServerAddress(mc *v1alpha1.Memcached, ordinal int32, service Service) strin
 	return net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))
 }
 
-// ProxyServers returns the addresses of the servers that proxies use, by ordinal. A server is added when it is first
-// ready, and all with a lower ordinal are listed: the keys of a server that has not started would be misses while its
-// image is pulled. Listed servers remain listed, whatever happens to them, so that no key moves to another server.
+// ProxyServers returns the addresses of the servers that proxies use, by ordinal. A server is added once it is ready
+// and all servers with a lower ordinal are listed: otherwise the keys of a server that has not started would be misses
+// while its image is pulled. Listed servers remain listed, whatever happens to them, so that no key moves to another
+// server.
 func ProxyServers(mc *v1alpha1.Memcached, listed []string, pods []corev1.Pod, service Service) (list []string) {
 	ready := map[string]bool{}
 	for i := range pods {

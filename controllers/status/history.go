@@ -11,13 +11,15 @@ import (
 
 // The status of a Memcached also stores state across restarts of the operator and changes of its leader:
 //
-//   - Ready says that all servers were ready: fewer are a loss, and a change without a new generation is announced.
+//   - Ready says that all servers were ready. If fewer are ready now, servers were lost. Before servers are replaced
+//     without a new generation, Ready must become False.
 //   - Degraded's reason ServersLost says that servers were lost, until all are ready again. Its reason Installing says
 //     that not all servers were ready yet, in whatever generation.
 //   - Reconciling with reason Resizing says that only the number of servers changes.
 //   - Stalled with ProgressDeadlineExceeded stays until there is progress.
 //   - readyReplicas decides whether a paused Memcached lost servers.
-//   - observedGeneration says whether the generation announces a change.
+//   - observedGeneration says whether the status describes the current generation. If not, tools see the object as
+//     InProgress already.
 //   - image is the last image that was used, in case somebody deletes the workload.
 //
 // All else is computed from what is observed.
@@ -51,9 +53,9 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 // WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
-// IsWorse reports whether the new status of mc is not ready although its spec did not change, or is degraded. The
-// deletion of the namespace may be the cause: then the caller must find out. It is always true if the previous status
-// says that the namespace is being deleted.
+// IsWorse reports whether the new status of mc is no longer ready although the spec did not change, or has become
+// degraded. The deletion of the namespace may be the cause, so the caller checks that. IsWorse remains true after a
+// status that reports the deletion of the namespace. It is false if mc itself is being deleted.
 func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
 	before, after := history{mc.Status.Conditions}, history{s.Conditions}
 	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
@@ -87,7 +89,7 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 		return Clock{mc.Generation, time.Time{}, progress} // preserve what another operator process found
 	case c.generation != mc.Generation, !waiting, in.changing() && in.Problem == nil, progress > c.progress:
 		return Clock{mc.Generation, now, progress}
-	case progress < c.progress-1: // more than one server that comes and goes: what comes back is progress
+	case progress < c.progress-1: // several servers were lost, not one that crashes again and again: count their return
 		c.progress = progress
 	}
 	return c

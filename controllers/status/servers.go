@@ -26,7 +26,7 @@ func activePods(pods []corev1.Pod) (list []string, ready int32) {
 	list = []string{}
 	for i := range pods {
 		p := &pods[i]
-		if isFinished(p) {
+		if isInactive(p) {
 			continue
 		}
 		list = append(list, p.Name)
@@ -38,14 +38,14 @@ func activePods(pods []corev1.Pod) (list []string, ready int32) {
 	return list, ready
 }
 
-// isFinished reports whether a pod is terminating or finished, and so no longer a server.
-func isFinished(p *corev1.Pod) bool {
+// isInactive reports whether a pod is terminating or finished, and so no longer a server.
+func isInactive(p *corev1.Pod) bool {
 	return !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 // notReadyCause returns what keeps servers from being ready, as reported by the workload's controller, the scheduler,
 // the kubelet or memcached; empty for nothing.
-func notReadyCause(w *Workload, pods []corev1.Pod) string {
+func notReadyCause(w *WorkloadState, pods []corev1.Pod) string {
 	if w != nil && w.Failure != "" {
 		return w.Failure
 	}
@@ -72,10 +72,10 @@ func podCause(p *corev1.Pod) string {
 	// It also evicts the pod. A StatefulSet's pod remains nevertheless, and is not replaced.
 	_, inStatefulSet := p.Labels[appsv1.StatefulSetRevisionLabel]
 	if c := condition(p, corev1.PodReady, corev1.ConditionFalse); c != nil && c.Reason == "" &&
-		IsTrue(p, corev1.ContainersReady) && (inStatefulSet || !isFinished(p)) {
+		IsTrue(p, corev1.ContainersReady) && (inStatefulSet || !isInactive(p)) {
 		return fmt.Sprintf("node %s is unreachable", p.Spec.NodeName)
 	}
-	if isFinished(p) {
+	if isInactive(p) {
 		return ""
 	}
 	if c := condition(p, corev1.PodScheduled, corev1.ConditionFalse); c != nil {

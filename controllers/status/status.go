@@ -21,18 +21,18 @@ import (
 // Input is what a status is computed from.
 type Input struct {
 	// Workload is the workload of the servers; nil if we control none.
-	Workload *Workload
+	Workload *WorkloadState
 	// Pods are those of the servers.
 	Pods []corev1.Pod
 	// Proxy is the workload of the proxies; nil if we control none.
-	Proxy *Workload
+	Proxy *WorkloadState
 	// ProxyPods are those of the proxies.
 	ProxyPods []corev1.Pod
 	// Servers are the addresses to configure clients with.
 	Servers []string
-	// Problem is why children could not be applied; nil where they could.
+	// Problem is the error of this reconcile: of a Secret, of a child, or of the replacement of servers; nil for none.
 	Problem *Problem
-	// Waiting names the object that must be deleted before a child can be created; empty for none.
+	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
 	Effect
 	// NamespaceTerminating says that the namespace and everything in it is being deleted.
@@ -41,7 +41,7 @@ type Input struct {
 	Clock Clock
 }
 
-// Effect says how this reconcile affects servers and proxies. Workload and Proxy are still as before its writes.
+// Effect says how this reconcile affects servers and proxies. The status of their workloads does not show that yet.
 type Effect struct {
 	// Changing says that servers are replaced, added or removed.
 	Changing bool
@@ -156,7 +156,8 @@ func setDeletingConditions(set func(string, conditionState), in Input) {
 	set(v1alpha1.ConditionDegraded, conditionState{true, v1alpha1.ReasonFinalizing, message})
 }
 
-// setLiveConditions sets Ready and Degraded, and one of Reconciling and Stalled where mc is neither ready nor paused.
+// setLiveConditions sets Ready and Degraded. Unless mc is ready, it also sets Stalled or Reconciling; a paused mc is
+// never Reconciling.
 func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, in Input, existing, ready int32,
 	now time.Time) {
 	size := names.Size(mc)

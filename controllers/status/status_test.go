@@ -111,10 +111,10 @@ func nextReconcile(s *scenario) {
 
 func (s *scenario) status() v1alpha1.MemcachedStatus {
 	if s.deployment != nil {
-		s.obs.Workload = Read(s.deployment)
+		s.obs.Workload = ReadState(s.deployment)
 	}
 	if s.proxy != nil {
-		s.obs.Proxy = Read(s.proxy)
+		s.obs.Proxy = ReadState(s.proxy)
 	}
 	s.clock = s.clock.Next(s.mc, s.obs, s.now)
 	s.obs.Clock = s.clock

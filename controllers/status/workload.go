@@ -10,8 +10,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Workload holds the fields of a Deployment or StatefulSet that the status depends on.
-type Workload struct {
+// WorkloadState holds the fields of a Deployment or StatefulSet that the status depends on.
+type WorkloadState struct {
 	// Generation is the generation of the Memcached that the workload was built from.
 	Generation string
 	// Terminating says that the workload is being deleted.
@@ -30,16 +30,16 @@ type Workload struct {
 	Failure string
 }
 
-// Read reads a Deployment or StatefulSet; pods are its servers.
-func Read(obj runtime.Object, pods ...corev1.Pod) *Workload {
+// ReadState reads a Deployment or StatefulSet; pods are its servers.
+func ReadState(obj runtime.Object, pods ...corev1.Pod) *WorkloadState {
 	if s, ok := obj.(*appsv1.StatefulSet); ok {
 		return fromStatefulSet(s, pods)
 	}
 	return fromDeployment(obj.(*appsv1.Deployment))
 }
 
-func fromDeployment(d *appsv1.Deployment) *Workload {
-	w := &Workload{
+func fromDeployment(d *appsv1.Deployment) *WorkloadState {
+	w := &WorkloadState{
 		Generation:  names.RecordedGeneration(d.Labels, d.Annotations),
 		Terminating: !d.DeletionTimestamp.IsZero(),
 		Observed:    d.Status.ObservedGeneration >= d.Generation,
@@ -60,8 +60,8 @@ func fromDeployment(d *appsv1.Deployment) *Workload {
 	return w
 }
 
-func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *Workload {
-	w := &Workload{
+func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *WorkloadState {
+	w := &WorkloadState{
 		Generation:  names.RecordedGeneration(s.Labels, s.Annotations),
 		Terminating: !s.DeletionTimestamp.IsZero(),
 		Observed:    s.Status.ObservedGeneration >= s.Generation,
@@ -90,30 +90,30 @@ func image(template *corev1.PodTemplateSpec) string {
 	return ""
 }
 
-// complete reports whether, by the status of the workload, all want pods of the current generation of mc are updated
-// and available. The generation on the workload proves that it was built from this one, even if the informer cache lags
-// behind the writes of another operator process.
-func (w *Workload) complete(mc *v1alpha1.Memcached, want int32) bool {
+// complete reports whether the workload was built from the current generation of mc, wants this number of pods, and
+// counts all of them as updated and available. It compares the recorded generation, because the informer cache may lag
+// behind the writes of another operator process. While mc is paused, the generation does not matter.
+func (w *WorkloadState) complete(mc *v1alpha1.Memcached, want int32) bool {
 	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == names.Generation(mc)) && w.Wanted == want &&
 		w.AllAvailable()
 }
 
 // AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and
 // available.
-func (w *Workload) AllAvailable() bool {
+func (w *WorkloadState) AllAvailable() bool {
 	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
 		w.Available == w.Wanted
 }
 
-// WasReady reports whether a server of the newest template has been ready, by the workload's status. For a workload
-// with no servers, that is assumed.
-func (w *Workload) WasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
+// WasReady reports whether a server of the newest template is ready: more servers are ready than are outdated. For a
+// workload with no servers, that is assumed.
+func (w *WorkloadState) WasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
 
 // IsEmpty reports whether the workload has no pod.
-func (w *Workload) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
+func (w *WorkloadState) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
 
 // asObserved returns the workload as it will be once its controller has observed a spec that changes no pod.
-func (w *Workload) asObserved() *Workload {
+func (w *WorkloadState) asObserved() *WorkloadState {
 	if w == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (w *Workload) asObserved() *Workload {
 
 // progress is a number that grows as a rollout proceeds. Until its controller has seen the newest template, the
 // workload counts servers of the one before.
-func (w *Workload) progress() int32 {
+func (w *WorkloadState) progress() int32 {
 	if w == nil || !w.Observed {
 		return 0
 	}
@@ -132,7 +132,7 @@ func (w *Workload) progress() int32 {
 }
 
 // hasOutdatedPods reports whether servers of an older template still run.
-func (w *Workload) hasOutdatedPods() bool { return w != nil && w.Outdated > 0 }
+func (w *WorkloadState) hasOutdatedPods() bool { return w != nil && w.Outdated > 0 }
 
 // rolling reports whether servers are being replaced, or the newest template has not been observed.
-func (w *Workload) rolling() bool { return w != nil && (!w.Observed || w.hasOutdatedPods()) }
+func (w *WorkloadState) rolling() bool { return w != nil && (!w.Observed || w.hasOutdatedPods()) }

@@ -34,7 +34,7 @@ func TestLossIsNotARollout(t *testing.T) {
 		"a rollout":                     {[]corev1.Pod{pod("new", false), pod("old", false)}, true},
 		"the last server to be updated": {[]corev1.Pod{pod("new", false), pod("old", true)}, true},
 	} {
-		if got := Read(set, c.pods...).hasOutdatedPods(); got != c.want {
+		if got := ReadState(set, c.pods...).hasOutdatedPods(); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 	}

@@ -141,7 +141,7 @@ func (d *demo) tour(ctx context.Context) error {
 	} else {
 		heading("No protocol part on this cluster")
 		fmt.Println("Its nodes are simulated: the pods become ready, but no memcached runs in them that could be")
-		fmt.Println("written to. As root on Linux, or with a Docker engine, `make demo` shows that part too.")
+		fmt.Println("written to. As root on Debian or Ubuntu, or with a Docker engine, `make demo` shows that part too.")
 	}
 
 	heading(fmt.Sprintf("Scaled to %d", d.scaleTo))
