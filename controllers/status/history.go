@@ -71,8 +71,8 @@ func Installed(mc *v1alpha1.Memcached) bool {
 }
 
 // Clock measures the time without progress. It is kept in memory, so that time without a running operator does not
-// count. Progress is a new maximum of the updated and ready servers since the clock started: a server that becomes
-// ready again and again is no progress.
+// count. Progress is a new maximum of WorkloadState.progress since the clock started: a server that becomes ready
+// again and again is no progress.
 type Clock struct {
 	generation int64
 	since      time.Time

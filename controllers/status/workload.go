@@ -122,13 +122,14 @@ func (w *WorkloadState) asObserved() *WorkloadState {
 	return &observed
 }
 
-// progress is a number that grows as a rollout proceeds. Until its controller has seen the newest template, the
-// workload counts servers of the one before.
+// progress is a number that grows as a rollout proceeds: with each outdated server that is removed, each new one that
+// is created, and each that becomes ready. Until its controller has observed the newest template, the workload counts
+// servers of the one before.
 func (w *WorkloadState) progress() int32 {
 	if w == nil || !w.Observed {
 		return 0
 	}
-	return w.Updated + w.Ready
+	return w.Wanted - w.Outdated + w.Updated + min(w.Updated, w.Ready)
 }
 
 // hasOutdatedPods reports whether servers of an older template still run.
