@@ -106,13 +106,13 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, image: image, record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
-	in.template = podTemplate(mc, in)
 	digest := Digest(own.Template)
 	in.unrecorded = own.Template != nil && recorded.Template != digest
-	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, in.template)
+	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
 	if preserve && own.Template != nil && !current.Empty {
 		in.template, in.record.Template = own.Template, digest
 	} else {
+		in.template = podTemplate(mc, in)
 		in.record.Template = Digest(in.template)
 	}
 	if current.Freeze {
