@@ -17,8 +17,9 @@ import (
 )
 
 // finalizeTimeout is how long the finalizer waits for the servers after their workload was deleted. The pods of a lost
-// node are never deleted, and must not block the deletion of the Memcached for ever.
-const finalizeTimeout = 5 * time.Minute
+// node are never deleted, and must not block the deletion of the Memcached for ever. The garbage collector needs minutes
+// to delete thousands of workloads.
+const finalizeTimeout = 10 * time.Minute
 
 // finalize deletes the workload in the foreground, and removes the finalizer once the workload and its pods are
 // deleted. Waiting for the deletion of a Memcached therefore includes waiting for its servers. finalize applies
@@ -55,7 +56,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	if deletedAt != nil {
 		if requeueAfter = deletedAt.Add(finalizeTimeout).Sub(now); requeueAfter <= 0 {
 			r.record(mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
-				"Servers still exist %s after the deletion; the finalizer is removed anyway", finalizeTimeout)
+				"%s still exists %s after its deletion; the finalizer is removed anyway", workloadKey(mc), finalizeTimeout)
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
