@@ -121,7 +121,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	switch {
 	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
 		return reconcile.Result{RequeueAfter: deletionRetry}, nil // the informer cache will show that soon
-	case children.IsConflict(err) && st.conflicts < maxConflicts:
+	case st.isTransient(err):
 		st.conflicts++
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
@@ -175,8 +175,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			}
 		}
 		applied = o.set.Apply(ctx, changes, isNew, now)
-		if children.IsConflict(applied.Err) && st.conflicts < maxConflicts ||
-			errors.Is(applied.Err, children.ErrOwnerDeleted) {
+		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrOwnerDeleted) {
 			return 0, applied.Err
 		}
 		effect = withoutNoOps(effect, mc, applied)
@@ -192,7 +191,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		}
 	}
 	actionsErr := r.perform(ctx, o, actions)
-	if children.IsConflict(actionsErr) && st.conflicts < maxConflicts {
+	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
 

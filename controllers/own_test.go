@@ -67,12 +67,11 @@ func TestExtractMatchesClientGo(t *testing.T) {
 	}
 	// Another manager may own fields of the same child.
 	f.mustReconcile()
-	foreign := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":"b"},"annotations":{"a":"b"}},
+	f.applyAsSomebody(get[appsv1.Deployment](f), `{"metadata":{"labels":{"a":"b"},"annotations":{"a":"b"}},
 		"spec":{"template":{"metadata":{"annotations":{"a":"b"}},"spec":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"a"}],
 		"volumes":[{"name":"x","emptyDir":{}}],"containers":[{"name":"sidecar","image":"x"},{"name":"memcached","env":[{
-		"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}},"volumeMounts":[{"name":"x","mountPath":"/x"}]}]}}}}`
+		"name":"E","value":"1"}],"resources":{"limits":{"cpu":"1"}},"volumeMounts":[{"name":"x","mountPath":"/x"}]}]}}}}`)
 	d := get[appsv1.Deployment](f)
-	f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.ApplyPatchType, []byte(foreign)), client.FieldOwner("somebody")))
 	want, err := extractByClientGo(d)
 	f.must(err)
 	if got, err := set.Extract(d); err != nil || !equality.Semantic.DeepEqual(got, want) {

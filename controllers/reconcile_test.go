@@ -288,15 +288,7 @@ func TestForeignListItemsAreRemoved(t *testing.T) {
 			key := client.ObjectKeyFromObject(f.mc)
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			want := tt.count(tt.obj)
-			tt.obj.SetManagedFields(nil)
-			var content map[string]any
-			f.must(json.Unmarshal([]byte(tt.foreign), &content))
-			u := &unstructured.Unstructured{Object: content}
-			u.SetGroupVersionKind(f.gvk(tt.obj))
-			u.SetNamespace(key.Namespace)
-			u.SetName(key.Name)
-			f.must(f.api.Apply(f.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("somebody"),
-				client.ForceOwnership))
+			f.applyAsSomebody(tt.obj, tt.foreign)
 			if _, ok := tt.obj.(*appsv1.Deployment); ok && !strings.Contains(tt.change, "Port") {
 				f.mustReconcile()
 				f.must(f.api.Get(f.ctx, key, tt.obj))
@@ -327,21 +319,15 @@ func TestForeignListItemsAreRemoved(t *testing.T) {
 func TestMergedFieldsCanBeRemoved(t *testing.T) {
 	f := newFixture(t)
 	f.becomeReady()
-	sidecar := `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[
-		{"name":"sidecar","image":"x"}]}}}}`
-	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.ApplyPatchType, []byte(sidecar)),
-		client.FieldOwner("somebody")))
+	f.applyAsSomebody(get[appsv1.Deployment](f),
+		`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`)
 	f.patch(`{"spec":{"pod":{"nodeSelector":{"disk":"fast"}}}}`)
 	f.mustReconcile()
 	pod := get[appsv1.Deployment](f).Spec.Template.Spec
 	if len(pod.Containers) != 1 || pod.NodeSelector["disk"] != "fast" {
 		t.Fatalf("got nodeSelector %v and containers %+v, want disk=fast and one container", pod.NodeSelector, pod.Containers)
 	}
-	f.patch(`{"spec":{"pod":null}}`)
-	f.mustReconcile()
-	if got := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(got) > 0 {
-		t.Errorf("got nodeSelector %v, want none", got)
-	}
+	f.wantNodeSelectorRemoved()
 }
 
 // TestInterruptedMerge: fields that the operator merged before it was stopped can be removed later.
@@ -352,11 +338,7 @@ func TestInterruptedMerge(t *testing.T) {
 	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(
 		`{"spec":{"template":{"spec":{"nodeSelector":{"disk":"fast"}}}}}`), client.FieldOwner(names.Operator)))
 	f.mustReconcile()
-	f.patch(`{"spec":{"pod":null}}`)
-	f.mustReconcile()
-	if got := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(got) > 0 {
-		t.Errorf("got nodeSelector %v, want none", got)
-	}
+	f.wantNodeSelectorRemoved()
 }
 
 // TestCoOwnedItemIsRemoved: an item of a list that the spec no longer asks for is removed, even if another manager owns
@@ -365,10 +347,8 @@ func TestCoOwnedItemIsRemoved(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}, metrics: {}}")
 	f.createPasswords("app:first\n")
 	f.becomeReady()
-	volume := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"a":"b"}},"spec":{"template":{"spec":{
-		"volumes":[{"name":"agent","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}}]}}}}`
-	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), client.RawPatch(types.ApplyPatchType, []byte(volume)),
-		client.FieldOwner("somebody")))
+	f.applyAsSomebody(get[appsv1.Deployment](f), `{"metadata":{"annotations":{"a":"b"}},"spec":{"template":{"spec":{
+		"volumes":[{"name":"agent","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}}]}}}}`)
 	f.patch(`{"spec":{"metrics":null}}`)
 	f.mustReconcile()
 	d := get[appsv1.Deployment](f)
@@ -400,6 +380,28 @@ func TestForeignPortIsReverted(t *testing.T) {
 			}
 			f.wantNotStalled()
 		})
+	}
+}
+
+// applyAsSomebody applies fields of a child as another field manager.
+func (f *fixture) applyAsSomebody(child client.Object, fields string) {
+	f.Helper()
+	u := &unstructured.Unstructured{}
+	f.must(json.Unmarshal([]byte(fields), &u.Object))
+	u.SetGroupVersionKind(f.gvk(child))
+	u.SetNamespace(child.GetNamespace())
+	u.SetName(child.GetName())
+	f.must(f.api.Apply(f.ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("somebody"),
+		client.ForceOwnership))
+}
+
+// wantNodeSelectorRemoved removes spec.pod, which has only a node selector, and fails if the servers keep the selector.
+func (f *fixture) wantNodeSelectorRemoved() {
+	f.Helper()
+	f.patch(`{"spec":{"pod":null}}`)
+	f.mustReconcile()
+	if got := get[appsv1.Deployment](f).Spec.Template.Spec.NodeSelector; len(got) > 0 {
+		f.Errorf("got nodeSelector %v, want none", got)
 	}
 }
 

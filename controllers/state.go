@@ -70,6 +70,12 @@ func (s *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Durati
 	return max(s.clock.End(mc).Sub(now), time.Second)
 }
 
+// isTransient reports whether an error is a write conflict, and fewer than maxConflicts preceded it: the status does not
+// report it.
+func (s *state) isTransient(err error) bool {
+	return children.IsConflict(err) && s.conflicts < maxConflicts
+}
+
 // soonest returns the shortest positive duration; 0 for none.
 func soonest(durations ...time.Duration) (shortest time.Duration) {
 	for _, d := range durations {
