@@ -17,8 +17,8 @@ import (
 )
 
 // finalizeTimeout is how long the finalizer waits for the servers after their workload was deleted. The pods of a lost
-// node are never deleted, and must not block the deletion of the Memcached for ever. The garbage collector needs minutes
-// to delete thousands of workloads.
+// node are never deleted, and must not block the deletion of the Memcached for ever. For thousands of workloads, the
+// garbage collector itself needs minutes.
 const finalizeTimeout = 10 * time.Minute
 
 // finalize deletes the workload in the foreground, and removes the finalizer once the workload and its pods are

@@ -70,8 +70,8 @@ func (s *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Durati
 	return max(s.clock.End(mc).Sub(now), time.Second)
 }
 
-// isTransient reports whether an error is a write conflict, and fewer than maxConflicts preceded it: the status does not
-// report it.
+// isTransient reports whether an error is a write conflict that the status does not report, because fewer than
+// maxConflicts preceded it.
 func (s *state) isTransient(err error) bool {
 	return children.IsConflict(err) && s.conflicts < maxConflicts
 }
