@@ -24,8 +24,7 @@ import (
 
 // Changes of children and pods come in bursts while servers start or are deleted, and are debounced. Two kinds of
 // events are not debounced: those of a Memcached that is ready, because its status must not call lost servers healthy,
-// and the deletion of a workload, because the finalizer waits for it. All others of a Memcached that is being deleted
-// change only what its status counts, and are debounced by progressInterval.
+// and the deletion of a workload, because the finalizer waits for it.
 const (
 	debounce = time.Second
 	// availableDebounce applies when the workload's status counts all servers as available, so that Ready may become True.
@@ -45,11 +44,7 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 			return // deleted, or not in the informer cache yet
 		}
 		switch workload := isWorkload(obj); {
-		case workload && deleted:
-			q.Add(req)
-		case !mc.DeletionTimestamp.IsZero():
-			q.AddAfter(req, progressInterval)
-		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady):
+		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload && deleted:
 			q.Add(req)
 		case workload && status.ReadState(obj).AllAvailable():
 			q.AddAfter(req, availableDebounce)

@@ -61,7 +61,7 @@ func TestDebounce(t *testing.T) {
 	want("a server of a Memcached that is ready", pod("cache-0"), false, 0)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
-	want("the deletion of a server", pod("cache-0"), true, progressInterval)
+	want("the deletion of a server", pod("cache-0"), true, debounce)
 	want("the deletion of the Deployment", get[appsv1.Deployment](f), true, 0)
 	f.cached[kindMemcached] = nil
 	if got := f.eventDelays(pod("cache-0"), true); len(got) > 0 {

@@ -92,7 +92,7 @@ func (s *Set) extract(obj client.Object) (e extracted, err error) {
 		if err != nil {
 			return e, err
 		}
-		delete(content, "status") // empty
+		delete(content, "status") // its zero value is left
 		if owned, ok := e.fields(content, fields, "").(map[string]any); ok {
 			u.Object = owned
 		}
