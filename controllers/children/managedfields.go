@@ -85,14 +85,15 @@ func (s *Set) extract(obj client.Object) (e extracted, err error) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	if i := slices.IndexFunc(obj.GetManagedFields(), s.isOurApply); i >= 0 {
 		fields := &fieldpath.Set{}
-		if err := fields.FromJSON(strings.NewReader(obj.GetManagedFields()[i].FieldsV1.GetRawString())); err != nil {
+		raw := obj.GetManagedFields()[i].FieldsV1.GetRawString()
+		if err := fields.FromJSON(strings.NewReader(raw)); err != nil {
 			return e, err
 		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(applicable(obj))
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(obj))
 		if err != nil {
 			return e, err
 		}
-		delete(content, "status") // its zero value is left
+		delete(content, "status") // never owned by an apply of the object itself
 		if owned, ok := e.fields(content, fields, "").(map[string]any); ok {
 			u.Object = owned
 		}
@@ -111,18 +112,13 @@ func (s *Set) extract(obj client.Object) (e extracted, err error) {
 	return e, nil
 }
 
-// applicable returns a shallow copy without what nobody can apply to the object itself: its managedFields, its status
-// and its creation time. Their conversion would take longer than that of the rest.
-func applicable(obj client.Object) client.Object {
+// withoutManagedFields returns a shallow copy: the conversion of managedFields would take as long as that of the rest.
+func withoutManagedFields(obj client.Object) client.Object {
 	original := reflect.ValueOf(obj).Elem()
 	shallow := reflect.New(original.Type())
 	shallow.Elem().Set(original)
-	if status := shallow.Elem().FieldByName("Status"); status.IsValid() {
-		status.SetZero()
-	}
 	c := shallow.Interface().(client.Object)
 	c.SetManagedFields(nil)
-	c.SetCreationTimestamp(metav1.Time{})
 	return c
 }
 
