@@ -94,7 +94,7 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML 
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
 .PHONY: clients-e2e
-clients-e2e: tools-gotestsum ## Test the client programs of docs/clients.md, on CLUSTER=node or kind
+clients-e2e: tools-gotestsum ## Test the client programs of docs/how-to/clients.md, on CLUSTER=node or kind
 	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make clients-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)

@@ -12,6 +12,7 @@ require (
 	github.com/prometheus/memcached_exporter v0.16.0
 	github.com/prometheus/procfs v0.21.1
 	github.com/stretchr/testify v1.11.1
+	github.com/yuin/goldmark v1.8.7
 	golang.org/x/net v0.57.0
 	golang.org/x/sync v0.22.0
 	gonum.org/v1/plot v0.16.0

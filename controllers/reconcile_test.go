@@ -32,8 +32,8 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none. docs/performance.md
-// says what that costs.
+// TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none.
+// docs/explanation/performance.md says what that costs.
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()

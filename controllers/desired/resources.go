@@ -16,12 +16,12 @@ import (
 const mebi = 1 << 20
 
 // What a memcached process needs beside the memory for items that -m limits. Bytes, from the source of memcached 1.6;
-// docs/memory.md derives each.
+// docs/explanation/memory.md derives each.
 const (
 	// perConnection: the read buffer of 16 KiB (READ_BUFFER_SIZE in memcached.h), the connection itself, and its share of
 	// response objects.
 	perConnection = 20 << 10
-	// perTLSConnection is what OpenSSL needs for a connection in addition. docs/memory.md has the measurement.
+	// perTLSConnection is what OpenSSL needs for a connection in addition. docs/explanation/memory.md has the measurement.
 	perTLSConnection = 24 << 10
 	// perThread: stack, log buffer, response bundles and allocator arena of a worker.
 	perThread = 4 * mebi

@@ -8,7 +8,7 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-// TestContainerMemory holds the formula of docs/memory.md.
+// TestContainerMemory holds the formula of docs/explanation/memory.md.
 func TestContainerMemory(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{

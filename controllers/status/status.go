@@ -61,7 +61,7 @@ type Problem struct {
 }
 
 // Compute returns the whole status of mc. now sets transition times, and is compared with the progress deadline.
-// docs/status.md has a table of all cases.
+// docs/reference/status.md has a table of all cases.
 func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.MemcachedStatus {
 	if mc.Spec.Proxy == nil {
 		in.Proxy, in.ProxyPods, in.ProxyChanging = nil, nil, false

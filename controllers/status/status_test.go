@@ -127,7 +127,7 @@ var (
 	conflict = &Problem{v1alpha1.ReasonConflict, "Service cache exists", true}
 )
 
-// TestStatus covers every row of docs/status.md that the operator writes.
+// TestStatus covers every row of docs/reference/status.md that the operator writes.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	// Parts of what describe returns: conditions, and after the last one the phase and the status that kstatus computes.

@@ -12,7 +12,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// TestOptions: docs/options.md lists exactly the options and keys that the CRD's rules allow.
+// TestOptions: docs/reference/options.md lists exactly the options and keys that the CRD's rules allow.
 func TestOptions(t *testing.T) {
 	allowed := map[string]bool{}
 	crd, _ := readCRD(t)
@@ -38,7 +38,7 @@ func TestOptions(t *testing.T) {
 	})
 	allowed["--extended"] = true
 
-	page, err := os.ReadFile(root + "/docs/options.md")
+	page, err := os.ReadFile(root + "/docs/reference/options.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestOptions(t *testing.T) {
 		listed[match[1]] = true
 	}
 	if len(listed) < 40 || !maps.Equal(listed, allowed) {
-		t.Errorf("docs/options.md lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)),
+		t.Errorf("docs/reference/options.md lists\n%q, the rules allow\n%q", slices.Sorted(maps.Keys(listed)),
 			slices.Sorted(maps.Keys(allowed)))
 	}
 }

@@ -1,6 +1,6 @@
 // Command bench measures what operators of memcached cost a cluster, and what a floor costs that does only what every
 // operator must do. Each subject runs on a fresh kwok cluster and manages many objects from creation to deletion.
-// docs/performance.md explains the figures.
+// docs/explanation/performance.md explains the figures.
 package main
 
 import (
@@ -53,7 +53,7 @@ func parse() (o options, err error) {
 	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
 		func(file string) error { o.others = append(o.others, file); return nil })
 	flag.StringVar(&o.json, "json", ".cluster/bench.json", "`file` that all figures are written to")
-	flag.BoolVar(&o.update, "update", false, "write the tables and the plot of docs/performance.md")
+	flag.BoolVar(&o.update, "update", false, "write the tables and the plot of docs/explanation/performance.md")
 	flag.Parse()
 	if o.times < 1 {
 		return o, fmt.Errorf("-repeat is %d, must be at least 1", o.times)

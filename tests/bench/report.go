@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	docs = "docs"
+	docs = "docs/explanation"
 	page = "performance.md"
 	svg  = "performance.svg"
 )
@@ -162,7 +162,7 @@ func requestTable(results []*result) string {
 		rows)
 }
 
-// publish writes the tables of floor and operator into docs/performance.md, and the plot beside the page.
+// publish writes the tables of floor and operator into docs/explanation/performance.md, and the plot beside the page.
 func publish(results []*result) error {
 	results = slices.DeleteFunc(slices.Clone(results), func(r *result) bool {
 		return r.Subject != floorName && r.Subject != operatorName

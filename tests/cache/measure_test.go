@@ -72,7 +72,7 @@ func TestPublish(t *testing.T) {
 		r.cells = append(r.cells, measure(samples, nil, time.Unix(0, 0), untouched, v))
 	}
 	docs := t.TempDir()
-	before, err := os.ReadFile("../../docs/" + page)
+	before, err := os.ReadFile("../../docs/explanation/" + page)
 	harness.Must(t, err)
 	harness.Must(t, os.WriteFile(filepath.Join(docs, page), before, 0o644))
 	begin := "<!-- written by make cache-e2e CLUSTER=node ARGS=-update -->\n"

@@ -1,4 +1,4 @@
-// Package docs tests that the pages show the same code as the tests run.
+// Package docs tests that links lead somewhere, and that pages show the same code as the tests run.
 package docs
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClients: docs/clients.md links each file of tests/clients and shows its content below the link.
+// TestClients: docs/how-to/clients.md links each file of tests/clients and shows its content below the link.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/clients.md")
+	page, err := os.ReadFile("../../docs/how-to/clients.md")
 	require.NoError(t, err)
 	files, err := filepath.Glob("../clients/*/*")
 	require.NoError(t, err)
@@ -22,10 +22,10 @@ func TestClients(t *testing.T) {
 	for _, name := range files {
 		file, err := os.ReadFile(name)
 		require.NoError(t, err)
-		link := regexp.QuoteMeta("(../tests/" + filepath.ToSlash(name)[len("../"):] + ")")
+		link := regexp.QuoteMeta("(../../tests/" + filepath.ToSlash(name)[len("../"):] + ")")
 		shown := regexp.MustCompile(link + "[^`]*```[a-z]+\n((?s).*?)```\n").FindSubmatch(page)
-		if assert.NotNilf(t, shown, "docs/clients.md does not show %s", name) {
-			assert.Equalf(t, string(file), string(shown[1]), "docs/clients.md does not show %s unchanged", name)
+		if assert.NotNilf(t, shown, "docs/how-to/clients.md does not show %s", name) {
+			assert.Equalf(t, string(file), string(shown[1]), "docs/how-to/clients.md does not show %s unchanged", name)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 const restartedAt = "cache.example.com/restartedAt"
 
-// row is a state of a Memcached from the table in docs/status.md, with its health in Argo CD.
+// row is a state of a Memcached from the table in docs/reference/status.md, with its health in Argo CD.
 type row struct {
 	name     string
 	observed string // current, older, or none

@@ -78,9 +78,9 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestRunbooks: docs/monitoring.md describes exactly the existing alerts.
+// TestRunbooks: docs/how-to/monitoring.md describes exactly the existing alerts.
 func TestRunbooks(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(Root, "docs/monitoring.md"))
+	page, err := os.ReadFile(filepath.Join(Root, "docs/how-to/monitoring.md"))
 	require.NoError(t, err)
 	var headings []string
 	for _, match := range regexp.MustCompile(`(?m)^### (Memcached\w+)$`).FindAllSubmatch(page, -1) {
@@ -92,12 +92,12 @@ func TestRunbooks(t *testing.T) {
 		assert.Contains(t, []string{"warning", "critical"}, rule.Labels["severity"], name)
 		assert.NotEmpty(t, rule.Annotations["summary"], name)
 		assert.NotEmpty(t, rule.Annotations["description"], name)
-		assert.Equal(t, "https://github.com/example/memcached-operator/blob/main/docs/monitoring.md#"+strings.ToLower(name),
+		assert.Equal(t, "https://github.com/example/memcached-operator/blob/main/docs/how-to/monitoring.md#"+strings.ToLower(name),
 			rule.Annotations["runbook_url"])
 	}
 	for _, heading := range headings {
 		_, rest, _ := strings.Cut(string(page), "### "+heading+"\n")
 		text, _, _ := strings.Cut(rest, "\n#")
-		assert.Containsf(t, text, "*Remedy.*", "docs/monitoring.md has no remedy for %s", heading)
+		assert.Containsf(t, text, "*Remedy.*", "docs/how-to/monitoring.md has no remedy for %s", heading)
 	}
 }

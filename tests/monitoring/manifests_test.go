@@ -91,17 +91,17 @@ func TestMonitors(t *testing.T) {
 	assert.Equal(t, "1", board.Labels["grafana_dashboard"])
 }
 
-// onPage returns the code block of docs/monitoring.md that starts with begin.
+// onPage returns the code block of docs/how-to/monitoring.md that starts with begin.
 func onPage(t *testing.T, begin string) string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(Root, "docs/monitoring.md"))
+	page, err := os.ReadFile(filepath.Join(Root, "docs/how-to/monitoring.md"))
 	require.NoError(t, err)
 	code := regexp.MustCompile("(?s)```yaml\n(" + begin + ".*?)```").FindSubmatch(page)
 	require.NotNil(t, code)
 	return string(code[1])
 }
 
-// TestOverlay builds the overlay of docs/monitoring.md for an operator in another namespace.
+// TestOverlay builds the overlay of docs/how-to/monitoring.md for an operator in another namespace.
 func TestOverlay(t *testing.T) {
 	dir := t.TempDir()
 	base, err := filepath.Abs(filepath.Join(Root, "config/prometheus"))
@@ -118,8 +118,8 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
-// TestPlainPrometheus checks the scrape configurations of docs/monitoring.md with promtool, and selects targets with
-// Prometheus's own code.
+// TestPlainPrometheus checks the scrape configurations of docs/how-to/monitoring.md with promtool, and selects targets
+// with Prometheus's own code.
 func TestPlainPrometheus(t *testing.T) {
 	config := onPage(t, "scrape_configs:")
 	file := filepath.Join(t.TempDir(), "prometheus.yml")

@@ -44,7 +44,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.logf("v%s is installed, and caches are ready:\n%s", before.version, strings.Join(caches, "\n"))
 
 	w.catalog("next", before, now)
-	w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`) // as docs/olm.md says
+	w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`) // as docs/how-to/olm.md says
 	w.useCatalog("next")
 	w.installed(now)
 	w.crdUpgradeSafety("null")
@@ -138,8 +138,8 @@ func (w *world) installed(r release) {
 	w.run("kubectl", "rollout", "status", "--namespace", namespace, "--timeout", harness.Patience.String(), deployment)
 }
 
-// adopt lets OLM v1 manage a CRD that it did not create, or that it kept when it removed the rest, as docs/olm.md
-// describes.
+// adopt lets OLM v1 manage a CRD that it did not create, or that it kept when it removed the rest, as
+// docs/how-to/olm.md describes.
 func (w *world) adopt() {
 	w.Helper()
 	w.run("kubectl", "label", crd, "--overwrite", "app.kubernetes.io/managed-by=Helm")

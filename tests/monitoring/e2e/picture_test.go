@@ -29,10 +29,10 @@ var drawn = []string{
 	"Hit ratio", "Requests by server", "Memory used", withLegend, "Refused connections", "Age of what is evicted last",
 }
 
-// documented compares the agent's metrics with those in docs/monitoring.md.
+// documented compares the agent's metrics with those in docs/how-to/monitoring.md.
 func (p prometheus) documented() {
 	p.Helper()
-	page, err := os.ReadFile(filepath.Join(p.root, "docs/monitoring.md"))
+	page, err := os.ReadFile(filepath.Join(p.root, "docs/how-to/monitoring.md"))
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -51,12 +51,12 @@ func (p prometheus) documented() {
 	}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		p.Errorf("the agent has the metrics %v, docs/monitoring.md has %v", got, want)
+		p.Errorf("the agent has the metrics %v, docs/how-to/monitoring.md has %v", got, want)
 	}
 }
 
-// draw draws panels of the dashboard into docs/monitoring.svg, as Grafana would show them for this period, and marks
-// the times of the faults.
+// draw draws panels of the dashboard into docs/how-to/monitoring.svg, as Grafana would show them for this period, and
+// marks the times of the faults.
 func (p prometheus) draw(begin, end time.Time, faults ...time.Time) error {
 	_, panels, err := monitoring.Dashboard(p.root)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p prometheus) draw(begin, end time.Time, faults ...time.Time) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(p.root, "docs/monitoring.svg"), svg, 0o644)
+	return os.WriteFile(filepath.Join(p.root, "docs/how-to/monitoring.svg"), svg, 0o644)
 }
 
 // plot plots a panel for the plain Memcached.

@@ -21,7 +21,7 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 )
 
-var update = flag.Bool("update", false, "draw docs/monitoring.svg from the measurements")
+var update = flag.Bool("update", false, "draw docs/how-to/monitoring.svg from the measurements")
 
 // world is the cluster and a namespace of the test. An error ends the test.
 type world struct {
