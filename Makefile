@@ -52,7 +52,7 @@ fmt: ## Format the code
 vet: ## Vet the code
 	go vet ./...
 
-lint: tools-golangci-lint tools-actionlint ## Lint code and workflows
+lint: docs-lint tools-golangci-lint tools-actionlint ## Lint code, workflows and pages
 	golangci-lint run
 	actionlint
 	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: only actionlint checks the workflows"; fi
@@ -79,7 +79,7 @@ test: ## Run all tests before a pull request, on a kwok cluster of their own, wi
 	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
-test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-operator-sdk tools-opm tools-crane tools-crdify \
+test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-hugo tools-htmltest tools-operator-sdk tools-opm tools-crane tools-crdify \
 	tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
@@ -196,6 +196,24 @@ demo-on: operator-start
 demo-down: ## Delete the cluster of the demo
 	@$(MAKE) --no-print-directory cluster-down CLUSTER=$$(cat .cluster/demo 2>/dev/null || echo $(CLUSTER)) && rm -f .cluster/demo
 
+##@ Documentation
+
+.PHONY: docs docs-serve docs-lint docs-links
+# The address at which the site is published.
+DOCS_URL ?= /
+hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo
+docs: tools-hugo ## Build the site of docs/ into docs/site/public, for the address DOCS_URL
+	@$(hugo) --quiet --noBuildLock --cleanDestinationDir --baseURL $(DOCS_URL)
+
+docs-serve: tools-hugo ## Serve the site on this machine, and show changes at once
+	@$(hugo) server --noBuildLock
+
+docs-lint: docs tools-htmltest ## Check the links and headings of the site
+	@cd docs/site && htmltest --conf htmltest.yaml --skip-external
+
+docs-links: docs tools-htmltest ## Check also the links from the site to others
+	@cd docs/site && htmltest --conf htmltest.yaml
+
 ##@ Deploy
 
 .PHONY: docker-build docker-push docker-buildx install uninstall deploy undeploy
@@ -278,6 +296,6 @@ cluster-tool:
 
 clean: ## Remove what was built; delete clusters first
 	@if ls -d .cluster/*/kubeconfig 2>/dev/null; then echo "delete these clusters first: make cluster-down CLUSTER=…"; exit 1; fi
-	rm -rf bin dist .cluster
+	rm -rf bin dist .cluster docs/site/public
 
 include tools/tools.mk

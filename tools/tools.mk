@@ -47,6 +47,7 @@ takes_opm            := 2 min
 takes_crdify         := 1 min
 takes_olm            := 3 min
 takes_olm-0.27       := 3 min
+takes_hugo           := 3 min
 takes_helm           := 1 min
 takes_operator-controller := 2 min
 takes_prometheus     := 2 min

@@ -24,7 +24,7 @@ import (
 const root = "../.."
 
 // unchecked are folders of what is built and downloaded, and the catalog, whose releases link to pages of their time.
-var unchecked = []string{".git", ".cluster", "bin", "catalog", "dist"}
+var unchecked = []string{".git", ".cluster", "bin", "catalog", "dist", "docs/site/public"}
 
 // mention is a page or a picture of docs/ that a comment, a message or a URL names, perhaps with a heading.
 var mention = regexp.MustCompile(`\bdocs/[a-z0-9/-]+\.(?:md|svg)\b(?:#[a-z0-9-]+)?`)
