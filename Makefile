@@ -79,8 +79,8 @@ test: ## Run all tests before a pull request, on a kwok cluster of their own, wi
 	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
-test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-hugo tools-htmltest tools-operator-sdk tools-opm tools-crane tools-crdify \
-	tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
+test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-hugo tools-htmltest tools-vale \
+	tools-operator-sdk tools-opm tools-crane tools-crdify tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
@@ -201,14 +201,15 @@ demo-down: ## Delete the cluster of the demo
 .PHONY: docs docs-serve docs-lint docs-links
 # The address at which the site is published.
 DOCS_URL ?= /
-hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo
+hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) $(CURDIR)/tools/progress 'building the site' hugo
 docs: tools-hugo ## Build the site of docs/ into docs/site/public, for the address DOCS_URL
-	@$(hugo) --quiet --noBuildLock --cleanDestinationDir --baseURL $(DOCS_URL)
+	@$(hugo) --noBuildLock --cleanDestinationDir --baseURL $(DOCS_URL)
 
 docs-serve: tools-hugo ## Serve the site on this machine, and show changes at once
-	@$(hugo) server --noBuildLock
+	@cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo server --noBuildLock
 
-docs-lint: docs tools-htmltest ## Check the links and headings of the site
+docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages, and the links and headings of the site
+	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md docs
 	@cd docs/site && htmltest --conf htmltest.yaml --skip-external
 
 docs-links: docs tools-htmltest ## Check also the links from the site to others
