@@ -39,8 +39,10 @@ help: ## Show this help
 ##@ Develop
 
 .PHONY: generate manifests fmt vet lint govulncheck verify-generated build run
-generate: tools-controller-gen ## Generate the deep copies of the API types
+generate: tools-controller-gen tools-crd-ref-docs ## Generate the deep copies of the API types, and their reference in docs
 	controller-gen object paths=./api/...
+	crd-ref-docs --source-path=api/v1alpha1 --config=tools/crd-ref-docs/config.yaml --renderer=markdown \
+		--templates-dir=tools/crd-ref-docs/templates --output-path=docs/reference/api.md --log-level=ERROR
 
 manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and write the default image wherever code and manifests name it
 	@grep -rlE '$(memcached_version)' api config controllers tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
@@ -60,8 +62,8 @@ lint: docs-lint tools-golangci-lint tools-actionlint ## Lint code, workflows and
 govulncheck: tools-govulncheck ## Look for known vulnerabilities in code that the operator calls
 	govulncheck .
 
-GENERATED := api config bundle bundle.Dockerfile
-verify-generated: tools-controller-gen tools-operator-sdk tools-kustomize ## Check that generated files are current
+GENERATED := api config bundle bundle.Dockerfile docs/reference/api.md
+verify-generated: tools-controller-gen tools-crd-ref-docs tools-operator-sdk tools-kustomize ## Check that generated files are current
 	@before=$$(mktemp -d) && trap "rm -rf $$before" EXIT && tar -c $(GENERATED) | tar -x -C $$before && \
 	$(MAKE) --no-print-directory generate bundle && \
 	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current and has been generated again: commit it"; exit 1; }; done
@@ -79,8 +81,8 @@ test: ## Run all tests before a pull request, on a kwok cluster of their own, wi
 	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
-test-tools: tools-controller-gen tools-golangci-lint tools-actionlint tools-hugo tools-htmltest tools-vale \
-	tools-operator-sdk tools-opm tools-crane tools-crdify tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
+test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-actionlint tools-hugo tools-htmltest \
+	tools-vale tools-operator-sdk tools-opm tools-crane tools-crdify tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
@@ -198,7 +200,7 @@ demo-down: ## Delete the cluster of the demo
 
 ##@ Documentation
 
-.PHONY: docs docs-serve docs-lint docs-links
+.PHONY: docs docs-serve docs-lint docs-links demo-picture
 # The address at which the site is published.
 DOCS_URL ?= /
 hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) $(CURDIR)/tools/progress 'building the site' hugo
@@ -207,6 +209,14 @@ docs: tools-hugo ## Build the site of docs/ into docs/site/public, for the addre
 
 docs-serve: tools-hugo ## Serve the site on this machine, and show changes at once
 	@cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo server --noBuildLock
+
+demo-picture: tools-freeze ## Draw the picture of the quickstart from a run of the demo, on CLUSTER=node or kind
+	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make demo-picture CLUSTER=node, or kind"; exit 1; }
+	@$(MAKE) --no-print-directory operator-start
+	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
+	@set -o pipefail; $(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl | sed '1d; /Scaled to/,$$d' | \
+		freeze --language ansi --window --padding 16 --background '#1e1e1e' --border.radius 6 --font.size 13 --line-height 1.3 \
+		--font.family 'ui-monospace, SFMono-Regular, Menlo, Consolas, monospace' --output docs/getting-started/demo.svg
 
 docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages, and the links and headings of the site
 	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md docs

@@ -1,4 +1,4 @@
-// Package docs tests that links lead somewhere, and that pages show the same code as the tests run.
+// Package docs tests that links lead somewhere, that pages name what the code has, and show the code that tests run.
 package docs
 
 import (

@@ -29,10 +29,10 @@ var drawn = []string{
 	"Hit ratio", "Requests by server", "Memory used", withLegend, "Refused connections", "Age of what is evicted last",
 }
 
-// documented compares the agent's metrics with those in docs/how-to/monitoring.md.
+// documented compares the agent's metrics with those in docs/reference/metrics.md.
 func (p prometheus) documented() {
 	p.Helper()
-	page, err := os.ReadFile(filepath.Join(p.root, "docs/how-to/monitoring.md"))
+	page, err := os.ReadFile(filepath.Join(p.root, "docs/reference/metrics.md"))
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func (p prometheus) documented() {
 	}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		p.Errorf("the agent has the metrics %v, docs/how-to/monitoring.md has %v", got, want)
+		p.Errorf("the agent has the metrics %v, docs/reference/metrics.md has %v", got, want)
 	}
 }
 

@@ -1,0 +1,24 @@
+{{- define "gvList" -}}
+# API
+
+<!-- Generated from api/v1alpha1 by `make generate`: edit the comments there. -->
+
+These are the fields of a `Memcached`. `kubectl explain memcached.spec` prints the same texts.
+
+- The API server refuses a value out of its bounds and says why. It does so also in a dry run, and while no operator
+  runs. `kubectl` refuses a field that does not exist.
+- An accepted spec can still be refused later by Kubernetes, a policy of the cluster or memcached. The Memcached then
+  becomes `Stalled`, at once or after `rollout.progressDeadlineSeconds`, and the condition's message quotes the error.
+- A Memcached's name has at most 52 characters: lower case letters, digits and `-`, starting with a letter.
+
+| to choose | read |
+|---|---|
+| `workload`, `serverAddresses`, `proxy` | [How clients find the servers](../explanation/addresses.md) |
+| `memory`, `maxConnections`, `threads`, `pod.resources`, `proxy.memory` | [Sizing](../how-to/sizing.md), [Memory of a server](../explanation/memory.md) |
+| `extraArgs` | [Options of memcached](options.md) |
+| `tls`, `auth`, `networkPolicy` | [Security](../how-to/security.md) |
+| `metrics` | [Monitoring](../how-to/monitoring.md) |
+| `image`, `rollout`, `disruptionBudget`, `paused` | [Operations](../how-to/operations.md) |
+| a condition to wait for | [Status](status.md) |
+{{ range . }}{{ template "gvDetails" . }}{{ end }}
+{{- end -}}
