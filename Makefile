@@ -95,9 +95,10 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML 
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 
+need_real_pods = @[ $(CLUSTER) != kwok ] || { echo "kwok only simulates pods: make $@ CLUSTER=node, or kind"; exit 1; }
 .PHONY: clients-e2e
 clients-e2e: tools-gotestsum ## Test the client programs of docs/how-to/clients.md, on CLUSTER=node or kind
-	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make clients-e2e CLUSTER=node, or kind"; exit 1; }
+	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)
 
@@ -107,19 +108,19 @@ monitoring-test: tools-promtool tools-kustomize ## Test alerts by promtool, dash
 kube-state-metrics-test: ## Test the metrics that kube-state-metrics derives from an object with config/kube-state-metrics
 	cd tools/kube-state-metrics && go test -count=1 . $(ARGS)
 
-monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## Test alerts and dashboard with a real Prometheus and real faults, on CLUSTER=node
-	@[ $(CLUSTER) = node ] || { echo "memcached runs only on a real node: make monitoring-e2e CLUSTER=node"; exit 1; }
+monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## Test alerts and dashboard with a real Prometheus and real faults, on CLUSTER=node or kind
+	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start kube-state-metrics-test ARGS=
 	cd tests/monitoring && CLUSTER=$(CLUSTER) go test -v -count=1 -timeout=20m ./e2e $(ARGS)
 
-production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## Test TLS with a real cert-manager, and enforced NetworkPolicies, on CLUSTER=node
-	@[ $(CLUSTER) = node ] || { echo "memcached runs, and policies are enforced, only on a real node: make production-e2e CLUSTER=node"; exit 1; }
+production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## Test TLS with a real cert-manager, and enforced NetworkPolicies, on CLUSTER=node or kind
+	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/production $(ARGS)
 
 .PHONY: cache-e2e
-cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resizes and losses, on CLUSTER=node
-	@[ $(CLUSTER) = node ] || { echo "memcached runs only on a real node, where this machine reaches it: make cache-e2e CLUSTER=node"; exit 1; }
+cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resizes and losses, on CLUSTER=node or kind
+	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
 
@@ -144,7 +145,7 @@ OLM ?=
 tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
 .PHONY: olm-e2e
 olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) tools-operator-sdk tools-opm tools-crane cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
-	@[ $(CLUSTER) != kwok ] || { echo "OLM runs in pods, which are simulated on kwok: make olm-e2e CLUSTER=node, or kind"; exit 1; }
+	$(need_real_pods)
 	@$(cluster) down
 	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
 

@@ -1,5 +1,5 @@
 // Package cache measures how many keys a cache keeps while its servers are replaced, lost, added and removed. It uses
-// real memcached on the node cluster, and a read-through client with consistent hashing.
+// real memcached on a cluster of type node or kind, and a read-through client with consistent hashing.
 package cache
 
 import (
@@ -100,12 +100,12 @@ func (w world) group(variants []variant, scenarios []scenario, c credentials) (r
 // newWorld connects to the cluster, whose servers this machine can reach.
 func newWorld(t *testing.T) world {
 	t.Helper()
-	if os.Getenv("CLUSTER") != "node" {
-		t.Skip("needs a real node that this machine reaches: make cache-e2e CLUSTER=node")
+	if !cluster.RealPods(os.Getenv("CLUSTER")) {
+		t.Skip("needs real pods: make cache-e2e CLUSTER=node, or kind")
 	}
 	w := world{T: t}
 	var err error
-	w.cluster, w.Client, err = cluster.Connect("node")
+	w.cluster, w.Client, err = cluster.Connect(os.Getenv("CLUSTER"))
 	harness.Must(t, err)
 	dns := &corev1.Service{}
 	harness.Must(t, w.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "kube-dns"}, dns))

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +13,20 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// Connect returns the running cluster of this kind and an administrator's client. It also makes commands of this
-// process use that cluster and the pinned tools.
+// RealPods reports whether clusters of this kind run pods; kwok only simulates them.
+func RealPods(kind string) bool { return kind == "node" || kind == "kind" }
+
+// ReachPods lets processes of this machine connect to pods and Services by their IP addresses, as on a node cluster. On
+// kwok there is nothing to connect to.
+func (c *Cluster) ReachPods(ctx context.Context) error {
+	if k, ok := c.driver.(*kind); ok {
+		return k.reachPods(ctx)
+	}
+	return nil
+}
+
+// Connect returns the running cluster of this kind, whose pods this process can reach, and an administrator's client. It
+// also makes commands of this process use that cluster and the pinned tools.
 func Connect(kind string) (*Cluster, client.WithWatch, error) {
 	log.SetLogger(log.Log) // discards the logs of the client
 	c, err := New(kind)
@@ -26,7 +39,7 @@ func Connect(kind string) (*Cluster, client.WithWatch, error) {
 	}
 	config.QPS = -1
 	if err := errors.Join(os.Setenv("PATH", c.bin+":"+os.Getenv("PATH")), os.Setenv("KUBECONFIG", c.GetKubeconfig()),
-		v1alpha1.AddToScheme(clientgoscheme.Scheme)); err != nil {
+		v1alpha1.AddToScheme(clientgoscheme.Scheme), c.ReachPods(context.Background())); err != nil {
 		return nil, nil, err
 	}
 	api, err := client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})

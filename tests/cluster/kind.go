@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"strings"
 
 	"sigs.k8s.io/e2e-framework/support"
 	kindprovider "sigs.k8s.io/e2e-framework/support/kind"
@@ -44,7 +46,7 @@ func (k *kind) down(ctx context.Context) error {
 	if !isDir(k.dir) {
 		return nil
 	}
-	if err := errors.Join(k.kill(ctx, k.allPIDFiles()...), k.provider.Destroy(ctx)); err != nil {
+	if err := errors.Join(k.kill(ctx, k.allPIDFiles()...), k.deleteRoutes(ctx), k.provider.Destroy(ctx)); err != nil {
 		return err
 	}
 	return os.RemoveAll(k.dir)
@@ -52,4 +54,56 @@ func (k *kind) down(ctx context.Context) error {
 
 func (k *kind) loadArchive(ctx context.Context, archive, _ string) error {
 	return k.provider.LoadImageArchive(ctx, archive)
+}
+
+// reachPods routes the addresses of pods and Services through the node, which is a neighbor of this machine on Docker's
+// bridge. The routes need root; only Linux has such a bridge.
+func (k *kind) reachPods(ctx context.Context) error {
+	if runtime.GOOS != "linux" {
+		return errors.New("this test connects to pods, which Docker runs in a virtual machine here: use Linux")
+	}
+	node, err := k.kubectl(ctx, "get", "nodes", "--output",
+		`jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}`)
+	if err != nil {
+		return err
+	}
+	for _, cidr := range []string{podCIDR, serviceCIDR} {
+		if k.hasRoute(ctx, cidr, node) {
+			continue
+		}
+		if err := k.route(ctx, "add", cidr, node); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(k.path("routed"), []byte(node), 0o644)
+}
+
+// deleteRoutes deletes what reachPods added.
+func (k *kind) deleteRoutes(ctx context.Context) error {
+	node, err := os.ReadFile(k.path("routed"))
+	if err != nil {
+		return nil // reachPods was not called
+	}
+	for _, cidr := range []string{podCIDR, serviceCIDR} {
+		if k.hasRoute(ctx, cidr, string(node)) {
+			err = errors.Join(err, k.route(ctx, "delete", cidr, string(node)))
+		}
+	}
+	return err
+}
+
+func (k *kind) hasRoute(ctx context.Context, cidr, node string) bool {
+	found, err := run(ctx, nil, "ip", "route", "show", "exact", cidr)
+	return err == nil && strings.Contains(found, " via "+node+" ")
+}
+
+// route adds or deletes a route. It asks for no password: it rather fails with the command in its error.
+func (k *kind) route(ctx context.Context, do, cidr, node string) error {
+	command := []string{"ip", "route", do, cidr, "via", node}
+	if os.Geteuid() != 0 {
+		command = append([]string{"sudo", "--non-interactive"}, command...)
+	}
+	k.logf("%s", strings.Join(command, " "))
+	_, err := run(ctx, nil, command[0], command[1:]...)
+	return err
 }

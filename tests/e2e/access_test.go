@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // smallServer is the part of a spec that makes a server fit on a small node.
@@ -39,9 +40,7 @@ const (
 
 // TestTLS connects clients with and without certificates to real servers.
 func TestTLS(t *testing.T) {
-	if testCluster.Kind != "node" {
-		t.Skip("needs real pods that this machine can reach")
-	}
+	needRealPods(t)
 	var ours, foreign testCA
 	var host string
 	testEnv.Test(t, features.New("TLS").
@@ -241,11 +240,10 @@ func (w world) mustRefuseLogins(name, words string, logins ...string) {
 	})
 }
 
-// eachServer calls do with the address of each server of a Memcached. It does nothing if the servers are simulated or
-// cannot be reached.
+// eachServer calls do with the address of each server of a Memcached. It does nothing if the servers are simulated.
 func (w world) eachServer(name string, do func(address string)) {
 	w.Helper()
-	if testCluster.Kind != "node" {
+	if !cluster.RealPods(testCluster.Kind) {
 		return
 	}
 	pods, err := w.servers(name)

@@ -71,7 +71,7 @@ func run(m *testing.M) (int, error) {
 		config := testCluster.KubernetesRestConfig()
 		config.QPS = -1
 		// The running operator may be an older build.
-		err := errors.Join(operator.Install(ctx), operator.Stop(ctx), operator.Start(ctx, 1))
+		err := errors.Join(testCluster.ReachPods(ctx), operator.Install(ctx), operator.Stop(ctx), operator.Start(ctx, 1))
 		if err == nil {
 			api, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
 		}
@@ -91,6 +91,14 @@ func run(m *testing.M) (int, error) {
 		err = errors.Join(err, errors.New("the status lied"))
 	}
 	return code, err
+}
+
+// needRealPods skips a test on clusters that only simulate pods.
+func needRealPods(t *testing.T) {
+	t.Helper()
+	if !cluster.RealPods(testCluster.Kind) {
+		t.Skip("kwok only simulates pods")
+	}
 }
 
 // createNamespace creates a namespace for each feature, which enforces the restricted Pod Security Standard.

@@ -38,9 +38,7 @@ var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --
 // TestMatrix creates a Memcached for each combination of the optional fields. Either the API server refuses it, as
 // documented, or it becomes ready and serves a client.
 func TestMatrix(t *testing.T) {
-	if testCluster.Kind != "node" {
-		t.Skip("needs real pods that this machine can reach")
-	}
+	needRealPods(t)
 	const host = "cache.example.com"
 	var specs []string
 	for i, spec := range combinations(optional) {

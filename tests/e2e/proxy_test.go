@@ -14,9 +14,7 @@ import (
 
 // TestProxy: clients use real servers through the proxy while the servers change.
 func TestProxy(t *testing.T) {
-	if testCluster.Kind != "node" {
-		t.Skip("needs real pods that this machine can reach")
-	}
+	needRealPods(t)
 	var before map[string]string
 	testEnv.Test(t, features.New("a proxy").
 		Setup(step(func(w world) {

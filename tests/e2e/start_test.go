@@ -29,9 +29,7 @@ const memcacheds = 60
 // TestEveryAcceptedSpecStarts: a real memcached starts and answers with the arguments of each spec that the API server
 // accepts.
 func TestEveryAcceptedSpecStarts(t *testing.T) {
-	if testCluster.Kind != "node" {
-		t.Skip("needs real pods that this machine can reach")
-	}
+	needRealPods(t)
 	testEnv.Test(t, features.New("a memcached starts for every accepted spec").Assess("and answers", step(func(w world) {
 		all := w.allArguments()
 		w.Logf("%d different lists of arguments", len(all))

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/harness"
 )
 
@@ -208,7 +209,7 @@ func (w world) pending(name string) error {
 // mustAnswerAt fails unless memcached answers at these addresses. It does nothing if pods are simulated.
 func (w world) mustAnswerAt(addresses []string) {
 	w.Helper()
-	if testCluster.Kind != "node" {
+	if !cluster.RealPods(testCluster.Kind) {
 		return
 	}
 	for _, address := range addresses {

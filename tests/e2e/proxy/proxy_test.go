@@ -1,5 +1,5 @@
-// Package proxy tests memcached's proxy as the operator configures it, with the memcached of CLUSTER=node. Proxy and
-// servers are processes of this machine, so that a test can freeze a server.
+// Package proxy tests memcached's proxy as the operator configures it, with Debian's memcached. Proxy and servers are
+// processes of this machine, so that a test can freeze a server.
 package proxy
 
 import (
@@ -170,8 +170,8 @@ type fleet struct {
 // start starts servers and a proxy in front of them.
 func start(t *testing.T, servers int) *fleet {
 	t.Helper()
-	if kind := os.Getenv("CLUSTER"); kind == "kwok" || kind == "kind" {
-		t.Skip("needs the memcached of CLUSTER=node")
+	if !cluster.RealPods(os.Getenv("CLUSTER")) {
+		t.Skip("kwok has no memcached")
 	}
 	command, err := memcached()
 	require.NoError(t, err)

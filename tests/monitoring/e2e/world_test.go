@@ -1,5 +1,5 @@
-// Package e2e tests that a real Prometheus and a real kube-state-metrics can use the files in config, on a real node
-// with real memcached.
+// Package e2e tests that a real Prometheus and a real kube-state-metrics can use the files in config, with
+// real memcached.
 package e2e
 
 import (
@@ -34,14 +34,14 @@ type world struct {
 
 func newWorld(t *testing.T) world {
 	t.Helper()
-	if os.Getenv("CLUSTER") != "node" {
-		t.Skip("needs a real node that this machine reaches: make monitoring-e2e CLUSTER=node")
+	if !cluster.RealPods(os.Getenv("CLUSTER")) {
+		t.Skip("needs real pods: make monitoring-e2e CLUSTER=node, or kind")
 	}
 	root, err := filepath.Abs("../../..")
 	harness.Must(t, err)
 	t.Chdir(root) // cluster.Connect finds the cluster of this repository
 	w := world{T: t, root: root}
-	w.cluster, w.Client, err = cluster.Connect("node")
+	w.cluster, w.Client, err = cluster.Connect(os.Getenv("CLUSTER"))
 	harness.Must(t, err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "monitoring-",
 		Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
