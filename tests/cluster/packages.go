@@ -119,15 +119,19 @@ func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...stri
 	return root, os.Rename(unpacked, root)
 }
 
+const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
 // suite returns the options with which apt uses one suite of Debian and nothing else, and updates the lists. Its lists
-// and sources are separate from the machine's, and signed by Debian.
+// and sources are separate from the machine's, and signed by Debian. They need neither root nor the locks of dpkg.
 func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]string, error) {
+	if _, err := os.Stat(debianKeyring); err != nil {
+		return nil, fmt.Errorf("packages of Debian are downloaded, so install debian-archive-keyring: %w", err)
+	}
 	dir := c.images("apt", suite+"-"+arch)
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return nil, err
 	}
-	source := fmt.Sprintf("deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg target=Packages] %s %s main\n",
-		mirror, suite)
+	source := fmt.Sprintf("deb [signed-by=%s target=Packages] %s %s main\n", debianKeyring, mirror, suite)
 	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644); err != nil {
 		return nil, err
 	}
@@ -135,7 +139,7 @@ func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]stri
 		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
 		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" +
 			dir,
-		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
+		"-o", "Debug::NoLocking=true", "-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
 	}
 	_, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...)
 	return options, err
