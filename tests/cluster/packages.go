@@ -139,7 +139,8 @@ func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]stri
 		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
 		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" +
 			dir,
-		"-o", "Debug::NoLocking=true", "-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch, "-o", "Acquire::Languages=none",
+		"-o", "Debug::NoLocking=true", "-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch,
+		"-o", "Acquire::Languages=none",
 	}
 	_, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...)
 	return options, err

@@ -1,0 +1,91 @@
+// Program rename gives a fork its own names: owner, repository, Go module, API group and registry, in all texts and
+// file names that git tracks. Then it generates again what depends on them, empties the catalog, whose bundles belong to
+// the original, and says what is left to do by hand.
+//
+//	go run ./tools/rename -owner acme -repository cache-operator -group cache.acme.dev
+//
+// It reads the present names from the repository, so a fork of a fork works too.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+func main() {
+	to := names{}
+	flag.StringVar(&to.owner, "owner", "", "user or organization on GitHub (required)")
+	flag.StringVar(&to.repository, "repository", "", "name of repository, OLM package and namespace (default: as it is)")
+	flag.StringVar(&to.module, "module", "", "Go module (default github.com/OWNER/REPOSITORY)")
+	flag.StringVar(&to.group, "group", "", "API group, in a domain of yours (default cache.OWNER.github.io)")
+	flag.StringVar(&to.registry, "registry", "", "image of the operator, without tag (default ghcr.io/OWNER/REPOSITORY)")
+	flag.Parse()
+	if err := run(to); err != nil {
+		fmt.Fprintln(os.Stderr, "rename:", err)
+		os.Exit(1)
+	}
+}
+
+func run(to names) error {
+	r, err := open(".")
+	if err != nil {
+		return err
+	}
+	changes, err := r.git("status", "--porcelain")
+	if err == nil && changes != "" {
+		err = errors.New("commit or remove these changes first:\n" + changes)
+	}
+	if err != nil {
+		return err
+	}
+	if to, err = to.complete(r.names); err != nil {
+		return err
+	}
+	long, err := r.rename(to)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.allowLongLines(long), r.emptyCatalog(to)); err != nil {
+		return err
+	}
+	for _, command := range [][]string{
+		{"make", "generate", "bundle"},
+		{"go", "test", "./controllers/desired", "-run", "TestGolden", "-update"},
+	} {
+		if err := show(command...); err != nil {
+			return err
+		}
+	}
+	fmt.Printf(byHand, to.group, to.registry)
+	if len(long) > 0 {
+		fmt.Printf("- The names have made %d lines of Go too long, so line-length in .golangci.yml was raised.\n", len(long))
+	}
+	return nil
+}
+
+const byHand = `
+Left to do:
+- Read the changes, run make test, and commit them.
+- Delete the tags of the original's releases (git tag --list 'v*'), and set your first version: VERSION in the Makefile,
+  then make bundle. The catalog is empty until your first release.
+- Replace the maintainers, with their address, and the provider: config/manifests/bases, SECURITY.md, CODE_OF_CONDUCT.md.
+- On GitHub, allow Actions, create the environment "release", and protect the branch main with the check "ci".
+- Clusters with the original keep their objects: this operator looks only at objects of %s.
+- Nothing is published under %s yet: docs say how to release.
+`
+
+// show runs a command with its output on the terminal.
+func show(command ...string) error {
+	fmt.Println("+", strings.Join(command, " "))
+	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+	}
+	return nil
+}

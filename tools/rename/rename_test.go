@@ -1,0 +1,133 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fork has other names in every part. The repository must not contain them, and neither may this file.
+var fork = names{"Else", strings.ToLower("MC-FORK"), strings.ToLower("code.FORK.dev/else/MC-GO"),
+	strings.ToLower("store.FORK.dev"), strings.ToLower("images.FORK.dev/else/MC-IMAGE")}
+
+// TestRename renames a copy of this repository, and renames the result back. No trace of the names before is left. The
+// domain example.com stays where it is any domain: in names of labels and hosts in docs and tests.
+func TestRename(t *testing.T) {
+	dir := t.TempDir()
+	before := copyTo(t, root(t), dir)
+	r := commit(t, dir)
+	original := r.names
+	require.Equal(t, root(t).names, original)
+	_, err := r.rename(fork)
+	require.NoError(t, err)
+	mustNotHave(t, read(t, dir), original)
+
+	r = commit(t, dir)
+	assert.Equal(t, names{strings.ToLower(fork.owner), fork.repository, fork.module, fork.group, fork.registry}, r.names)
+	_, err = r.rename(original)
+	require.NoError(t, err)
+	after := read(t, dir)
+	mustNotHave(t, after, fork)
+	for _, name := range []string{"PROJECT", "go.mod", "config/crd/kustomization.yaml", "main.go", "tools/catalog"} {
+		assert.Equal(t, before[name], after[name], name)
+	}
+	assert.Len(t, after, len(before))
+}
+
+// mustNotHave fails if a file or its name contains one of these names.
+func mustNotHave(t *testing.T, files map[string]string, names names) {
+	t.Helper()
+	for _, old := range []string{names.module, names.registry, names.group, names.repository,
+		"github.com/" + names.owner + "/", "ghcr.io/" + names.owner + "/"} {
+		for name, text := range files {
+			assert.NotContains(t, name, old)
+			for line := range strings.Lines(text) {
+				if strings.Contains(line, old) {
+					t.Errorf("%s still has %s: %s", name, old, line)
+				}
+			}
+		}
+	}
+}
+
+// root opens this repository.
+func root(t *testing.T) *repository {
+	t.Helper()
+	r, err := open("../..")
+	require.NoError(t, err)
+	return r
+}
+
+// copyTo copies the files that git tracks, and returns their content.
+func copyTo(t *testing.T, r *repository, dir string) map[string]string {
+	t.Helper()
+	for _, name := range r.files {
+		from := filepath.Join(r.dir, name)
+		info, err := os.Lstat(from)
+		require.NoError(t, err)
+		if !info.Mode().IsRegular() {
+			continue
+		}
+		content, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, info.Mode().Perm()))
+	}
+	return read(t, dir)
+}
+
+// read returns the content of each file.
+func read(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && name == ".git" {
+			return fs.SkipDir
+		}
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		files[name] = string(content)
+		return err
+	}))
+	return files
+}
+
+// commit adds all files to git and opens the repository.
+func commit(t *testing.T, dir string) *repository {
+	t.Helper()
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all"}} {
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	r, err := open(dir)
+	require.NoError(t, err)
+	return r
+}
+
+func TestComplete(t *testing.T) {
+	old := names{repository: "some-operator"}
+	got, err := names{owner: "Acme"}.complete(old)
+	require.NoError(t, err)
+	assert.Equal(t, names{"Acme", "some-operator", "github.com/Acme/some-operator", "cache.acme.github.io",
+		"ghcr.io/acme/some-operator"}, got)
+	_, err = root(t).rename(names{repository: "memcached"})
+	require.ErrorContains(t, err, "already")
+	for want, bad := range map[string]names{
+		"-owner":      {},
+		"-repository": {owner: "a", repository: "Upper"},
+		"at most 28":  {owner: "a", repository: strings.Repeat("x", 29)},
+		"-group":      {owner: "a", group: "cache"},
+		"-registry":   {owner: "a", registry: "ghcr.io/a/b:v1"},
+	} {
+		_, err := bad.complete(old)
+		assert.ErrorContains(t, err, want)
+	}
+}
