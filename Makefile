@@ -28,6 +28,7 @@ KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
 tools_kwok := tools-kubernetes tools-etcd tools-kwok
 tools_node := $(tools_kwok) tools-containerd tools-cni tools-coredns tools-crane
 tools_kind := tools-kubectl tools-kind
+tools_catalog := tools-channels tools-opm tools-crane tools-yq
 # If the machine has a kubectl, it is used: the pinned one takes a while to build.
 NEED_KUBECTL = $(if $(shell command -v kubectl),,tools-kubectl)
 
@@ -82,7 +83,8 @@ test: ## Run all tests before a pull request, on a kwok cluster of their own, wi
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-actionlint tools-hugo tools-htmltest \
-	tools-vale tools-operator-sdk tools-opm tools-crane tools-crdify tools-kustomize tools-promtool $(tools_kwok) tools-chainsaw tools-gotestsum
+	tools-vale tools-operator-sdk $(tools_catalog) tools-crdify tools-kustomize tools-promtool $(tools_kwok) \
+	tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production)(/|$$)') $(ARGS)
@@ -144,13 +146,13 @@ gitops-e2e: tools-kustomize-controller tools-kustomize ## Test Flux and Argo CD'
 OLM ?=
 tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
 .PHONY: olm-e2e
-olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) tools-operator-sdk tools-opm tools-crane cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
+olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) $(tools_catalog) tools-operator-sdk cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
 	@[ $(CLUSTER) != kwok ] || { echo "OLM runs in pods, which are simulated on kwok: make olm-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(cluster) down
 	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
 
 .PHONY: olmv1-e2e
-olmv1-e2e: tools-operator-controller tools-opm tools-crane $(tools_kwok) build ## Test install, upgrade and removal by OLM v1, on a kwok cluster of its own
+olmv1-e2e: tools-operator-controller $(tools_catalog) $(tools_kwok) build ## Test install, upgrade and removal by OLM v1, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
 	@cd tests/olmv1 && go test -count=1 -timeout=20m $(ARGS); result=$$?; \
 	$(MAKE) --no-print-directory -C $(CURDIR) cluster-down CLUSTER=kwok; exit $$result
@@ -267,7 +269,7 @@ bundle-build: cluster-tool ## Build the bundle's image BUNDLE_IMG with Docker, p
 bundle-push: ## Push BUNDLE_IMG
 	@$(MAKE) --no-print-directory docker-push IMG=$(BUNDLE_IMG)
 
-catalog: tools-opm tools-crane ## Render catalog/ from its template
+catalog: $(tools_catalog) ## Render catalog/ from its template
 	tools/with-registry MIRROR bash -c 'tools/catalog rebuild $$MIRROR && tools/catalog render'
 
 catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
@@ -276,10 +278,11 @@ catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 catalog-push: ## Push CATALOG_IMG
 	@$(MAKE) --no-print-directory docker-push IMG=$(CATALOG_IMG)
 
-validate-bundle: tools-operator-sdk tools-kustomize tools-opm tools-crane tools-crdify ## Run every check of bundle/ and catalog/ that needs no cluster, also the six tests of scorecard
+validate-bundle: $(tools_catalog) tools-operator-sdk tools-kustomize tools-crdify ## Run every check of bundle/ and catalog/ that needs no cluster, also the six tests of scorecard
 	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
 	@echo "Ignore the warning about events: a rule for events.k8s.io has no version, and the operator uses v1, not the removed v1beta1."
 	tools/with-registry MIRROR tools/catalog verify
+	cd tools/opm && go test -count=1 -tags $(tags_opm) ./channels
 	go test -count=1 ./tests/bundle $(ARGS)
 
 scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard on the cluster of KUBECONFIG
@@ -287,7 +290,7 @@ scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard 
 
 ##@ Release
 
-tools_release := tools-crane tools-operator-sdk tools-opm tools-kustomize tools-cosign tools-syft
+tools_release := $(tools_catalog) tools-operator-sdk tools-kustomize tools-cosign tools-syft
 release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
 .PHONY: release release-dry-run verify-images
 release: $(tools_release) ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE

@@ -19,6 +19,7 @@ ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/v
 ldflags_syft          = -X main.version=$(call version_of,syft)
 tags_operator-sdk    := containers_image_openpgp
 tags_opm             := containers_image_openpgp,json1
+tags_channels        := $(tags_opm)
 tags_olm             := containers_image_openpgp,json1
 tags_olm-0.27        := containers_image_openpgp,json1
 olm_version           = -X github.com/operator-framework/operator-lifecycle-manager/pkg/version.OLMVersion=$(call version_of,$1)
@@ -64,6 +65,8 @@ endef
 tools-%: $(BIN)/.built/% ;
 $(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
 	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
+$(BIN)/.built/channels: tools/opm/go.mod tools/opm/go.sum tools/opm/channels/main.go
+	$(call build_tool,channels,opm,./channels)
 $(BIN)/.built/prometheus $(BIN)/.built/promtool: $(BIN)/.built/%: tools/prometheus/go.mod tools/prometheus/go.sum
 	$(call build_tool,$*,prometheus,github.com/prometheus/prometheus/cmd/$*)
 $(patsubst %,$(BIN)/.built/%,cert-manager coredns kube-network-policies): $(BIN)/.built/%: tools/%/main.go
