@@ -8,7 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -66,6 +68,8 @@ func (o *options) bindFlags(fs *flag.FlagSet) {
 		"`address` of the metrics endpoint; 0 turns it off")
 	fs.BoolVar(&m.Metrics.SecureServing, "metrics-secure", true,
 		"serve metrics over HTTPS, to clients that the API server authenticates and authorizes")
+	fs.StringVar(&m.Metrics.CertDir, "metrics-cert-dir", "",
+		"`directory` of tls.crt and tls.key of the metrics endpoint; empty for a certificate that signs itself")
 	fs.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", ":8081",
 		"`address` of /healthz and /readyz; 0 turns it off")
 	fs.BoolVar(&m.LeaderElection, "leader-elect", false,
@@ -96,7 +100,9 @@ func run(ctx context.Context, o *options) error {
 		return errors.New("RELATED_IMAGE_MEMCACHED is not set: it is the default of spec.image")
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
-
+	if err := limitMemory(); err != nil {
+		return err
+	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("find a cluster (use --kubeconfig or KUBECONFIG outside of one): %w", err)
@@ -140,6 +146,21 @@ func run(ctx context.Context, o *options) error {
 	ctrl.Log.Info("starting", "version", version, "namespaces", namespaces, "image", image, "agent", agentImage,
 		"openshift", openShift)
 	return mgr.Start(ctx)
+}
+
+// limitMemory makes the garbage collector run more often near nine tenths of MEMORY_LIMIT, the memory limit of the
+// container in bytes, unless GOMEMLIMIT is set. The rest is for memory that the Go runtime does not manage.
+func limitMemory() error {
+	text := os.Getenv("MEMORY_LIMIT")
+	if text == "" || os.Getenv("GOMEMLIMIT") != "" {
+		return nil
+	}
+	limit, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("MEMORY_LIMIT: %w", err)
+	}
+	debug.SetMemoryLimit(limit / 10 * 9)
+	return nil
 }
 
 func newScheme() *runtime.Scheme {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"flag"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,8 +48,37 @@ func TestNoDefaultImage(t *testing.T) {
 	}
 }
 
-// TestRuntimeLimits: GOMEMLIMIT is nine tenths of the container's memory limit, and the benchmark runs the operator
-// with the same GOMEMLIMIT and GOMAXPROCS.
+// TestMemoryLimit: the operator uses nine tenths of the memory limit of its container, unless GOMEMLIMIT is set.
+func TestMemoryLimit(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	for name, tt := range map[string]struct {
+		limit, goLimit string
+		want           int64
+	}{
+		"in a container": {"536870912", "", 483183819},
+		"GOMEMLIMIT":     {"536870912", "100MiB", 1},
+		"outside":        {"", "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("MEMORY_LIMIT", tt.limit)
+			t.Setenv("GOMEMLIMIT", tt.goLimit)
+			debug.SetMemoryLimit(1)
+			if err := limitMemory(); err != nil {
+				t.Error(err)
+			}
+			if got := debug.SetMemoryLimit(-1); got != tt.want {
+				t.Errorf("got %d, want %d", got, tt.want)
+			}
+		})
+	}
+	t.Setenv("MEMORY_LIMIT", "512Mi")
+	if err := limitMemory(); err == nil || !strings.Contains(err.Error(), "MEMORY_LIMIT") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestRuntimeLimits: the operator knows the memory limit of its container, and the benchmark runs the operator with the
+// same limits of memory and processors.
 func TestRuntimeLimits(t *testing.T) {
 	var manager appsv1.Deployment
 	var subject struct{ Env map[string]string }
@@ -62,15 +93,18 @@ func TestRuntimeLimits(t *testing.T) {
 		}
 	}
 	container := manager.Spec.Template.Spec.Containers[0]
-	want := map[string]string{"GOMAXPROCS": "1",
-		"GOMEMLIMIT": fmt.Sprintf("%dMiB", container.Resources.Limits.Memory().Value()*9/10>>20)}
-	for name, value := range want {
-		if !slices.Contains(container.Env, corev1.EnvVar{Name: name, Value: value}) {
-			t.Errorf("config/manager/manager.yaml: %s is not %s", name, value)
-		}
-		if subject.Env[name] != value {
-			t.Errorf("tests/bench/operator.yaml: %s is %q, not %s", name, subject.Env[name], value)
-		}
+	limit := &corev1.ResourceFieldSelector{ContainerName: container.Name, Resource: "limits.memory"}
+	if !slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool {
+		return e.Name == "MEMORY_LIMIT" && e.ValueFrom != nil && reflect.DeepEqual(e.ValueFrom.ResourceFieldRef, limit)
+	}) {
+		t.Error("config/manager/manager.yaml: MEMORY_LIMIT is not the memory limit of the container")
+	}
+	if !slices.Contains(container.Env, corev1.EnvVar{Name: "GOMAXPROCS", Value: subject.Env["GOMAXPROCS"]}) {
+		t.Error("config/manager/manager.yaml and tests/bench/operator.yaml have another GOMAXPROCS")
+	}
+	want := strconv.FormatInt(container.Resources.Limits.Memory().Value(), 10)
+	if subject.Env["MEMORY_LIMIT"] != want {
+		t.Errorf("tests/bench/operator.yaml: MEMORY_LIMIT is %q, not %s", subject.Env["MEMORY_LIMIT"], want)
 	}
 }
 

@@ -57,8 +57,11 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 	container := deployment.Spec.Template.Spec.Containers[0]
 	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod; the Deployment may override it
 	for _, e := range container.Env {
-		if e.ValueFrom == nil {
+		switch {
+		case e.ValueFrom == nil:
 			env = append(env, e.Name+"="+e.Value)
+		case e.ValueFrom.ResourceFieldRef != nil:
+			env = append(env, fmt.Sprintf("%s=%d", e.Name, container.Resources.Limits.Memory().Value()))
 		}
 	}
 	for i := range replicas {
