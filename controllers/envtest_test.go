@@ -39,7 +39,9 @@ import (
 
 // apiServer starts a real API server on first use. No controllers run beside it: the tests simulate them, and the
 // informer cache.
-var apiServer = sync.OnceValues(func() (client.WithWatch, error) {
+var apiServer = sync.OnceValues(func() (client.WithWatch, error) { return startAPIServer(&environment) })
+
+func startAPIServer(environment *envtest.Environment) (client.WithWatch, error) {
 	environment.CRDDirectoryPaths = []string{"../config/crd/bases"}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		environment.BinaryAssetsDirectory, _ = filepath.Abs("../bin")
@@ -53,7 +55,7 @@ var apiServer = sync.OnceValues(func() (client.WithWatch, error) {
 		return nil, err
 	}
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
-})
+}
 
 var environment envtest.Environment
 
@@ -94,6 +96,12 @@ func newFixtureOf(t *testing.T, spec string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newFixtureOn(t, api, spec)
+}
+
+// newFixtureOn creates a Memcached with this spec on another API server.
+func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
+	t.Helper()
 	f := &fixture{T: t, ctx: t.Context(), api: api, now: time.Now(), events: events.NewFakeRecorder(100),
 		cached: map[string]client.Object{}, failures: map[string]error{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}

@@ -3,11 +3,13 @@ package controllers
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -157,5 +159,38 @@ func TestServerServices(t *testing.T) {
 	f.wantRequests("apply StatefulSet", "delete Service", "patch status")
 	if !slices.Equal(f.mc.Status.Servers, want[:1]) {
 		t.Errorf("got status.servers %q, want %q", f.mc.Status.Servers, want[:1])
+	}
+}
+
+// TestIPv6: in a cluster whose Services have IPv6 addresses, clients and proxies get these, in brackets.
+func TestIPv6(t *testing.T) {
+	t.Parallel()
+	var environment envtest.Environment
+	environment.ControlPlane.GetAPIServer().Configure().
+		Set("service-cluster-ip-range", "fd00:10::/112").
+		Set("advertise-address", "fd00::1")
+	api, err := startAPIServer(&environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for spec, got := range map[string]func(*fixture) []string{
+		"{workload: StatefulSet, serverAddresses: ClusterIP}": func(f *fixture) []string { return f.mc.Status.Servers },
+		"{workload: StatefulSet, proxy: {}}":                  func(f *fixture) []string { return strings.Fields(f.proxyServers()) },
+	} {
+		f := newFixtureOn(t, api, spec)
+		f.mustReconcile()
+		f.setServers(updated())
+		f.mustReconcile()
+		s := &corev1.Service{}
+		f.must(f.api.Get(f.ctx, f.key("cache-0"), s))
+		want := "[" + s.Spec.ClusterIP + "]:11211"
+		if !slices.Equal(got(f), []string{want}) || !strings.HasPrefix(want, "[fd00:10::") {
+			t.Errorf("%s: got the server %q, want %q", spec, got(f), want)
+		}
 	}
 }

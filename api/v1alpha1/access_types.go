@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // TLSSpec encrypts the connections of clients.
 type TLSSpec struct {
@@ -68,6 +71,57 @@ type AuthSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
 	SecretName string `json:"secretName"`
 }
+
+// ServiceSpec adjusts the Services that clients connect to.
+type ServiceSpec struct {
+	// type of the Services: ClusterIP, the default; NodePort or LoadBalancer, for clients outside of the cluster, needs
+	// proxy or serverAddresses: ClusterIP. status.servers has the addresses inside of the cluster in any case.
+	//
+	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
+	// +kubebuilder:default=ClusterIP
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Type"
+	Type corev1.ServiceType `json:"type,omitempty"`
+
+	// labels are added to the Services, at most 15. Labels of the operator are refused.
+	//
+	// +kubebuilder:validation:MaxProperties=15
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/'))",message="must not use the prefix app.kubernetes.io/: it belongs to the operator"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
+	Labels map[string]LabelValue `json:"labels,omitempty"`
+
+	// annotations are added to the Services, at most 32 with 255 KiB in all, such as those that configure a load
+	// balancer.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
+	Annotations Annotations `json:"annotations,omitempty"`
+
+	// trafficDistribution says which proxies clients prefer: with PreferClose or PreferSameZone those in their own zone,
+	// with PreferSameNode, from Kubernetes 1.34 on, those on their own node. By default they prefer none. Needs proxy.
+	//
+	// +kubebuilder:validation:Enum=PreferClose;PreferSameZone;PreferSameNode
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Traffic distribution"
+	TrafficDistribution string `json:"trafficDistribution,omitempty"`
+
+	// ipFamilyPolicy says whether the Services have addresses of one IP family, SingleStack, or of both, PreferDualStack
+	// or RequireDualStack. By default they have one address, of the cluster's first family. It applies to all Services of
+	// the Memcached.
+	//
+	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="IP family policy"
+	IPFamilyPolicy corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
+}
+
+// LabelValue is the value of a label.
+//
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+type LabelValue string
 
 // MetricsSpec serves metrics of the servers.
 type MetricsSpec struct {
@@ -186,4 +240,6 @@ type ProxySpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
 	Resources *ComputeResources `json:"resources,omitempty"`
+
+	Placement `json:",inline"`
 }

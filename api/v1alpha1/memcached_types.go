@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
 
 const (
 	// Finalizer delays the deletion of a Memcached until its servers are deleted.
@@ -45,6 +48,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".proxy",message="needs spec.workload StatefulSet: the proxy finds a key again only on servers with lasting names"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (!has(self.tls) && !has(self.auth))",fieldPath=".proxy",message="cannot be combined with spec.tls or spec.auth: memcached's proxy speaks neither TLS nor passwords to the servers"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",fieldPath=".proxy.memory",message="must be at least 2·threads·maxItemSize: a thread that has no room for an item tells the client that the item was not stored"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || has(self.proxy) || (has(self.serverAddresses) && self.serverAddresses == 'ClusterIP')",fieldPath=".service.type",message="must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP: the Service of the servers has no cluster IP then"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.trafficDistribution) || has(self.proxy)",fieldPath=".service.trafficDistribution",message="needs spec.proxy: without proxies, clients choose the server by the key"
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
@@ -57,9 +62,9 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:podCount"}
 	Size *int32 `json:"size,omitempty"`
 
-	// workload is the kind of object that runs the servers, Deployment by default. The servers of a StatefulSet have
-	// names that outlive their pods, for clients that spread keys over a list of servers; those of a Deployment share
-	// one name. It cannot be changed.
+	// workload is the kind of object that runs the servers. Choose StatefulSet unless clients look up all addresses of
+	// one name: its servers have names that outlive their pods, so that a client that spreads keys over a list of servers
+	// finds them again. The servers of a Deployment, the default, share one name. It cannot be changed.
 	//
 	// +kubebuilder:default=Deployment
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create a Memcached of another name with the new workload, move the clients to its status.servers, and delete this one"
@@ -193,6 +198,13 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
 	Proxy *ProxySpec `json:"proxy,omitempty"`
 
+	// service adjusts the Services that clients connect to, those in status.servers: that of the proxies, with
+	// serverAddresses: ClusterIP one for each server, or otherwise the one with the name of the Memcached.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Service",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Service *ServiceSpec `json:"service,omitempty"`
+
 	// agent adjusts the agent (sidecar) that runs beside each server with tls, auth or metrics.
 	//
 	// +optional
@@ -301,6 +313,16 @@ type DisruptionBudgetSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Max unavailable"
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
+
+	// minAvailable is the number of servers, or their percentage such as "75%", that voluntary disruptions leave
+	// available. If it is set, maxUnavailable does not apply.
+	//
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=4
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^(100|[1-9]?[0-9])%$') : self >= 0 && self <= 1000",message="must be a number from 0 to 1000, or a percentage from 0% to 100%"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min available"
+	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
 }
 
 // Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and
@@ -445,7 +467,7 @@ type MemcachedStatus struct {
 // Memcached is a group of memcached servers that share nothing: clients spread their keys over them.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:shortName=mc
+// +kubebuilder:resource:shortName=mcd
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.size,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`

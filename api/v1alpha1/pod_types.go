@@ -24,13 +24,9 @@ type PodSpec struct {
 	// annotations are added to the pods, at most 32 with 255 KiB in all: Kubernetes allows 256 KiB, of which the operator
 	// needs 1 KiB.
 	//
-	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="must not use the prefix cache.example.com/: it belongs to the operator"
-	// +kubebuilder:validation:XValidation:rule="self.map(k, k.size() + self[k].size()).sum() <= 261120",message="must have at most 255 KiB in all, keys and values together: Kubernetes allows 256 KiB, of which 1 KiB is kept for the operator's own"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
-	Annotations map[string]string `json:"annotations,omitempty"`
+	Annotations Annotations `json:"annotations,omitempty"`
 
 	// resources of the memcached container. Each request or limit given here replaces the one that the operator derives.
 	// By default these are a request of 50m of cpu, and a request and limit of memory for spec.memory, connections,
@@ -71,7 +67,70 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Tolerations"
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// affinity of the pods.
+	Placement `json:",inline"`
+
+	// priorityClassName of the pods.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a PriorityClass: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Priority class name"
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// schedulerName is the scheduler of the pods, the cluster's default scheduler by default.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a scheduler: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Scheduler name"
+	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// serviceAccountName is the ServiceAccount of the pods, default by default. No token of it is mounted; it matters for
+	// admission policies and for the pull secrets of the ServiceAccount.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a ServiceAccount: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Service account name"
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// imagePullPolicy says when the memcached image is pulled: Always, IfNotPresent or Never. By default Always for the
+	// tag latest, otherwise IfNotPresent.
+	//
+	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull policy",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:imagePullPolicy"}
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+
+	// containerSecurityContext of the containers, the agent's included. Each field given here replaces the operator's: no
+	// privilege escalation, a read-only root file system, no capabilities.
+	//
+	// +kubebuilder:validation:XValidation:rule="!has(self.privileged) || !self.privileged",fieldPath=".privileged",message="must not be true: memcached needs no privileges"
+	// +kubebuilder:validation:XValidation:rule="!has(self.runAsUser) || (self.runAsUser >= 1 && self.runAsUser <= 2147483647)",fieldPath=".runAsUser",message="must be from 1 to 2147483647: memcached refuses to run as root, user 0"
+	// +kubebuilder:validation:XValidation:rule="!has(self.runAsGroup) || (self.runAsGroup >= 0 && self.runAsGroup <= 2147483647)",fieldPath=".runAsGroup",message="must be from 0 to 2147483647"
+	// +kubebuilder:validation:XValidation:rule="!has(self.procMount) || self.procMount == 'Default'",fieldPath=".procMount",message="must be Default"
+	// +kubebuilder:validation:XValidation:rule="!has(self.seccompProfile) || (self.seccompProfile.type == 'Localhost' ? has(self.seccompProfile.localhostProfile) : self.seccompProfile.type in ['RuntimeDefault', 'Unconfined'] && !has(self.seccompProfile.localhostProfile))",fieldPath=".seccompProfile",message="type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile is named"
+	// +kubebuilder:validation:XValidation:rule="!has(self.appArmorProfile) || (self.appArmorProfile.type == 'Localhost' ? has(self.appArmorProfile.localhostProfile) && self.appArmorProfile.localhostProfile != '' : self.appArmorProfile.type in ['RuntimeDefault', 'Unconfined'] && !has(self.appArmorProfile.localhostProfile))",fieldPath=".appArmorProfile",message="type must be RuntimeDefault, Unconfined or Localhost, and with Localhost alone a localhostProfile is named"
+	// +kubebuilder:validation:XValidation:rule="!has(self.windowsOptions) || !has(self.windowsOptions.hostProcess) || !self.windowsOptions.hostProcess",fieldPath=".windowsOptions",message="must not ask for hostProcess, which takes the network of the host"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Container security context"
+	ContainerSecurityContext *corev1.SecurityContext `json:"containerSecurityContext,omitempty"`
+
+	// imagePullSecrets name the Secrets for pulling the image from a private registry, at most 32.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:XValidation:rule="has(self.name) && self.name != ''",message="must have a name"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull secrets"
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+}
+
+// Placement selects the nodes that pods run on.
+type Placement struct {
+	// affinity of the pods. Unless podAntiAffinity or topologySpreadConstraints is set, the scheduler prefers nodes, and
+	// zones, that run the fewest pods of the same Memcached.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.nodeAffinity) || !has(self.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution) || self.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.size() > 0",fieldPath=".nodeAffinity",message="nodeSelectorTerms must not be empty"
 	// +kubebuilder:validation:XValidation:rule="!has(self.nodeAffinity) || ((!has(self.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution) || [self.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms].all(list, list.all(t, (!has(t.matchExpressions) || t.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Gt', 'Lt'] ? has(e.values) && e.values.size() == 1 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))) && (!has(t.matchFields) || t.matchFields.all(e, e.key == 'metadata.name' && e.operator in ['In', 'NotIn'] && has(e.values) && e.values.size() == 1))))) && (!has(self.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution) || [self.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution].all(list, list.all(p, (!has(p.preference.matchExpressions) || p.preference.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Gt', 'Lt'] ? has(e.values) && e.values.size() == 1 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))) && (!has(p.preference.matchFields) || p.preference.matchFields.all(e, e.key == 'metadata.name' && e.operator in ['In', 'NotIn'] && has(e.values) && e.values.size() == 1))))))",fieldPath=".nodeAffinity",message="matchExpressions must have values with In and NotIn, one value with Gt and Lt, and none with Exists and DoesNotExist; matchFields must have the key metadata.name, In or NotIn, and one value"
@@ -86,7 +145,7 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Affinity"
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// topologySpreadConstraints spread the pods over nodes or zones.
+	// topologySpreadConstraints spread the pods over nodes or zones, instead of the default preference of affinity.
 	//
 	// +kubebuilder:validation:items:XValidation:rule="self.maxSkew >= 1",fieldPath=".maxSkew",message="must be at least 1"
 	// +kubebuilder:validation:items:XValidation:rule="self.topologyKey != ''",fieldPath=".topologyKey",message="must name the label of nodes that tells where they are, such as topology.kubernetes.io/zone"
@@ -101,25 +160,15 @@ type PodSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Topology spread constraints"
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
-
-	// priorityClassName of the pods.
-	//
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a PriorityClass: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Priority class name"
-	PriorityClassName string `json:"priorityClassName,omitempty"`
-
-	// imagePullSecrets name the Secrets for pulling the image from a private registry, at most 32.
-	//
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:items:XValidation:rule="has(self.name) && self.name != ''",message="must have a name"
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull secrets"
-	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 }
+
+// Annotations are annotations of pods or Services, with the keys and the size that Kubernetes allows.
+//
+// +kubebuilder:validation:MaxProperties=32
+// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="must not use the prefix cache.example.com/: it belongs to the operator"
+// +kubebuilder:validation:XValidation:rule="self.map(k, k.size() + self[k].size()).sum() <= 261120",message="must have at most 255 KiB in all, keys and values together: Kubernetes allows 256 KiB, of which 1 KiB is kept for the operator's own"
+type Annotations map[string]string
 
 // Labels are labels of pods or nodes, with the keys and values that Kubernetes allows.
 //
@@ -127,6 +176,7 @@ type PodSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app, app.kubernetes.io/name or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 // +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 type Labels map[string]string
+
 
 // ResourceRequirements are requests and limits of the memcached container. Unlike those of core/v1 they have no claims.
 //

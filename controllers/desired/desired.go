@@ -44,7 +44,7 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	}
 	p.add(guards, podDisruptionBudget(mc, names.Servers), workload)
 	if mc.Spec.Proxy != nil {
-		proxyGuards = append(proxyGuards, service(mc, names.Proxy(mc), names.Proxies), proxyConfig(mc, in.proxyServers))
+		proxyGuards = append(proxyGuards, proxyService(mc), proxyConfig(mc, in.proxyServers))
 		p.add(proxyGuards, podDisruptionBudget(mc, names.Proxies), proxyDeployment(mc, in))
 	}
 	return p
@@ -64,6 +64,9 @@ func (p *Plan) add(guards []runtime.ApplyConfiguration, budget, workload runtime
 // resolve even while a server restarts, so that clients preserve their hash ring.
 func headlessService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
 	s := service(mc, mc.Name, names.Servers)
+	if !names.ServerServices(mc) {
+		forClients(mc, s)
+	}
 	s.Spec.WithClusterIP(corev1.ClusterIPNone)
 	if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet {
 		s.Spec.WithPublishNotReadyAddresses(true)
@@ -76,14 +79,24 @@ func headlessService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration
 // listens.
 func serverService(mc *v1alpha1.Memcached, ordinal int32) *corev1ac.ServiceApplyConfiguration {
 	s := service(mc, names.Server(mc, ordinal), names.Servers)
+	if mc.Spec.Proxy == nil {
+		forClients(mc, s)
+	}
 	s.Spec.WithSelector(map[string]string{appsv1.StatefulSetPodNameLabel: names.Server(mc, ordinal)}).
 		WithPublishNotReadyAddresses(true)
 	return s
 }
 
+// proxyService has the address of all proxies.
+func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
+	s := service(mc, names.Proxy(mc), names.Proxies)
+	forClients(mc, s)
+	return s
+}
+
 // service returns a Service with a cluster IP for the pods of a component.
 func service(mc *v1alpha1.Memcached, name string, component names.Component) *corev1ac.ServiceApplyConfiguration {
-	return owned(corev1ac.Service(name, mc.Namespace).
+	s := owned(corev1ac.Service(name, mc.Namespace).
 		WithSpec(corev1ac.ServiceSpec().
 			WithType(corev1.ServiceTypeClusterIP).
 			WithSelector(component.Selector(mc)).
@@ -92,6 +105,27 @@ func service(mc *v1alpha1.Memcached, name string, component names.Component) *co
 				WithPort(mc.Spec.ContainerPort).
 				WithProtocol(corev1.ProtocolTCP).
 				WithTargetPort(intstr.FromString(names.Port)))), mc, component)
+	if o := mc.Spec.Service; o != nil && o.IPFamilyPolicy != "" {
+		s.Spec.WithIPFamilyPolicy(o.IPFamilyPolicy)
+	}
+	return s
+}
+
+// forClients adjusts a Service that clients connect to. The others get no annotation of the user: a controller such as
+// external-dns would publish the servers behind a proxy under the name of the proxy.
+func forClients(mc *v1alpha1.Memcached, s *corev1ac.ServiceApplyConfiguration) {
+	o := mc.Spec.Service
+	if o == nil {
+		return
+	}
+	for key, value := range o.Labels {
+		s.WithLabels(map[string]string{key: string(value)})
+	}
+	s.WithAnnotations(o.Annotations)
+	s.Spec.WithType(o.Type)
+	if o.TrafficDistribution != "" {
+		s.Spec.WithTrafficDistribution(o.TrafficDistribution)
+	}
 }
 
 // owned completes a child with its labels and the controller owner reference.

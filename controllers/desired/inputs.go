@@ -142,7 +142,11 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 		return []any{t.Labels, t.Annotations, c.Image, c.Args, c.Resources, s.NodeSelector, s.Tolerations, s.Affinity,
 			s.TopologySpreadConstraints, s.PriorityClassName, s.ImagePullSecrets, s.SecurityContext, len(s.InitContainers)}
 	}
-	return own.IsOfGeneration(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built))
+	if own.IsOfGeneration(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built)) {
+		return true
+	}
+	built.Spec.Affinity = convert(names.Pod(mc), corev1ac.PodSpec()).Affinity // before v0.0.3, servers were not spread
+	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
 // HasUnrecordedTemplate reports whether the workload has another template than its record says, and may be written.
@@ -162,6 +166,7 @@ func digestOfInputs(mc *v1alpha1.Memcached, r record) string {
 	pod := names.Pod(mc)
 	pod.Resources, pod.Affinity = nilIfEmpty(pod.Resources), nilIfEmpty(pod.Affinity)
 	pod.SecurityContext = nilIfEmpty(pod.SecurityContext)
+	pod.ContainerSecurityContext = nilIfEmpty(pod.ContainerSecurityContext)
 	return Digest(struct {
 		Image, RestartedAt  string
 		ContainerPort       int32

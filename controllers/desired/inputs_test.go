@@ -25,6 +25,10 @@ func TestInputs(t *testing.T) {
 		"{disruptionBudget: {maxUnavailable: 2}":                            "e08c0a7c62bbc014",
 		"{memory: 128Mi}":                                                   "",
 		"{agent: {resources: {limits: {cpu: 1}}}}":                          "e08c0a7c62bbc014", // there is no agent
+		"{disruptionBudget: {minAvailable: 75%}":                            "e08c0a7c62bbc014",
+		"{service: {labels: {team: shop}}}":                                 "e08c0a7c62bbc014",
+		"{pod: {containerSecurityContext: {}}}":                             "e08c0a7c62bbc014",
+		"{pod: {schedulerName: binpacking}}":                                "",
 		"{metrics: {}}":                                                     "302ae1b01fab5136",
 		"{metrics: {}, agent: {resources: {limits: {}}}}":                   "302ae1b01fab5136",
 		"{metrics: {}, agent: {resources: {limits: {cpu: 1}}}}":             "",

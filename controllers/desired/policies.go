@@ -19,19 +19,23 @@ import (
 // while memcached still serves.
 func podDisruptionBudget(mc *v1alpha1.Memcached,
 	component names.Component) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
-	name, maxUnavailable := mc.Name, ptr.Deref(mc.Spec.DisruptionBudget.MaxUnavailable, 1)
-	unhealthy := policyv1.AlwaysAllow
+	budget := mc.Spec.DisruptionBudget
+	name, unhealthy := mc.Name, policyv1.AlwaysAllow
 	switch {
 	case component == names.Proxies:
-		name, maxUnavailable = names.Proxy(mc), 1
+		name, budget = names.Proxy(mc), v1alpha1.DisruptionBudgetSpec{}
 	case needsAgent(mc):
 		unhealthy = policyv1.IfHealthyBudget
 	}
-	return owned(policyv1ac.PodDisruptionBudget(name, mc.Namespace).
-		WithSpec(policyv1ac.PodDisruptionBudgetSpec().
-			WithMaxUnavailable(intstr.FromInt32(maxUnavailable)).
-			WithUnhealthyPodEvictionPolicy(unhealthy).
-			WithSelector(matchSelector(mc, component))), mc, component)
+	spec := policyv1ac.PodDisruptionBudgetSpec().
+		WithUnhealthyPodEvictionPolicy(unhealthy).
+		WithSelector(matchSelector(mc, component))
+	if budget.MinAvailable != nil {
+		spec.WithMinAvailable(*budget.MinAvailable)
+	} else {
+		spec.WithMaxUnavailable(intstr.FromInt32(ptr.Deref(budget.MaxUnavailable, 1)))
+	}
+	return owned(policyv1ac.PodDisruptionBudget(name, mc.Namespace).WithSpec(spec), mc, component)
 }
 
 type peers []*networkingv1ac.NetworkPolicyPeerApplyConfiguration

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"testing"
 
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -33,8 +36,8 @@ func TestProxyFiles(t *testing.T) {
 	}
 }
 
-// TestProxyPlacement: affinity and spread constraints place servers, and their selectors match no proxy. The other
-// fields are for all pods.
+// TestProxyPlacement: servers and proxies each have an affinity and spread constraints of their own, because the
+// selectors in them match the pods of one component. The other fields of spec.pod are for all pods.
 func TestProxyPlacement(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("cache", `{workload: StatefulSet, proxy: {}, pod: {
@@ -45,7 +48,41 @@ func TestProxyPlacement(t *testing.T) {
 		t.Errorf("servers lack a field of spec.pod: %+v", server)
 	}
 	proxy := proxyDeployment(mc, Inputs{}).Spec.Template.Spec
-	if proxy.Affinity != nil || proxy.TopologySpreadConstraints != nil || proxy.PriorityClassName == nil {
+	if proxy.TopologySpreadConstraints != nil || proxy.PriorityClassName == nil {
 		t.Errorf("proxies are placed as servers, or lack a field of spec.pod: %+v", proxy)
+	}
+	mc.Spec.Proxy.Affinity, mc.Spec.Pod.Affinity = mc.Spec.Pod.Affinity, nil
+	if server, proxy := podTemplate(mc, Inputs{}).Spec, proxyDeployment(mc, Inputs{}).Spec.Template.Spec; server.Affinity !=
+		nil || len(proxy.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+		t.Errorf("want the affinity of the proxies alone, got %+v and %+v", server.Affinity, proxy.Affinity)
+	}
+}
+
+// TestSpread: pods are spread over nodes and zones unless the user says how.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for pod, want := range map[string]int{
+		"{}":                                2,
+		"{affinity: {}}":                    2,
+		"{affinity: {nodeAffinity: {}}}":    2,
+		"{affinity: {podAntiAffinity: {}}}": 0,
+		"{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}": 0,
+	} {
+		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{workload: StatefulSet, pod: %s, proxy: %s}", pod, pod)))
+		for component, template := range map[string]*corev1ac.PodTemplateSpecApplyConfiguration{
+			"server": podTemplate(mc, Inputs{}), "proxy": proxyDeployment(mc, Inputs{}).Spec.Template} {
+			var terms []corev1ac.WeightedPodAffinityTermApplyConfiguration
+			if a := template.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+				terms = a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+			}
+			if len(terms) != want {
+				t.Errorf("%s: want %d terms that spread each %s, got %v", pod, want, component, terms)
+			}
+			for _, term := range terms {
+				if got := term.PodAffinityTerm.LabelSelector.MatchLabels[names.LabelComponent]; got != component {
+					t.Errorf("%s: each %s is spread against the pods of %q", pod, component, got)
+				}
+			}
+		}
 	}
 }

@@ -60,7 +60,7 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
 		WithSecurityContext(security).
-		WithContainers(restrictedContainer(names.Container, in.image, resources).
+		WithContainers(restrictedContainer(mc, names.Container, in.image, resources).
 			WithCommand("memcached").
 			WithArgs(args...).
 			WithPorts(containerPort(names.Port, mc.Spec.ContainerPort)).
@@ -74,7 +74,13 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 	given := names.Pod(mc)
 	given.Resources = nil // these are the container's, not the pod's
 	if component == names.Proxies {
-		given.Affinity, given.TopologySpreadConstraints = nil, nil // they place servers
+		given.Placement = mc.Spec.Proxy.Placement
+	}
+	if a := given.Affinity; (a == nil || a.PodAntiAffinity == nil) && len(given.TopologySpreadConstraints) == 0 {
+		spec.WithAffinity(spread(mc, component))
+	}
+	if given.ImagePullPolicy != "" {
+		spec.Containers[0].WithImagePullPolicy(given.ImagePullPolicy)
 	}
 	return corev1ac.PodTemplateSpec().
 		WithLabels(component.PodLabels(mc)).
@@ -82,17 +88,38 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 		WithSpec(convert(given, spec))
 }
 
-// restrictedContainer returns a container that complies with the restricted Pod Security Standard.
-func restrictedContainer(name, image string,
+// spread makes the scheduler prefer nodes, and zones, with the fewest pods of the component, so that the loss of a node
+// or zone loses few servers. Topology spread constraints would not do: the scheduler ignores nodes that lack one of the
+// labels, which is every node of a cluster without zones.
+// https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/scheduler/framework/plugins/podtopologyspread/scoring.go
+func spread(mc *v1alpha1.Memcached, component names.Component) *corev1ac.AffinityApplyConfiguration {
+	a := corev1ac.PodAntiAffinity()
+	for _, key := range []string{corev1.LabelHostname, corev1.LabelTopologyZone} {
+		a.WithPreferredDuringSchedulingIgnoredDuringExecution(corev1ac.WeightedPodAffinityTerm().
+			WithWeight(100).
+			WithPodAffinityTerm(corev1ac.PodAffinityTerm().
+				WithTopologyKey(key).
+				WithLabelSelector(matchSelector(mc, component))))
+	}
+	return corev1ac.Affinity().WithPodAntiAffinity(a)
+}
+
+// restrictedContainer returns a container that complies with the restricted Pod Security Standard, unless the user
+// overrides a field of the security context.
+func restrictedContainer(mc *v1alpha1.Memcached, name, image string,
 	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.ContainerApplyConfiguration {
+	security := corev1ac.SecurityContext().
+		WithAllowPrivilegeEscalation(false).
+		WithReadOnlyRootFilesystem(true).
+		WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))
+	if given := names.Pod(mc).ContainerSecurityContext; given != nil {
+		security = convert(given, security)
+	}
 	return corev1ac.Container().
 		WithName(name).
 		WithImage(image).
 		WithResources(resources).
-		WithSecurityContext(corev1ac.SecurityContext().
-			WithAllowPrivilegeEscalation(false).
-			WithReadOnlyRootFilesystem(true).
-			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL"))).
+		WithSecurityContext(security).
 		// The last lines of a log say why a container exited; the status quotes them.
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError)
 }
@@ -142,7 +169,7 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 func addAgent(mc *v1alpha1.Memcached, image string, pod *corev1ac.PodSpecApplyConfiguration) {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
 	resources := agentResources(mc)
-	c := restrictedContainer("agent", image, resources).
+	c := restrictedContainer(mc, "agent", image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),
 			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit(resources.Limits.Memory().Value()))).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)

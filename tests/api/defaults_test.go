@@ -42,7 +42,8 @@ conditions:
 func TestDefaultSpec(t *testing.T) {
 	const nulls = `{size: null, workload: null, serverAddresses: null, image: null, containerPort: null, memory: null,
  maxConnections: null, threads: null, maxItemSize: null, extraArgs: null, tls: null, auth: null, networkPolicy: null,
- metrics: null, agent: null, proxy: null, pod: null, rollout: null, disruptionBudget: null, paused: null}`
+ metrics: null, agent: null, proxy: null, service: null, pod: null, rollout: null, disruptionBudget: null,
+ paused: null}`
 	for name, document := range map[string]string{
 		"no spec":       "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\n",
 		"empty spec":    document(`{}`),
@@ -50,7 +51,7 @@ func TestDefaultSpec(t *testing.T) {
 		"null fields":   document(nulls),
 		"nested fields": document(`{rollout: {}, disruptionBudget: {}}`),
 		"nested nulls": document(`{rollout: {maxUnavailable: null, minReadySeconds: null},
- disruptionBudget: {maxUnavailable: null}}`),
+ disruptionBudget: {maxUnavailable: null, minAvailable: null}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := dryRun(t.Context(), document)

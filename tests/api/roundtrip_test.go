@@ -74,12 +74,17 @@ image: docker.io/library/memcached:1.6
 extraArgs: []
 paused: false
 rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}
-disruptionBudget: {maxUnavailable: 0}
+disruptionBudget: {maxUnavailable: 0, minAvailable: 50%}
+service: {type: NodePort, labels: {}, annotations: {example.com/empty: ""}, ipFamilyPolicy: SingleStack}
 pod:
   labels: {}
   annotations: {example.com/empty: ""}
   nodeSelector: {}
   priorityClassName: ""
+  schedulerName: ""
+  serviceAccountName: ""
+  imagePullPolicy: IfNotPresent
+  containerSecurityContext: {readOnlyRootFilesystem: false, capabilities: {drop: []}}
   resources:
     limits: {memory: 2147483648, cpu: "1.0", example.com/device: 1}
     requests: {memory: 0.5Gi, cpu: "0.10", ephemeral-storage: 1000M, example.com/device: "+01"}

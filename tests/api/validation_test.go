@@ -51,6 +51,7 @@ const (
 	nodeTermRule   = "matchExpressions must have values with In and NotIn, one value with Gt and Lt"
 	selectorRule   = "matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
 	topologyRule   = "topologyKey must name a label of nodes"
+	availableRule  = "must be a number from 0 to 1000, or a percentage from 0% to 100%"
 	nameRule       = "metadata.name must start with a letter, hold only lower case letters, digits and '-', and"
 
 	digest = specs.Digest
@@ -519,7 +520,40 @@ var refused = []struct{ spec, field, message string }{
 	{`{disruptionBudget: {maxUnavailable: 1001}}`, "spec.disruptionBudget.maxUnavailable",
 		"should be less than or equal to 1000"},
 	{`{disruptionBudget: {maxUnavailable: 50%}}`, "spec.disruptionBudget.maxUnavailable", "must be of type integer"},
-	{`{disruptionBudget: {minAvailable: 1}}`, "", `unknown field "spec.disruptionBudget.minAvailable"`},
+	{`{disruptionBudget: {minAvailable: -1}}`, "spec.disruptionBudget.minAvailable", availableRule},
+	{`{disruptionBudget: {minAvailable: 1001}}`, "spec.disruptionBudget.minAvailable", availableRule},
+	{`{disruptionBudget: {minAvailable: 101%}}`, "spec.disruptionBudget.minAvailable", availableRule},
+	{`{disruptionBudget: {minAvailable: half}}`, "spec.disruptionBudget.minAvailable", availableRule},
+	{`{service: {type: ExternalName}}`, "spec.service.type", "supported values"},
+	{`{service: {type: LoadBalancer}}`, "spec.service.type", "must be ClusterIP without spec.proxy or"},
+	{`{workload: StatefulSet, service: {type: NodePort}}`, "spec.service.type", "must be ClusterIP without spec.proxy or"},
+	{`{service: {labels: {app.kubernetes.io/name: a}}}`, "spec.service.labels", "must not use the prefix app.kubernetes"},
+	{`{service: {labels: {a: "b c"}}}`, "spec.service.labels.a", "should match '^(([A-Za-z0-9]"},
+	{`{service: {labels: {"a b": c}}}`, "spec.service.labels", "keys must be like app or example.com/team"},
+	{`{service: {annotations: {cache.example.com/a: b}}}`, "spec.service.annotations", "must not use the prefix cache"},
+	{`{service: {trafficDistribution: PreferClose}}`, "spec.service.trafficDistribution", "needs spec.proxy"},
+	{`{workload: StatefulSet, proxy: {}, service: {trafficDistribution: Nearest}}`, "spec.service.trafficDistribution",
+		"supported values"},
+	{`{service: {ipFamilyPolicy: DualStack}}`, "spec.service.ipFamilyPolicy", "supported values"},
+	{`{pod: {schedulerName: A}}`, "spec.pod.schedulerName", "must be the name of a scheduler"},
+	{`{pod: {serviceAccountName: a_b}}`, "spec.pod.serviceAccountName", "must be the name of a ServiceAccount"},
+	{`{pod: {imagePullPolicy: Sometimes}}`, "spec.pod.imagePullPolicy", "supported values"},
+	{`{pod: {containerSecurityContext: {privileged: true}}}`, "spec.pod.containerSecurityContext.privileged",
+		"must not be true: memcached needs no privileges"},
+	{`{pod: {containerSecurityContext: {runAsUser: 0}}}`, "spec.pod.containerSecurityContext.runAsUser", userRule},
+	{`{pod: {containerSecurityContext: {runAsGroup: -1}}}`, "spec.pod.containerSecurityContext.runAsGroup", idRule},
+	{`{pod: {containerSecurityContext: {procMount: Unmasked}}}`, "spec.pod.containerSecurityContext.procMount",
+		"must be Default"},
+	{`{pod: {containerSecurityContext: {seccompProfile: {type: Localhost}}}}`,
+		"spec.pod.containerSecurityContext.seccompProfile", profileRule},
+	{`{pod: {containerSecurityContext: {appArmorProfile: {type: Other}}}}`,
+		"spec.pod.containerSecurityContext.appArmorProfile", profileRule},
+	{`{pod: {containerSecurityContext: {windowsOptions: {hostProcess: true}}}}`,
+		"spec.pod.containerSecurityContext.windowsOptions", "must not ask for hostProcess"},
+	{`{workload: StatefulSet, proxy: {topologySpreadConstraints: [{maxSkew: 0, topologyKey: zone,
+		whenUnsatisfiable: DoNotSchedule}]}}`, "spec.proxy.topologySpreadConstraints[0].maxSkew", "must be at least 1"},
+	{`{workload: StatefulSet, proxy: {affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [
+		{weight: 0, podAffinityTerm: {topologyKey: zone}}]}}}}`, "spec.proxy.affinity.podAntiAffinity", weightRule},
 }
 
 func TestRefused(t *testing.T) {

@@ -109,7 +109,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	// These fields have fields of ours; the fields of all others are those of core/v1.
 	for _, field := range []string{"pod", "rollout", "disruptionBudget", "tls", "auth", "metrics", "networkPolicy",
-		"proxy", "agent"} {
+		"proxy", "service", "agent"} {
 		for inner := range schema.Properties["spec"].Properties[field].Properties {
 			fields["spec."+field+"."+inner] = true
 		}

@@ -38,6 +38,8 @@ var exceptions = map[string][]exception{
 		{"^.spec", "cannot be combined with spec.tls or spec.auth", newField},
 		{"^.spec", "must not be spec.containerPort, which memcached listens on", newField},
 		{"^.spec", "must be at least 2·threads·maxItemSize", newField},
+		{"^.spec", "must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP", newField},
+		{"^.spec", "needs spec.proxy: without proxies, clients choose the server by the key", newField},
 		{"^.spec", "must be at least spec.memory + 48Mi + 4Mi·threads",
 			"the kernel killed the server when its cache filled; the rule lets an object keep the limit that it has"},
 		{"^.spec.extraArgs", "must not hold no_maxconns_fast, nor no_modern",

@@ -38,7 +38,11 @@ func (g generator) spec() object {
 		"networkPolicy": g.some(object{"from": g.one([]any{}, []any{g.peer()}, []any{g.peer(), g.peer()}),
 			"metricsFrom": []any{g.peer()}}),
 		"proxy": g.some(object{"size": g.one(1, 100), "threads": g.one(1, 64), "memory": g.one("68Mi", "64Gi"),
-			"resources": g.some(object{"limits": g.resources(), "requests": g.some(object{"cpu": g.one("100m", 2)})})}),
+			"resources": g.some(object{"limits": g.resources(), "requests": g.some(object{"cpu": g.one("100m", 2)})}),
+			"affinity":  g.affinity(), "topologySpreadConstraints": []any{g.spread("a")}}),
+		"service": g.some(object{"type": g.one("ClusterIP", "NodePort", "LoadBalancer"), "labels": g.labels(),
+			"annotations": g.annotations(), "trafficDistribution": "PreferClose",
+			"ipFamilyPolicy": g.one("SingleStack", "PreferDualStack")}),
 		"agent": object{"resources": g.some(object{"limits": g.some(object{"cpu": g.one("100m", 1)}),
 			"requests": g.some(object{"cpu": g.one("100m", 2), "memory": g.one("10Gi", "1Mi")})})},
 		"image":          g.one("memcached", "docker.io/library/memcached:1.6.45", "localhost:5000/a/memcached@"+Digest),
@@ -51,8 +55,9 @@ func (g generator) spec() object {
 		"pod":            g.pod(),
 		"rollout": g.some(object{"maxUnavailable": g.one(1, 1000), "minReadySeconds": g.one(0, 10, 599),
 			"progressDeadlineSeconds": g.one(1, 600, 172800)}),
-		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000)}),
-		"paused":           g.one(true, false),
+		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000),
+			"minAvailable": g.one(0, 1000, 1001, "0%", "75%", "101%")}),
+		"paused": g.one(true, false),
 	})
 }
 
@@ -108,23 +113,31 @@ func (g generator) keys() string {
 	return strings.Join(keys, ",")
 }
 
+func (g generator) labels() any {
+	return g.one(object{}, object{"team": "shop"}, object{"example.com/team": "", "A": "a_b.c"},
+		object{"topology.kubernetes.io/zone": "a"})
+}
+
+func (g generator) annotations() any {
+	return g.one(object{}, object{"example.com/Note": "a\nb"}, object{"a": strings.Repeat("x", 200000),
+		"b": strings.Repeat("x", 61117)})
+}
+
 func (g generator) pod() object {
-	labels := func() any {
-		return g.one(object{}, object{"team": "shop"}, object{"example.com/team": "", "A": "a_b.c"},
-			object{"topology.kubernetes.io/zone": "a"})
-	}
 	return g.some(object{
-		"labels": labels(),
-		"annotations": g.one(object{}, object{"example.com/Note": "a\nb"}, object{"a": strings.Repeat("x",
-			200000), "b": strings.Repeat("x", 61117)}),
-		"nodeSelector":    labels(),
-		"resources":       g.some(object{"limits": g.resources(), "requests": g.resources()}),
-		"securityContext": g.securityContext(),
-		"tolerations":     []any{g.toleration(), g.toleration()},
-		"affinity": g.some(object{"nodeAffinity": g.nodeAffinity(), "podAffinity": g.podAffinity(),
-			"podAntiAffinity": g.podAffinity()}),
+		"labels":                    g.labels(),
+		"annotations":               g.annotations(),
+		"nodeSelector":              g.labels(),
+		"resources":                 g.some(object{"limits": g.resources(), "requests": g.resources()}),
+		"securityContext":           g.securityContext(),
+		"tolerations":               []any{g.toleration(), g.toleration()},
+		"affinity":                  g.affinity(),
 		"topologySpreadConstraints": []any{g.spread("a"), g.spread("topology.kubernetes.io/zone")},
 		"priorityClassName":         g.one("", "system-cluster-critical"),
+		"schedulerName":             g.one("", "binpacking"),
+		"serviceAccountName":        g.one("", "default"),
+		"imagePullPolicy":           g.one("Always", "IfNotPresent", "Never"),
+		"containerSecurityContext":  g.containerSecurityContext(),
 		"imagePullSecrets":          g.one([]any{}, []any{object{"name": "a"}, object{"name": "b"}}),
 	})
 }
@@ -140,17 +153,28 @@ func (g generator) resources() object {
 	})
 }
 
+func (g generator) profile() object {
+	return g.some(object{"type": g.one("RuntimeDefault", "Unconfined", "Localhost"), "localhostProfile": "a/b"})
+}
+
+func (g generator) containerSecurityContext() object {
+	return g.some(object{
+		"runAsUser": g.one(0, 1, 2147483648), "runAsGroup": g.one(-1, 0), "runAsNonRoot": g.one(true, false),
+		"allowPrivilegeEscalation": g.one(true, false), "privileged": g.one(true, false),
+		"readOnlyRootFilesystem": g.one(true, false), "procMount": g.one("Default", "Unmasked"),
+		"capabilities":   g.some(object{"add": []any{"IPC_LOCK"}, "drop": []any{"NET_RAW"}}),
+		"seccompProfile": g.profile(), "appArmorProfile": g.profile(), "seLinuxOptions": object{"level": "s0:c1,c2"},
+	})
+}
+
 func (g generator) securityContext() object {
-	profile := func() object {
-		return g.some(object{"type": g.one("RuntimeDefault", "Unconfined", "Localhost"), "localhostProfile": "a/b"})
-	}
 	return g.some(object{
 		"runAsUser": g.one(0, 1, 1000, 2147483647, 2147483648), "runAsGroup": g.one(-1, 0, 1000), "runAsNonRoot": g.one(true,
 			false), "fsGroup": g.one(0, 2147483648),
 		"supplementalGroups": g.one([]any{}, []any{0, 1}, []any{-1}), "supplementalGroupsPolicy": g.one("Merge", "Strict"),
 		"fsGroupChangePolicy": g.one("Always", "OnRootMismatch", "Never"), "seLinuxOptions": object{"level": "s0:c1,c2"},
 		"seLinuxChangePolicy": "Recursive",
-		"seccompProfile":      profile(), "appArmorProfile": profile(), "windowsOptions": g.one(object{},
+		"seccompProfile":      g.profile(), "appArmorProfile": g.profile(), "windowsOptions": g.one(object{},
 			object{"hostProcess": true}),
 		"sysctls": g.one([]any{}, []any{object{"name": "net.ipv4.tcp_syncookies", "value": "1"}}, []any{object{"name": "Net",
 			"value": "1"}}),
@@ -169,6 +193,11 @@ func (g generator) requirement(operators ...any) object {
 	r := g.some(object{"values": g.one([]any{}, []any{"1"}, []any{"1", "2"})})
 	r["key"], r["operator"] = g.one("a", "example.com/a"), g.one(operators...)
 	return r
+}
+
+func (g generator) affinity() object {
+	return g.some(object{"nodeAffinity": g.nodeAffinity(), "podAffinity": g.podAffinity(),
+		"podAntiAffinity": g.podAffinity()})
 }
 
 func (g generator) nodeAffinity() object {

@@ -42,7 +42,10 @@ func TestGenerateSetsEveryField(t *testing.T) {
 		}
 		for i := range of.NumField() {
 			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
-			check(path+"."+name, of.Field(i).Type)
+			if name != "" {
+				name = "." + name
+			}
+			check(path+name, of.Field(i).Type)
 		}
 	}
 	check("spec", reflect.TypeFor[v1alpha1.MemcachedSpec]())
