@@ -180,7 +180,9 @@ func TestIPv6(t *testing.T) {
 	})
 	for spec, got := range map[string]func(*fixture) []string{
 		"{workload: StatefulSet, serverAddresses: ClusterIP}": func(f *fixture) []string { return f.mc.Status.Servers },
-		"{workload: StatefulSet, proxy: {}}":                  func(f *fixture) []string { return strings.Fields(f.proxyServers()) },
+		"{workload: StatefulSet, proxy: {}}": func(f *fixture) []string {
+			return strings.Fields(f.proxyServers())
+		},
 	} {
 		f := newFixtureOn(t, api, spec)
 		f.mustReconcile()

@@ -177,7 +177,6 @@ type Annotations map[string]string
 // +kubebuilder:validation:XValidation:rule="self.all(k, self[k].size() <= 63 && !self[k].matches(r'[^\\w.-]') && !['-', '_', '.'].exists(c, self[k].startsWith(c) || self[k].endsWith(c)))",message="values must be empty or at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 type Labels map[string]string
 
-
 // ResourceRequirements are requests and limits of the memcached container. Unlike those of core/v1 they have no claims.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.requests) || ['cpu', 'memory'].all(k, !(k in self.limits) || !(k in self.requests) || string(self.limits[k]).size() > 20 || string(self.requests[k]).size() > 20 || string(self.limits[k]).matches('[eE-]') || string(self.requests[k]).matches('[eE-]') || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",fieldPath=".requests",message="cpu and memory must not exceed their limits"

@@ -52,8 +52,8 @@ func TestProxyPlacement(t *testing.T) {
 		t.Errorf("proxies are placed as servers, or lack a field of spec.pod: %+v", proxy)
 	}
 	mc.Spec.Proxy.Affinity, mc.Spec.Pod.Affinity = mc.Spec.Pod.Affinity, nil
-	if server, proxy := podTemplate(mc, Inputs{}).Spec, proxyDeployment(mc, Inputs{}).Spec.Template.Spec; server.Affinity !=
-		nil || len(proxy.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+	server, proxy = podTemplate(mc, Inputs{}).Spec, proxyDeployment(mc, Inputs{}).Spec.Template.Spec
+	if server.Affinity != nil || len(proxy.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
 		t.Errorf("want the affinity of the proxies alone, got %+v and %+v", server.Affinity, proxy.Affinity)
 	}
 }
