@@ -1,6 +1,6 @@
 // Program rename gives a fork its own names: owner, repository, Go module, API group and registry, in all texts and
-// file names that git tracks. It generates again what depends on them, empties the catalog, whose bundles belong to
-// the original, and says what is left to do by hand.
+// file names that git tracks. Then it generates again what depends on them, empties the catalog, whose bundles belong
+// to the original, and says what is left to do by hand.
 //
 //	go run ./tools/rename -owner acme -repository cache-operator -group cache.acme.dev
 //
@@ -63,7 +63,7 @@ func run(to names) error {
 	}
 	fmt.Printf(byHand, to.group, to.registry)
 	if len(long) > 0 {
-		fmt.Printf("- The names have made %d lines of Go too long, so line-length in .golangci.yml was raised.\n", len(long))
+		fmt.Printf("- The names have made %d lines of Go too long: line-length in .golangci.yml was raised.\n", len(long))
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ Left to do:
 - Read the changes, run make test, and commit them.
 - Delete the tags of the original's releases (git tag --list 'v*'), and set your first version: VERSION in the Makefile,
   then make bundle. The catalog is empty until your first release.
-- Replace the maintainers, their address and the provider: config/manifests/bases, SECURITY.md, CODE_OF_CONDUCT.md.
+- Replace the maintainers, with their address, and the provider: config/manifests/bases, SECURITY.md, CODE_OF_CONDUCT.md.
 - On GitHub, allow Actions, create the environment "release", and protect the branch main with the check "ci".
 - Clusters with the original keep their objects: this operator looks only at objects of %s.
 - Nothing is published under %s yet: docs say how to release.

@@ -90,8 +90,8 @@ func open(dir string) (*repository, error) {
 	return r, nil
 }
 
-// rename replaces the names in all texts that git tracks, and in the names of the files. It returns the Go lines that
-// have become too long for the linter.
+// rename replaces the names in all texts that git tracks, and in the names of the files. It returns the lines of Go
+// that have become too long for the linter.
 func (r *repository) rename(to names) (long []string, err error) {
 	if to.repository != r.repository {
 		if err := r.unused(to.repository); err != nil {
