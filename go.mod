@@ -2,6 +2,8 @@ module github.com/example/memcached-operator
 
 go 1.26.3
 
+toolchain go1.26.8
+
 require (
 	github.com/bradfitz/gomemcache v0.0.0-20260422231931-4d751bb6e37c
 	github.com/go-logr/logr v1.4.3

@@ -21,6 +21,16 @@ func TestScorecard(t *testing.T) {
 	if len(config.Stages) != 1 || len(config.Stages[0].Tests) != 6 {
 		t.Fatal("the bundle does not configure the six tests")
 	}
+	module, err := os.ReadFile(root + "/tools/operator-sdk/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range config.Stages[0].Tests {
+		version := test.Image[strings.LastIndex(test.Image, ":")+1:]
+		if !strings.Contains(string(module), "github.com/operator-framework/operator-sdk "+version+" ") {
+			t.Errorf("%s is not of the version of operator-sdk in tools: change config/scorecard", test.Image)
+		}
+	}
 	binary := root + "/bin/scorecard-test"
 	if _, err := os.Stat(binary); err != nil {
 		t.Fatalf("%v: run make tools-operator-sdk", err)

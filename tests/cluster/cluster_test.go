@@ -88,6 +88,26 @@ func TestMemcachedPins(t *testing.T) {
 	}
 }
 
+// TestCompiler: the image is built with the Go that go.mod names, which CI installs.
+func TestCompiler(t *testing.T) {
+	module, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dockerfile, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := baseImage.FindStringSubmatch(string(dockerfile))
+	if len(image) != 2 {
+		t.Fatal("the Dockerfile names no image of Go")
+	}
+	_, version, _ := strings.Cut(image[1], ":")
+	if !strings.Contains(string(module), "\ntoolchain go"+version+"\n") {
+		t.Errorf("go.mod does not have the toolchain of %s, which the Dockerfile names", image[1])
+	}
+}
+
 // TestKillSparesStrangers: kill does not kill a foreign process. After a crash, another process may have the number
 // that a pid file records.
 func TestKillSparesStrangers(t *testing.T) {

@@ -25,8 +25,8 @@ func (c *Cluster) ReachPods(ctx context.Context) error {
 	return nil
 }
 
-// Connect returns the running cluster of this kind, whose pods this process can reach, and an admin's client. It
-// also makes commands of this process use that cluster and the pinned tools.
+// Connect returns the running cluster of this kind, whose pods this process can reach, and an administrator's client.
+// It also makes commands of this process use that cluster and the pinned tools.
 func Connect(kind string) (*Cluster, client.WithWatch, error) {
 	log.SetLogger(log.Log) // discards the logs of the client
 	c, err := New(kind)
