@@ -41,6 +41,7 @@ type options struct {
 	manager     ctrl.Options
 	concurrency int
 	namespaces  string
+	pullSecrets string
 	showVersion bool
 	zap         zap.Options
 }
@@ -79,15 +80,18 @@ func (o *options) bindFlags(fs *flag.FlagSet) {
 	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 16, "`number` of Memcacheds reconciled at the same time")
 	fs.StringVar(&o.namespaces, "watch-namespaces", os.Getenv("WATCH_NAMESPACE"),
 		"comma-separated `namespaces` to watch; empty for all (default from WATCH_NAMESPACE)")
+	fs.StringVar(&o.pullSecrets, "image-pull-secrets", os.Getenv("IMAGE_PULL_SECRETS"),
+		"comma-separated `names` of the Secrets for pulling images, in the namespace of each Memcached without "+
+			"spec.pod.imagePullSecrets (default from IMAGE_PULL_SECRETS)")
 	fs.BoolVar(&o.showVersion, "version", false, "print the version and exit")
 	o.zap.BindFlags(fs)
 }
 
-// watchNamespaces returns the namespaces to watch; an empty list means all namespaces.
-func (o *options) watchNamespaces() []string {
-	list := strings.FieldsFunc(o.namespaces, func(r rune) bool { return r == ',' || r == ' ' })
-	slices.Sort(list)
-	return slices.Compact(list)
+// names returns the names in a list that is separated by commas or spaces, sorted, each once.
+func names(list string) []string {
+	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func run(ctx context.Context, o *options) error {
@@ -113,7 +117,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return fmt.Errorf("create a client: %w", err)
 	}
-	namespaces, err := startup.Namespaces(ctx, live, o.watchNamespaces())
+	namespaces, err := startup.Namespaces(ctx, live, names(o.namespaces)) // an empty list means all namespaces
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,8 @@ func run(ctx context.Context, o *options) error {
 		Client:    mgr.GetClient(),
 		APIReader: mgr.GetAPIReader(),
 		Recorder:  mgr.GetEventRecorder("memcached-operator"),
-		Options:   desired.Options{DefaultImage: image, AgentImage: agentImage, OpenShift: openShift},
+		Options: desired.Options{DefaultImage: image, AgentImage: agentImage, OpenShift: openShift,
+			ImagePullSecrets: names(o.pullSecrets)},
 	}
 	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)

@@ -33,8 +33,8 @@ func TestWatchNamespaces(t *testing.T) {
 			t.Setenv("WATCH_NAMESPACE", tt.env)
 			o, flags := options{}, flag.NewFlagSet("manager", flag.ContinueOnError)
 			o.bindFlags(flags)
-			if err := flags.Parse(tt.args); err != nil || !slices.Equal(o.watchNamespaces(), tt.want) {
-				t.Errorf("got %q, %v, want %q", o.watchNamespaces(), err, tt.want)
+			if err := flags.Parse(tt.args); err != nil || !slices.Equal(names(o.namespaces), tt.want) {
+				t.Errorf("got %q, %v, want %q", names(o.namespaces), err, tt.want)
 			}
 		})
 	}

@@ -5,6 +5,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -63,12 +64,18 @@ type Options struct {
 	TLS credentials.Checks
 	// Auth says that a Secret is mounted at AuthPath.
 	Auth bool
+	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
+	LogLevel string
 }
 
 // Args is the command line of the agent with these options.
 func (o Options) Args() []string {
-	return []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
+	args := []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
 		"--tls-checks=" + string(o.TLS), "--auth=" + strconv.FormatBool(o.Auth)}
+	if o.LogLevel != "" {
+		args = append(args, "--log-level="+o.LogLevel)
+	}
+	return args
 }
 
 func parse(args []string) (o Options, err error) {
@@ -78,16 +85,21 @@ func parse(args []string) (o Options, err error) {
 	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
 	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for none")
 	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
+	fs.StringVar(&o.LogLevel, "log-level", "", "debug, info or error: the least severity that is logged (default info)")
 	return o, fs.Parse(args)
 }
 
 // Run runs the agent with the arguments after Command, until ctx is done.
 func Run(ctx context.Context, args []string) error {
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	o, err := parse(args)
+	var level slog.Level
+	if err == nil {
+		err = level.UnmarshalText([]byte(cmp.Or(o.LogLevel, "info")))
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", Command, err)
 	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	log.Info("started", "options", o)
 	registry := prometheus.NewRegistry()
 	m := &memcached{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}

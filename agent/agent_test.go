@@ -19,7 +19,7 @@ func TestArgs(t *testing.T) {
 	for _, want := range []Options{
 		{Port: 11211},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
-		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair},
+		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair, LogLevel: "error"},
 	} {
 		if got, err := parse(want.Args()[1:]); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)

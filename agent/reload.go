@@ -96,7 +96,8 @@ func (r *reloader) read() (changed bool) {
 func (r *reloader) reload(ctx context.Context) error {
 	refreshed, err := r.requestReload(ctx)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil // memcached is starting, and will read its files
+		r.log.Debug("memcached is starting, and will read its files")
+		return nil
 	}
 	changed := false
 	if err == nil {

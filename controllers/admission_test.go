@@ -91,8 +91,8 @@ func TestPolicyRewritesTemplate(t *testing.T) {
 	f.mustReconcile()
 	f.wantRequests()
 	f.wantTemplate(template)
-	if f.mc.Status.Image != "mirror/memcached" {
-		t.Errorf("got status.image %s, want mirror/memcached", f.mc.Status.Image)
+	if f.mc.Status.Image != "mirror/memcached" || f.mc.Status.Outdated != nil {
+		t.Errorf("got status.image %s, outdated %q, want mirror/memcached", f.mc.Status.Image, f.mc.Status.Outdated)
 	}
 }
 

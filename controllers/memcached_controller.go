@@ -82,6 +82,9 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		&corev1.Pod{}); err != nil {
 		return err
 	}
+	if err := mgr.Add(outdatedCollector{mgr.GetClient()}); err != nil {
+		return err
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
 		Watches(&corev1.Pod{}, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
@@ -160,7 +163,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	secrets, secretsErr := r.secrets(ctx, mc, st, desired.RecordedSecrets(current.Workload), now)
 	current.Secrets, current.Freeze = secrets, secretsErr != nil
-	changes, err := compare(ctx, o, desired.Resolve(mc, current, r.Options), current)
+	inputs := desired.Resolve(mc, current, r.Options)
+	o.outdated = inputs.Outdated()
+	changes, err := compare(ctx, o, inputs, current)
 	if err != nil {
 		return 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -47,6 +48,8 @@ func TestRequests(t *testing.T) {
 
 	f.restartOperator()
 	f.r.Options.DefaultImage = "memcached:2"
+	f.mustReconcile()
+	f.wantRequests("patch status") // status.outdated
 	f.mustReconcile()
 	f.wantRequests()
 
@@ -712,6 +715,60 @@ func TestRestartIsAnnounced(t *testing.T) {
 	f.patch(`{"metadata":{"annotations":null}}`)
 	f.mustReconcile()
 	f.wantTemplate(template)
+}
+
+// TestOutdated: status and metrics say which images of a Memcached are not those of a new one. A restart updates them.
+func TestOutdated(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, metrics: {}}")
+	wantOutdated := func(want ...string) {
+		t.Helper()
+		if !slices.Equal(f.mc.Status.Outdated, want) {
+			t.Errorf("got status.outdated %q, want %q", f.mc.Status.Outdated, want)
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(outdatedCollector{f.api})
+		families, err := registry.Gather()
+		f.must(err)
+		var got []string
+		for _, family := range families {
+			for _, m := range family.GetMetric() { // labels are sorted: image, memcached, namespace
+				if labels := m.GetLabel(); labels[2].GetValue() == f.mc.Namespace {
+					got = append(got, labels[0].GetValue())
+				}
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("got metrics of %q, want %q", got, want)
+		}
+	}
+	f.becomeReady()
+	wantOutdated()
+	before := get[appsv1.Deployment](f).Spec.Template
+
+	f.restartOperator()
+	f.r.Options.DefaultImage, f.r.Options.AgentImage = "memcached:2", "operator:2"
+	f.mustReconcile()
+	f.wantRequests("patch status")
+	f.wantTemplate(before)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	wantOutdated("image", "agentImage")
+	if f.mc.Status.AgentImage != "operator:1" {
+		t.Errorf("got status.agentImage %q, want operator:1", f.mc.Status.AgentImage)
+	}
+
+	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
+	f.mustReconcile()
+	wantOutdated()
+	if f.mc.Status.AgentImage != "operator:2" {
+		t.Errorf("got status.agentImage %q, want operator:2", f.mc.Status.AgentImage)
+	}
+	f.becomeReady()
+	f.r.Options.DefaultImage, f.r.Options.AgentImage = "memcached:3", "operator:3"
+	f.patch(`{"spec":{"image":"memcached:2"}}`) // the user's own choice, and no reason for new servers
+	f.mustReconcile()
+	f.setServersReady(3)
+	f.mustReconcile()
+	wantOutdated("agentImage")
 }
 
 // TestPaused: while spec.paused is set, changes are reported and not applied.

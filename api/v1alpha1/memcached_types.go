@@ -454,6 +454,21 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Image"
 	Image string `json:"image,omitempty"`
 
+	// agentImage is the image of the agent (sidecar) in use; absent without an agent.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Agent image"
+	AgentImage string `json:"agentImage,omitempty"`
+
+	// outdated names those of image and agentImage that a new Memcached with the same spec would not get, because the
+	// operator has another default now. The restart annotation brings them up to date; it replaces every server. It is
+	// absent if both are current.
+	//
+	// +listType=set
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Outdated"
+	Outdated []string `json:"outdated,omitempty"`
+
 	// servers are the host:port addresses to configure clients with: for a StatefulSet one for each server, in the order
 	// of their numbers; for a Deployment the name of a headless Service, which resolves to the addresses of all ready
 	// servers; with a proxy only its address. They change only with size, containerPort, serverAddresses and proxy.
@@ -475,6 +490,7 @@ type MemcachedStatus struct {
 // +kubebuilder:printcolumn:name="Servers Ready",type=integer,JSONPath=`.status.readyReplicas`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.image`,priority=1
+// +kubebuilder:printcolumn:name="Outdated",type=string,JSONPath=`.status.outdated`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",message="metadata.name must start with a letter, hold only lower case letters, digits and '-', and have at most 52 characters: the names and labels of the servers are made of it"
 // +kubebuilder:metadata:annotations="argocd.argoproj.io/sync-options=Prune=false,Delete=false"

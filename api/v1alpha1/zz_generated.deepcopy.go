@@ -324,6 +324,11 @@ func (in *MemcachedStatus) DeepCopyInto(out *MemcachedStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Outdated != nil {
+		in, out := &in.Outdated, &out.Outdated
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Servers != nil {
 		in, out := &in.Servers, &out.Servers
 		*out = make([]string, len(*in))

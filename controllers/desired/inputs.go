@@ -21,6 +21,8 @@ type Options struct {
 	DefaultImage string
 	// AgentImage is the image of the agent (sidecar).
 	AgentImage string
+	// ImagePullSecrets name the Secrets for pulling images, in the namespace of each pod whose Memcached names none.
+	ImagePullSecrets []string
 	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint
 	// assigns them and refuses others.
 	OpenShift bool
@@ -149,6 +151,18 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
+// Outdated returns the fields of the status whose images are not those of a new Memcached with the same spec. An
+// admission plugin may rewrite the images of the template, so compare the images that the operator wrote.
+func (in Inputs) Outdated() (fields []string) {
+	if in.record.RequestedImage == "" && in.record.Image != in.options.DefaultImage {
+		fields = append(fields, "image")
+	}
+	if in.record.Agent != "" && in.record.Agent != in.options.AgentImage {
+		fields = append(fields, "agentImage")
+	}
+	return fields
+}
+
 // HasUnrecordedTemplate reports whether the workload has another template than its record says, and may be written.
 func (in Inputs) HasUnrecordedTemplate() bool { return in.unrecorded }
 
@@ -180,9 +194,10 @@ func digestOfInputs(mc *v1alpha1.Memcached, r record) string {
 		Metrics             *v1alpha1.MetricsSpec      `json:",omitempty"`
 		Restarts            []string                   `json:",omitempty"`
 		AgentResources      *v1alpha1.ComputeResources `json:",omitempty"`
+		AgentLogLevel       string                     `json:",omitempty"`
 	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		r.Secrets.revocations(), agentOverrides(mc)})
+		r.Secrets.revocations(), agentOverrides(mc), agentLogLevel(mc)})
 }
 
 // nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.

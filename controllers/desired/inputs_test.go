@@ -32,6 +32,8 @@ func TestInputs(t *testing.T) {
 		"{metrics: {}}":                                                     "302ae1b01fab5136",
 		"{metrics: {}, agent: {resources: {limits: {}}}}":                   "302ae1b01fab5136",
 		"{metrics: {}, agent: {resources: {limits: {cpu: 1}}}}":             "",
+		"{metrics: {}, agent: {logLevel: info}}":                            "302ae1b01fab5136",
+		"{metrics: {}, agent: {logLevel: debug}}":                           "",
 	} {
 		if strings.Count(spec, "{") > strings.Count(spec, "}") {
 			spec += "}"

@@ -68,6 +68,14 @@ func agentOverrides(mc *v1alpha1.Memcached) *v1alpha1.ComputeResources {
 	return nilIfEmpty(mc.Spec.Agent.Resources)
 }
 
+// agentLogLevel is the log level of the agent; empty for the default.
+func agentLogLevel(mc *v1alpha1.Memcached) string {
+	if !needsAgent(mc) || mc.Spec.Agent == nil || mc.Spec.Agent.LogLevel == "info" {
+		return ""
+	}
+	return mc.Spec.Agent.LogLevel
+}
+
 func proxyResources(p *v1alpha1.ProxySpec) *corev1ac.ResourceRequirementsApplyConfiguration {
 	memory := resource.MustParse(p.Memory)
 	given := ptr.Deref(p.Resources, v1alpha1.ComputeResources{})

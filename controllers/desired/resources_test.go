@@ -74,3 +74,18 @@ func TestSidecarResources(t *testing.T) {
 		}
 	}
 }
+
+// TestImagePullSecrets: the operator's pull secrets are for pods whose Memcached names none.
+func TestImagePullSecrets(t *testing.T) {
+	t.Parallel()
+	in := Inputs{options: Options{ImagePullSecrets: []string{"mirror"}}}
+	for pod, want := range map[string]string{"{}": "mirror", "{imagePullSecrets: [{name: own}]}": "own"} {
+		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, proxy: {}, pod: "+pod+"}"))
+		for component, template := range map[string]*corev1ac.PodTemplateSpecApplyConfiguration{
+			"server": podTemplate(mc, in), "proxy": proxyDeployment(mc, in).Spec.Template} {
+			if got := template.Spec.ImagePullSecrets; len(got) != 1 || *got[0].Name != want {
+				t.Errorf("pod %s: each %s has the pull secrets %v, want %s", pod, component, got, want)
+			}
+		}
+	}
+}

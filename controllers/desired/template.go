@@ -79,6 +79,11 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 	if a := given.Affinity; (a == nil || a.PodAntiAffinity == nil) && len(given.TopologySpreadConstraints) == 0 {
 		spec.WithAffinity(spread(mc, component))
 	}
+	if len(given.ImagePullSecrets) == 0 {
+		for _, name := range in.options.ImagePullSecrets {
+			spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(name))
+		}
+	}
 	if given.ImagePullPolicy != "" {
 		spec.Containers[0].WithImagePullPolicy(given.ImagePullPolicy)
 	}
@@ -167,9 +172,10 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 // It has no probe: memcached serves clients even if the agent does not respond.
 func addAgent(mc *v1alpha1.Memcached, image string, pod *corev1ac.PodSpecApplyConfiguration) {
-	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
+	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil,
+		LogLevel: agentLogLevel(mc)}
 	resources := agentResources(mc)
-	c := restrictedContainer(mc, "agent", image, resources).
+	c := restrictedContainer(mc, names.Agent, image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),
 			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit(resources.Limits.Memory().Value()))).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)

@@ -18,6 +18,8 @@ const (
 	Operator = "memcached-operator"
 	// Container is the name of the container in which memcached runs.
 	Container = "memcached"
+	// Agent is the name of the container in which the agent (sidecar) runs.
+	Agent = "agent"
 	// Port is the name of the port that memcached listens on.
 	Port = "memcached"
 	// MetricsPort is the name of the port that the agent serves metrics on.

@@ -39,6 +39,8 @@ type Input struct {
 	NamespaceTerminating bool
 	// Clock measures the time without progress.
 	Clock Clock
+	// Outdated is status.outdated.
+	Outdated []string
 }
 
 // Effect says how this reconcile affects servers and proxies. The status of their workloads does not show that yet.
@@ -74,10 +76,13 @@ func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.Memcached
 		ReadyReplicas:      ready,
 		Selector:           names.Servers.SelectorQuery(mc),
 		Image:              mc.Status.Image,
+		AgentImage:         mc.Status.AgentImage,
+		Outdated:           in.Outdated,
 		Servers:            in.Servers,
 	}
 	if in.Workload != nil {
 		s.Image = cmp.Or(in.Workload.Image, s.Image)
+		s.AgentImage = in.Workload.AgentImage
 	}
 	set := func(conditionType string, c conditionState) { setCondition(&s, mc, conditionType, c, now) }
 	set(v1alpha1.ConditionAvailable, available(mc, in, ready))

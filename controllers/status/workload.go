@@ -20,8 +20,8 @@ type WorkloadState struct {
 	Observed bool
 	// Paused says that somebody paused its rollouts.
 	Paused bool
-	// Image is the memcached image of its template.
-	Image string
+	// Image is the memcached image of its template, AgentImage that of the agent; empty for none.
+	Image, AgentImage string
 	// Wanted is its spec.replicas; the other numbers are those of its status.
 	Wanted, Replicas, Updated, Ready, Available int32
 	// Outdated is the number of servers of an older template.
@@ -50,7 +50,8 @@ func fromDeployment(d *appsv1.Deployment) *WorkloadState {
 		Ready:       d.Status.ReadyReplicas,
 		Available:   d.Status.AvailableReplicas,
 		Outdated:    d.Status.Replicas - d.Status.UpdatedReplicas,
-		Image:       image(&d.Spec.Template),
+		Image:       image(d.Spec.Template.Spec.Containers, names.Container),
+		AgentImage:  image(d.Spec.Template.Spec.InitContainers, names.Agent),
 	}
 	for _, c := range d.Status.Conditions {
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
@@ -70,7 +71,8 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *WorkloadState {
 		Updated:     s.Status.UpdatedReplicas,
 		Ready:       s.Status.ReadyReplicas,
 		Available:   s.Status.AvailableReplicas,
-		Image:       image(&s.Spec.Template),
+		Image:       image(s.Spec.Template.Spec.Containers, names.Container),
+		AgentImage:  image(s.Spec.Template.Spec.InitContainers, names.Agent),
 	}
 	// Its status counts a terminating server as not updated, so that a loss would look like a rollout: count the pods.
 	for i := range pods {
@@ -81,10 +83,11 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *WorkloadState {
 	return w
 }
 
-func image(template *corev1.PodTemplateSpec) string {
-	for i := range template.Spec.Containers {
-		if c := &template.Spec.Containers[i]; c.Name == names.Container {
-			return c.Image
+// image returns the image of the container with this name; empty for none.
+func image(containers []corev1.Container, name string) string {
+	for i := range containers {
+		if containers[i].Name == name {
+			return containers[i].Image
 		}
 	}
 	return ""

@@ -33,7 +33,8 @@ var optional = [][]string{
 // others are further fields. Each combination has one of them, in turn.
 var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --extended=no_lru_crawler]",
 	"maxItemSize: 512Ki", "rollout: {minReadySeconds: 1}", "disruptionBudget: {maxUnavailable: 0}",
-	"disruptionBudget: {minAvailable: 50%}", "service: {labels: {team: shop}, ipFamilyPolicy: PreferDualStack}",
+	"disruptionBudget: {minAvailable: 50%}", "agent: {logLevel: debug}",
+	"service: {labels: {team: shop}, ipFamilyPolicy: PreferDualStack}",
 	"image: docker.io/library/memcached:1.6"}
 
 // TestMatrix creates a Memcached for each combination of the optional fields. Either the API server refuses it, as
