@@ -530,7 +530,7 @@ var refused = []struct{ spec, field, message string }{
 	{`{service: {labels: {app.kubernetes.io/name: a}}}`, "spec.service.labels", "must not use the prefix app.kubernetes"},
 	{`{service: {labels: {a: "b c"}}}`, "spec.service.labels.a", "should match '^(([A-Za-z0-9]"},
 	{`{service: {labels: {"a b": c}}}`, "spec.service.labels", "keys must be like app or example.com/team"},
-	{`{service: {annotations: {cache.example.com/a: b}}}`, "spec.service.annotations", "must not use the prefix cache"},
+	{`{service: {annotations: {cache.example.com/a: b}}}`, "spec.service.annotations", "must not use the prefix cache.example.com/"},
 	{`{service: {trafficDistribution: PreferClose}}`, "spec.service.trafficDistribution", "needs spec.proxy"},
 	{`{workload: StatefulSet, proxy: {}, service: {trafficDistribution: Nearest}}`, "spec.service.trafficDistribution",
 		"supported values"},
