@@ -79,15 +79,15 @@ run: ## Run the operator on this machine, for the cluster of KUBECONFIG; it has 
 
 .PHONY: test test-tools test-unit chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
 test: ## Run all tests before a pull request, on a kwok cluster of their own, with a summary
-	@tools/steps test-tools verify-generated vet lint test-unit monitoring-test validate-bundle chainsaw e2e; result=$$?; \
+	@tools/steps test-tools verify-generated vet lint test-unit install-test monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-actionlint tools-hugo tools-htmltest \
-	tools-vale tools-operator-sdk $(tools_catalog) tools-crdify tools-kustomize tools-promtool $(tools_kwok) \
+	tools-vale tools-operator-sdk $(tools_catalog) tools-crdify tools-kustomize tools-helm tools-promtool $(tools_kwok) \
 	tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
-	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|olm|olmv1|production|rename)(/|$$)') $(ARGS)
+	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|install|olm|olmv1|production|rename)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
@@ -131,7 +131,10 @@ bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, comp
 	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench
 	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
 
-.PHONY: first-command gitops-e2e nightly
+.PHONY: first-command install-test gitops-e2e nightly
+install-test: tools-kustomize tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
+	gotestsum --format testname -- -count=1 ./tests/install $(ARGS)
+
 nightly: ## Run what CI runs besides make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
 	.ci/run nightly
 
@@ -256,6 +259,12 @@ deploy: tools-kustomize $(NEED_KUBECTL) ## Deploy the operator as IMG to the clu
 
 undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until all are deleted, and remove the operator
 	@tools/undeploy
+
+.PHONY: chart
+chart: tools-kustomize tools-helm ## Package the Helm chart of VERSION, which installs IMG, as dist/memcached-operator-VERSION.tgz
+	@tools/overlay $(OVERLAY) $(IMG)
+	kustomize build $(OVERLAY) >$(OVERLAY)/install.yaml
+	tools/chart $(VERSION) $(OVERLAY)/install.yaml dist
 
 ##@ Bundle and catalog for OLM
 
