@@ -131,9 +131,14 @@ bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, comp
 	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench
 	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
 
-.PHONY: first-command install-test gitops-e2e nightly
+.PHONY: first-command install-test install-e2e gitops-e2e nightly
 install-test: tools-kustomize tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
-	gotestsum --format testname -- -count=1 ./tests/install $(ARGS)
+	gotestsum --format testname -- -count=1 -skip E2E ./tests/install $(ARGS)
+
+install-e2e: $(tools_kwok) tools-kustomize tools-helm tools-crane tools-gotestsum build ## Test install, upgrade and removal by Helm, kustomize and install.yaml, on a kwok cluster of its own
+	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
+	@KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./tests/install $(ARGS); \
+	result=$$?; $(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 nightly: ## Run what CI runs besides make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
 	.ci/run nightly
@@ -262,8 +267,8 @@ undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until 
 
 .PHONY: chart
 chart: tools-kustomize tools-helm ## Package the Helm chart of VERSION, which installs IMG, as dist/memcached-operator-VERSION.tgz
-	@tools/overlay $(OVERLAY) $(IMG)
-	kustomize build $(OVERLAY) >$(OVERLAY)/install.yaml
+	@mkdir -p $(OVERLAY)
+	tools/install-yaml $(OVERLAY) $(IMG) >$(OVERLAY)/install.yaml
 	tools/chart $(VERSION) $(OVERLAY)/install.yaml dist
 
 ##@ Bundle and catalog for OLM

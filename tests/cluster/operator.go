@@ -74,6 +74,23 @@ func (o *Operator) Start(ctx context.Context, replicas int) error {
 	return nil
 }
 
+// Run runs on a kwok cluster what the operator's Deployment there says, whoever installed it: its number of replicas
+// as processes of this machine, with its flags, environment and service account. It returns when all are ready.
+func (o *Operator) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not ready after 2 minutes"))
+	defer cancel()
+	text, err := o.c.kubectl(ctx, "get", "deployment", OperatorDeployment, "--namespace", OperatorNamespace,
+		"--output", "yaml")
+	if err != nil {
+		return err
+	}
+	var deployment appsv1.Deployment
+	if err := yaml.Unmarshal([]byte(text), &deployment); err != nil {
+		return err
+	}
+	return o.startProcesses(ctx, &deployment, int(*deployment.Spec.Replicas))
+}
+
 // Stop stops every replica with SIGTERM, so that the leader releases its lease, and waits until all are gone.
 func (o *Operator) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("still there after a minute"))

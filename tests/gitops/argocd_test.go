@@ -188,10 +188,15 @@ func runAction(t *testing.T, obj *unstructured.Unstructured, name string) *unstr
 
 func readObject(t *testing.T, path string) *unstructured.Unstructured {
 	t.Helper()
-	u := &unstructured.Unstructured{}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	json, err := yaml.YAMLToJSON(text)
+	return fromYAML(t, string(text))
+}
+
+func fromYAML(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	json, err := yaml.YAMLToJSON([]byte(text))
 	require.NoError(t, err)
 	require.NoError(t, u.UnmarshalJSON(json)) // integers become int64, as in Argo CD
 	return u

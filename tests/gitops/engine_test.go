@@ -34,16 +34,22 @@ type argo struct {
 }
 
 func newArgo(t *testing.T, serverSide bool) *argo {
-	e := newEnv(t)
+	t.Helper()
+	return newEnv(t).argo(serverSide)
+}
+
+// argo returns an Application in the test's namespace and in these.
+func (e *env) argo(serverSide bool, namespaces ...string) *argo {
+	e.Helper()
 	a := &argo{env: e, repository: e.newRepository(), serverSide: serverSide}
 	a.cache = cache.NewClusterCache(e.config, cache.SetLogr(logr.Discard()), cache.SetClusterResources(true),
-		cache.SetNamespaces([]string{e.namespace}),
+		cache.SetNamespaces(append(namespaces, e.namespace)),
 		cache.SetPopulateResourceInfoHandler(func(u *unstructured.Unstructured, _ bool) (any, bool) {
 			id := u.GetAnnotations()[trackingID]
 			return id, id != ""
 		}))
-	require.NoError(t, a.cache.EnsureSynced())
-	t.Cleanup(func() { a.cache.Invalidate() })
+	require.NoError(e, a.cache.EnsureSynced())
+	e.Cleanup(func() { a.cache.Invalidate() })
 	return a
 }
 

@@ -141,22 +141,27 @@ func (f *flux) push(files map[string]string) (revision string) {
 	f.git("archive", "--format=tar.gz", "--output="+archive, "HEAD")
 	text, err := os.ReadFile(archive)
 	require.NoError(f, err)
+	f.serve(text, revision)
+	return revision
+}
+
+// serve makes an archive the artifact of the source.
+func (f *flux) serve(archive []byte, revision string) {
+	f.Helper()
 	f.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = io.Copy(w, bytes.NewReader(text))
+		_, _ = io.Copy(w, bytes.NewReader(archive))
 	})
 	source := f.get(f.source)
+	now := time.Now().UTC().Format(time.RFC3339)
 	status, err := json.Marshal(map[string]any{"status": map[string]any{
 		"observedGeneration": source.GetGeneration(),
 		"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored",
-			"observedGeneration": source.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}},
+			"observedGeneration": source.GetGeneration(), "lastTransitionTime": now}},
 		"artifact": map[string]any{"path": "archive.tar.gz", "url": f.server.URL + "/archive.tar.gz", "revision": revision,
-			"digest": fmt.Sprintf("sha256:%x",
-				sha256.Sum256(text)), "size": len(text), "lastUpdateTime": time.Now().UTC().Format(time.RFC3339)},
+			"digest": fmt.Sprintf("sha256:%x", sha256.Sum256(archive)), "size": len(archive), "lastUpdateTime": now},
 	}})
 	require.NoError(f, err)
 	require.NoError(f, f.Status().Patch(f.Context(), source, client.RawPatch("application/merge-patch+json", status)))
-	return revision
 }
 
 // kustomization returns a Kustomization for a folder of the repository, with all settings of

@@ -53,8 +53,7 @@ func installYAML(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "config"), os.DirFS("../../config")))
-	run(t, "tools/overlay", filepath.Join(dir, "overlay/install"), image)
-	return run(t, "kustomize", "build", filepath.Join(dir, "overlay/install"))
+	return run(t, "tools/install-yaml", filepath.Join(dir, "overlay/install"), image)
 }
 
 // chart packages the chart that installs the objects of manifests, and returns the path of the archive.
@@ -72,17 +71,23 @@ func template(t *testing.T, chart string, args ...string) string {
 		"--kube-version", "1.30.0"}, args...)...)
 }
 
-// page returns the first block of code below a heading of a page of docs/how-to that starts with this comment.
+// page returns the first YAML below a heading of a page of docs/how-to that starts with this comment.
 func page(t *testing.T, name, heading, comment string) string {
+	t.Helper()
+	return block(t, name, heading, "yaml", "# "+comment+"\n")
+}
+
+// block returns the first block of code below a heading of a page of docs/how-to that starts with this text.
+func block(t *testing.T, name, heading, language, start string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/how-to/" + name)
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n"+heading+"\n")
 	require.True(t, found, "%s has no heading %s", name, heading)
-	block := regexp.MustCompile("(?s)\n```yaml\n# " + regexp.QuoteMeta(comment) + "\n(.*?)\n```\n").
+	code := regexp.MustCompile("(?s)\n```" + language + "\n" + regexp.QuoteMeta(start) + "(.*?)\n```\n").
 		FindStringSubmatch(section)
-	require.NotNil(t, block, "%s has no %s below %s", name, comment, heading)
-	return block[1] + "\n"
+	require.NotNil(t, code, "%s has no such block of %s below %s", name, language, heading)
+	return code[1] + "\n"
 }
 
 // kustomization builds a kustomization of docs/how-to/kustomize.md with these further files. A git repository with this

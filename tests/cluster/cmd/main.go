@@ -25,6 +25,7 @@ const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
   operator-start IMAGE
                       install the operator from config/default, and start or restart it; on kwok, bin/manager runs on
                       this machine with the operator's service account
+  operator-run        on kwok, run bin/manager as the operator's Deployment says that is already installed
   operator-stop       stop it
   pin-memcached       pin the newest packages of the stand-in for the memcached image
 `
@@ -62,6 +63,8 @@ func command(ctx context.Context) error {
 		}
 		fmt.Printf("%s cluster is up: export KUBECONFIG=%s\n", c.Kind, c.GetKubeconfig())
 		return nil
+	case "operator-run":
+		return c.Operator("").Run(ctx)
 	case "operator-stop":
 		return c.Operator("").Stop(ctx)
 	case "pin-memcached":
