@@ -99,7 +99,7 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML 
 
 need_real_pods = @[ $(CLUSTER) != kwok ] || { echo "kwok only simulates pods: make $@ CLUSTER=node, or kind"; exit 1; }
 .PHONY: clients-e2e
-clients-e2e: tools-gotestsum ## Test the client programs of docs/how-to/clients.md, on CLUSTER=node or kind
+clients-e2e: tools-gotestsum ## Test the client programs of docs/how-to/clients, on CLUSTER=node or kind
 	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)

@@ -1,4 +1,4 @@
-// Package clients runs the programs of docs/how-to/clients.md against the servers of Memcacheds, on the cluster that
+// Package clients runs the programs of docs/how-to/clients against the servers of Memcacheds, on the cluster that
 // CLUSTER names: node (default) or kind.
 package clients
 
@@ -57,8 +57,8 @@ var caches = map[string]v1alpha1.MemcachedSpec{
 	"proxied":   {Workload: v1alpha1.WorkloadStatefulSet, Proxy: &v1alpha1.ProxySpec{}},
 }
 
-// resolvesOnce is the program that docs/how-to/clients.md advises against: gomemcache with names of servers, which it
-// resolves only once.
+// resolvesOnce is the program that docs/how-to/clients/gomemcache.md advises against: gomemcache with names of servers,
+// which it resolves only once.
 const resolvesOnce = "gomemcache-sessions"
 
 // TestClients: each client finds all keys. When a server is deleted, the client misses only the keys of that server,

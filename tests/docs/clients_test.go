@@ -11,21 +11,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClients: docs/how-to/clients.md links each file of tests/clients and shows its content below the link.
+// TestClients: the pages of docs/how-to/clients link each file of tests/clients and show its content below the link.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/how-to/clients.md")
+	names, err := filepath.Glob("../../docs/how-to/clients/*.md")
 	require.NoError(t, err)
+	var pages []byte
+	for _, name := range names {
+		page, err := os.ReadFile(name)
+		require.NoError(t, err)
+		pages = append(pages, page...)
+	}
 	files, err := filepath.Glob("../clients/*/*")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, name := range files {
 		file, err := os.ReadFile(name)
 		require.NoError(t, err)
-		link := regexp.QuoteMeta("(../../tests/" + filepath.ToSlash(name)[len("../"):] + ")")
-		shown := regexp.MustCompile(link + "[^`]*```[a-z]+\n((?s).*?)```\n").FindSubmatch(page)
-		if assert.NotNilf(t, shown, "docs/how-to/clients.md does not show %s", name) {
-			assert.Equalf(t, string(file), string(shown[1]), "docs/how-to/clients.md does not show %s unchanged", name)
+		link := regexp.QuoteMeta("(../../../tests/" + filepath.ToSlash(name)[len("../"):] + ")")
+		shown := regexp.MustCompile(link + "[^`]*```[a-z]+\n((?s).*?)```\n").FindSubmatch(pages)
+		if assert.NotNilf(t, shown, "docs/how-to/clients does not show %s", name) {
+			assert.Equalf(t, string(file), string(shown[1]), "docs/how-to/clients does not show %s unchanged", name)
 		}
 	}
 }

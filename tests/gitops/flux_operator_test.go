@@ -57,7 +57,7 @@ func TestFluxWithoutOperator(t *testing.T) {
 	assert.Less(t, version(healthy), version(ready.Unstructured))
 }
 
-// TestFluxByHand runs the commands of docs/how-to/gitops.md. Flux does not revert them, because of their field
+// TestFluxByHand runs the commands of docs/how-to/flux.md. Flux does not revert them, because of their field
 // managers.
 func TestFluxByHand(t *testing.T) {
 	f := newFlux(t)
@@ -82,7 +82,7 @@ func TestFluxByHand(t *testing.T) {
 	pause("pause", "null")
 	assert.False(t, paused())
 	pause("kubectl-patch", "true") // kubectl's default field manager
-	assert.False(t, paused(), "docs/how-to/gitops.md says that Flux reverts changes of kubectl-patch, but Flux did not")
+	assert.False(t, paused(), "docs/how-to/flux.md says that Flux reverts changes of kubectl-patch, but Flux did not")
 }
 
 // refused is a spec that the CRD accepts, but with which the API server refuses the Deployment.
