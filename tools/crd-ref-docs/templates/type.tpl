@@ -6,10 +6,10 @@
 {{- if .EnumValues }} One of {{ range $i, $v := .EnumValues }}{{ if $i }}, {{ end }}`{{ $v.Name }}`{{ end }}.
 {{- else if .Members }}
 
-| field | type | meaning | default |
-|---|---|---|---|
+| field | meaning | default |
+|---|---|---|
 {{- range .Members }}
-| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ template "type_members" . }} | {{ template "default" .Default }} |
+| `{{ .Name }}`<br>{{ markdownRenderType .Type }} | {{ template "type_members" . }} | {{ template "default" .Default }} |
 {{- end }}
 {{- end }}
 {{ end -}}
