@@ -87,7 +87,7 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 	tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
-	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|e2e|images|install|olm|olmv1|production|rename)(/|$$)') $(ARGS)
+	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|rename)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
@@ -96,6 +96,10 @@ chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; AR
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
+
+.PHONY: docs-e2e
+docs-e2e: tools-gotestsum tools-kustomize operator-start ## Run the commands of README and docs, on CLUSTER
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=40m ./tests/docs/run $(ARGS)
 
 need_real_pods = @[ $(CLUSTER) != kwok ] || { echo "kwok only simulates pods: make $@ CLUSTER=node, or kind"; exit 1; }
 .PHONY: clients-e2e
@@ -222,7 +226,7 @@ docs-serve: tools-hugo ## Serve the site on this machine, and show changes at on
 	@cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo server --noBuildLock
 
 demo-picture: tools-freeze ## Draw the picture of the quickstart from a run of the demo, on CLUSTER=node or kind
-	@[ $(CLUSTER) != kwok ] || { echo "memcached is simulated on kwok: make demo-picture CLUSTER=node, or kind"; exit 1; }
+	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
 	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
 	@set -o pipefail; $(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl | sed '1d; /Scaled to/,$$d' | \
