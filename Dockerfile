@@ -6,7 +6,7 @@
 # The compiler runs on the builder's own platform and cross-compiles, so no emulation is needed. For another platform,
 # buildah 1.28 needs its own platform as an argument: --build-arg BUILDPLATFORM=linux/amd64.
 # The tag includes the patch version of the compiler: besides the source, only the compiler determines the binary.
-FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26.8 AS build
+FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26.8@sha256:3c3e25a4da13fd0478eed2df1eb35a0e667094a7124d3993a6a1d30f71c17e79 AS build
 # With a proxy for Go modules: --build-arg GOPROXY=... (and GOSUMDB). By default, Go's own defaults apply.
 ARG GOPROXY
 ARG GOSUMDB

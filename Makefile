@@ -9,7 +9,7 @@ CATALOG_IMG    ?= $(IMAGE_TAG_BASE)-catalog:v$(VERSION)
 # The platforms of the images of operator and catalog, unless they are built only for this machine.
 PLATFORMS      ?= linux/amd64,linux/arm64,linux/ppc64le,linux/s390x
 # The default image of a Memcached.
-MEMCACHED_IMAGE = $(shell sed -n 's/^FROM //p' config/manager/memcached.Dockerfile)
+MEMCACHED_IMAGE = $(shell sed -n 's/^FROM \([^@]*\).*/\1/p' config/manager/memcached.Dockerfile)
 memcached_version = docker\.io/library/memcached:[0-9]+\.[0-9]+\.[0-9]+
 # The cluster of tests: kwok (simulated nodes), node (a real node, as root on Linux) or kind (with Docker).
 CLUSTER        ?= kwok
@@ -310,9 +310,14 @@ scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard 
 
 tools_release := $(tools_catalog) tools-operator-sdk tools-kustomize tools-cosign tools-syft
 release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
-.PHONY: release release-dry-run verify-images
-release: $(tools_release) ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE
-	@$(release_environment) tools/with-registry STAGE tools/release $(VERSION)
+.PHONY: release release-build release-publish release-dry-run verify-images
+release: release-build release-publish ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE
+
+release-build: $(tools_release) ## Build all of a release into dist/, and publish nothing
+	@$(release_environment) tools/with-registry STAGE tools/release build $(VERSION)
+
+release-publish: tools-cosign tools-crane tools-yq ## Publish and sign what release-build left in dist/
+	@$(release_environment) tools/release publish $(VERSION)
 
 verify-images: cluster-tool tools-crane ## Build the operator's image twice with the Dockerfile and twice as a release does, and compare
 	PLATFORMS=$(PLATFORMS) VERSION=$(VERSION) tools/with-registry REGISTRY go test -v -count=1 -timeout=60m ./tests/images

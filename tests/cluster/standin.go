@@ -38,7 +38,8 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	if err != nil {
 		return nil, err
 	}
-	name, tag, _ := strings.Cut(base, ":")
+	tagged, _, _ := strings.Cut(base, "@")
+	name, tag, _ := strings.Cut(tagged, ":")
 	archive := e.images("golang.tar")
 	err = (&image{
 		name: name, tags: []string{tag}, cmd: []string{"sh"},
@@ -57,7 +58,8 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--pull=false"}
+	// The Dockerfile names the base image by its digest, which the stand-in cannot have.
+	args := []string{"--pull=false", "--build-context", base + "=container-image://" + tagged}
 	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"},
 		{"GOCACHE", "/cache/build"}} {
 		dir, err := run(ctx, compiler, "go", "env", mount[0])
