@@ -262,7 +262,7 @@ uninstall: tools-kustomize $(NEED_KUBECTL) ## Remove the CRD, and with it every 
 
 # An overlay sets the image, so that config/ stays as it is committed.
 OVERLAY := .cluster/deploy
-deploy: tools-kustomize $(NEED_KUBECTL) ## Deploy the operator as IMG to the cluster of KUBECONFIG
+deploy: tools-kustomize tools-yq $(NEED_KUBECTL) ## Deploy the operator as IMG to the cluster of KUBECONFIG
 	@tools/overlay $(OVERLAY) $(IMG)
 	kustomize build $(OVERLAY) | kubectl apply --server-side -f -
 
@@ -278,7 +278,7 @@ chart: tools-kustomize tools-helm ## Package the Helm chart of VERSION, which in
 ##@ Bundle and catalog for OLM
 
 .PHONY: bundle bundle-build bundle-push catalog catalog-build catalog-push validate-bundle scorecard
-bundle: tools-operator-sdk tools-kustomize manifests ## Generate bundle/ for VERSION and IMG
+bundle: tools-operator-sdk tools-kustomize tools-yq manifests ## Generate bundle/ for VERSION and IMG
 	tools/bundle $(VERSION) $(IMG) $(IMAGE_TAG_BASE)-catalog:latest
 
 bundle-build: cluster-tool ## Build the bundle's image BUNDLE_IMG with Docker, podman or buildah

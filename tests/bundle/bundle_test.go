@@ -19,6 +19,7 @@ import (
 	operatorsv1alpha1 "github.com/operator-framework/api/pkg/operators/v1alpha1"
 	"github.com/operator-framework/api/pkg/validation"
 	interfaces "github.com/operator-framework/api/pkg/validation/interfaces"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -220,6 +221,35 @@ func decode(t *testing.T, file string, into any) {
 	}
 	if err := yaml.UnmarshalStrict(text, into, yaml.DisallowUnknownFields); err != nil {
 		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+// TestByDigest: a release names the operator by digest in the annotation and the Deployment, and memcached in the variable
+// of the Deployment. relatedImages has both, or mirrors would miss them.
+func TestByDigest(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	operator, memcached := "registry.example.com/operator"+digest, "registry.example.com/memcached"+digest
+	pinned := filepath.Join(t.TempDir(), "bundle")
+	command := exec.Command(root+"/tools/bundle-by-digest", bundleDir, pinned, operator, memcached)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	bundle, err := manifests.GetBundleFromDir(pinned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := bundle.CSV.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
+	variable := slices.IndexFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "RELATED_IMAGE_MEMCACHED" })
+	got := []string{bundle.CSV.Annotations["containerImage"], container.Image, container.Env[variable].Value}
+	for _, related := range bundle.CSV.Spec.RelatedImages {
+		got = append(got, related.Image)
+	}
+	if want := []string{operator, operator, memcached, memcached}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	command = exec.Command(root+"/tools/bundle-by-digest", bundleDir, pinned, operator, "memcached:latest")
+	if command.Run() == nil {
+		t.Error("an image by tag was accepted")
 	}
 }
 

@@ -25,7 +25,7 @@ set -euo pipefail
 commit() { git add --all && git commit --quiet --message "$1"; }
 tools/release-dry-run $first | tee dist/log
 git tag v$first
-tools/catalog add $first $(grep -o '^[^ ]*-bundle@sha256:[0-9a-f]*$' dist/log)
+tools/catalog add $first $(grep -o '^[^ ]*-bundle@sha256:[0-9a-f]*$' dist/log | tail -n 1)
 tools/catalog render
 commit "Catalog v$first"
 make bundle VERSION=$second
