@@ -73,7 +73,8 @@ Left to do:
 - Read the changes, run make test, and commit them.
 - Delete the tags of the original's releases (git tag --list 'v*'), and set your first version: VERSION in the Makefile,
   then make bundle. The catalog is empty until your first release.
-- Replace the maintainers, with their address, and the provider: config/manifests/bases and .github.
+- Replace the maintainers, with their address, and the provider: config/manifests/bases (OWNER), config/operatorhub
+  (OWNER) and .github.
 - On GitHub, allow Actions, create the environment "release", and protect the branch main with the check "ci".
 - Clusters with the original keep their objects: this operator looks only at objects of %s.
 - Nothing is published under %s yet: docs say how to release.
