@@ -55,16 +55,17 @@ fmt: ## Format the code
 vet: ## Vet the code
 	go vet ./...
 
-lint: docs-lint tools-golangci-lint tools-actionlint ## Lint code, workflows and pages
+lint: docs-lint tools-golangci-lint tools-actionlint ## Lint code, workflows, scripts and pages
 	golangci-lint run
 	actionlint
 	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: only actionlint checks the workflows"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git grep -l '^#!/usr/bin/env bash'); else echo "shellcheck is not installed: nothing checks the scripts"; fi
 
 govulncheck: tools-govulncheck ## Look for known vulnerabilities in code that the operator calls
 	govulncheck .
 
 GENERATED := api config bundle bundle.Dockerfile docs/reference/api.md
-verify-generated: tools-controller-gen tools-crd-ref-docs tools-operator-sdk tools-kustomize ## Check that generated files are current
+verify-generated: tools-controller-gen tools-crd-ref-docs tools-operator-sdk tools-kustomize tools-yq ## Check that generated files are current
 	@before=$$(mktemp -d) && trap "rm -rf $$before" EXIT && tar -c $(GENERATED) | tar -x -C $$before && \
 	$(MAKE) --no-print-directory generate bundle && \
 	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current and has been generated again: commit it"; exit 1; }; done

@@ -224,8 +224,8 @@ func decode(t *testing.T, file string, into any) {
 	}
 }
 
-// TestByDigest: a release names the operator by digest in the annotation and the Deployment, and memcached in the variable
-// of the Deployment. relatedImages has both, or mirrors would miss them.
+// TestByDigest: a release names the operator by digest in the annotation and the Deployment, and memcached in the
+// variable of the Deployment and in relatedImages, or mirrors would miss it.
 func TestByDigest(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0", 64)
 	operator, memcached := "registry.example.com/operator"+digest, "registry.example.com/memcached"+digest

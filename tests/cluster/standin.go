@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:\S+)`)
+var baseImage = regexp.MustCompile(`(?m)^FROM (?:--\S+ )*(\S+/golang:([\d.]+)\S*)`)
 
 // standIn builds a stand-in for the base image of a build if that image cannot be pulled. The stand-in has only a
 // shell; the returned options mount this machine's Go and its caches. So the tests build the same Dockerfile as users.
@@ -38,8 +38,7 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	if err != nil {
 		return nil, err
 	}
-	tagged, _, _ := strings.Cut(base, "@")
-	name, tag, _ := strings.Cut(tagged, ":")
+	name, tag := strings.Split(base, ":")[0], string(match[2])
 	archive := e.images("golang.tar")
 	err = (&image{
 		name: name, tags: []string{tag}, cmd: []string{"sh"},
@@ -59,7 +58,7 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 		return nil, err
 	}
 	// The Dockerfile names the base image by its digest, which the stand-in cannot have.
-	args := []string{"--pull=false", "--build-context", base + "=container-image://" + tagged}
+	args := []string{"--pull=false", "--build-context", base + "=container-image://" + name + ":" + tag}
 	for _, mount := range [][2]string{{"GOROOT", "/usr/local/go:ro"}, {"GOMODCACHE", "/cache/mod"},
 		{"GOCACHE", "/cache/build"}} {
 		dir, err := run(ctx, compiler, "go", "env", mount[0])
