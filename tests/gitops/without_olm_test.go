@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +17,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Names in config/default, and the tags in the files of config/gitops.
+// Names in config/default, and the tags of two releases.
 const (
 	operatorNamespace = "memcached-operator-system"
 	operatorName      = "memcached-operator-controller-manager"
-	olderTag          = "v0.0.2"
-	tag               = "v0.0.3"
+	olderTag          = "v0.0.0-older"
+	tag               = "v0.0.0-newer"
 )
 
 var (
 	operatorDeployment = object(deploymentKind, operatorNamespace, operatorName)
 	memcachedCRD       = object(crdKind, "", "memcacheds.cache.example.com")
+	imageTag           = regexp.MustCompile(`newTag: \S+`)
+	releaseTag         = regexp.MustCompile(`ref=\S+`)
 )
 
 // releases makes a git repository that stands for that on GitHub: the tag has this config/, and the older tag one whose
@@ -44,7 +47,6 @@ func releases(t *testing.T) {
 		r.git("commit", "--quiet", "--message="+tag)
 		r.git("tag", tag)
 	}
-	save(tag)
 	change := func(name string, change func(string) string) {
 		path := filepath.Join(dir, name)
 		text, err := os.ReadFile(path)
@@ -53,9 +55,14 @@ func releases(t *testing.T) {
 		require.NotEqual(t, string(text), changed, name)
 		require.NoError(t, os.WriteFile(path, []byte(changed), 0o644))
 	}
-	change("config/manager/kustomization.yaml", func(text string) string {
-		return strings.ReplaceAll(text, "newTag: "+tag, "newTag: "+olderTag)
-	})
+	setImageTag := func(tag string) {
+		change("config/manager/kustomization.yaml", func(text string) string {
+			return imageTag.ReplaceAllString(text, "newTag: "+tag)
+		})
+	}
+	setImageTag(tag)
+	save(tag)
+	setImageTag(olderTag)
 	change("config/crd/bases/cache.example.com_memcacheds.yaml", func(text string) string {
 		crd := fromYAML(t, text)
 		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -138,8 +145,8 @@ func (e *env) userRepository(tag, caches string) map[string]string {
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
 			require.NoError(e, err)
-			files[strings.TrimPrefix(path, root+"/")] = strings.NewReplacer("ref=v0.0.3", "ref="+tag,
-				"name: caches", "name: "+caches, "namespace: caches", "namespace: "+caches).Replace(string(text))
+			files[strings.TrimPrefix(path, root+"/")] = releaseTag.ReplaceAllString(strings.NewReplacer("name: caches", "name: "+caches,
+				"namespace: caches", "namespace: "+caches).Replace(string(text)), "ref="+tag)
 		}
 	}
 	return files

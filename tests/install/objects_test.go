@@ -26,12 +26,14 @@ import (
 const (
 	namespace = "memcached-operator-system"
 	version   = "0.0.3-test"
-	// release is the tag that the pages name.
-	release = "v0.0.3"
+	// Names that tools/rename changes.
+	repositoryURL = "https://github.com/example/memcached-operator"
+	imageName     = "example.com/memcached-operator"
+	mirrorName    = "registry.example.com/memcached-operator"
 )
 
 // image is an image by digest, as a release names its own.
-var image = "registry.example.com/memcached-operator@sha256:" + strings.Repeat("0", 64)
+var image = mirrorName + "@sha256:" + strings.Repeat("0", 64)
 
 var command = harness.Command{Dir: "../.."}
 
@@ -97,8 +99,9 @@ func kustomization(t *testing.T, text string, files map[string]string) (string, 
 	dir := t.TempDir()
 	remote := filepath.Join(dir, "remote")
 	require.NoError(t, os.CopyFS(filepath.Join(remote, "config"), os.DirFS("../../config")))
+	tag := regexp.MustCompile(`\?ref=(\S+)`).FindStringSubmatch(text + "?ref=none")[1]
 	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all"}, {"commit", "--quiet", "--message=test"},
-		{"tag", release}} {
+		{"tag", tag}} {
 		run(t, "git", append([]string{"-C", remote, "-c", "user.name=test", "-c", "user.email=test@example.com"}, args...)...)
 	}
 	write(t, filepath.Join(dir, "kustomization.yaml"), text)
@@ -107,7 +110,7 @@ func kustomization(t *testing.T, text string, files map[string]string) (string, 
 	}
 	kustomize := command
 	kustomize.Env = []string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://" + remote + ".insteadOf",
-		"GIT_CONFIG_VALUE_0=https://github.com/example/memcached-operator"}
+		"GIT_CONFIG_VALUE_0=" + repositoryURL}
 	return kustomize.Run(t.Context(), "kustomize", "build", dir)
 }
 
@@ -155,7 +158,7 @@ func TestSameObjects(t *testing.T) {
 	assert.Contains(t, rendered, image)
 
 	config := run(t, "kustomize", "build", "config/default")
-	ours := regexp.MustCompile(`image: example\.com/memcached-operator:v.*`)
+	ours := regexp.MustCompile("image: " + regexp.QuoteMeta(imageName) + ":v.*")
 	require.Len(t, ours.FindAllString(config, -1), 1)
 	same(t, ours.ReplaceAllString(config, "image: "+image), manifests)
 }
@@ -174,13 +177,16 @@ func TestSameSettings(t *testing.T) {
 	require.NoError(t, err)
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	write(t, values, page(t, "helm.md", "## Values", "values.yaml"))
-	same(t, built, template(t, chart(t, run(t, "kustomize", "build", "config/default")), "--values", values))
+	// The mirror on the page has the image without the owner's part of its name, if there is one.
+	_, path, _ := strings.Cut(imageName, "/")
+	want := strings.Replace(built, "image: "+mirrorName, "image: registry.example.com/"+path, 1)
+	same(t, want, template(t, chart(t, run(t, "kustomize", "build", "config/default")), "--values", values))
 	assert.Len(t, objects(t, built), 18, "one ClusterRoleBinding less; two RoleBindings and a PodDisruptionBudget more")
 	for _, setting := range []string{"replicas: 2", "kind: PodDisruptionBudget", "--watch-namespaces=shop,forum",
 		"--zap-log-level=debug", "--zap-encoder=console", "cpu: 100m", "memory: 256Mi", "memory: 1Gi", "- name: registry",
 		"secretName: memcached-operator-metrics", "--metrics-cert-dir=/etc/memcached-operator/metrics",
 		"value: registry.example.com/library/memcached:1.6.45",
-		"image: registry.example.com/memcached-operator:v0.0.3"} {
+		"image: " + mirrorName + ":"} {
 		assert.Contains(t, built, setting)
 	}
 	assert.NotContains(t, built, "kind: ConfigMap")
@@ -191,14 +197,14 @@ func TestInstall(t *testing.T) {
 	t.Parallel()
 	built, err := kustomization(t, page(t, "kustomize.md", "## Install", "kustomization.yaml"), nil)
 	require.NoError(t, err)
-	assert.Equal(t, strings.Replace(run(t, "kustomize", "build", "config/default"), "image: example.com",
-		"image: registry.example.com", 1), built)
+	assert.Equal(t, strings.Replace(run(t, "kustomize", "build", "config/default"), "image: "+imageName,
+		"image: "+mirrorName, 1), built)
 }
 
 // TestSettingMissing: a component whose setting is missing fails, rather than to set nothing.
 func TestSettingMissing(t *testing.T) {
 	t.Parallel()
-	text := regexp.MustCompile(`https://github\.com/example/memcached-operator//(\S+)\?ref=\S+`).ReplaceAllString(
+	text := regexp.MustCompile(regexp.QuoteMeta(repositoryURL)+`//(\S+)\?ref=\S+`).ReplaceAllString(
 		page(t, "kustomize.md", "## Settings", "kustomization.yaml"), "remote/$1") // cloning once for each URL takes long
 	settings := regexp.MustCompile(`(?m)^ {2}- (\w+)=.*\n`).FindAllStringSubmatch(text, -1)
 	require.Len(t, settings, 9)
