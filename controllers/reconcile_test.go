@@ -737,7 +737,8 @@ func TestOutdated(t *testing.T) {
 				}
 			}
 		}
-		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		slices.Sort(got)
+		if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 			t.Errorf("got metrics of %q, want %q", got, want)
 		}
 	}
