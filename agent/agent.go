@@ -64,6 +64,8 @@ type Options struct {
 	TLS credentials.Checks
 	// Auth says that a Secret is mounted at AuthPath.
 	Auth bool
+	// Proxy says that memcached is a proxy, which has metrics of its own.
+	Proxy bool
 	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
 	LogLevel string
 }
@@ -72,6 +74,9 @@ type Options struct {
 func (o Options) Args() []string {
 	args := []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
 		"--tls-checks=" + string(o.TLS), "--auth=" + strconv.FormatBool(o.Auth)}
+	if o.Proxy {
+		args = append(args, "--proxy")
+	}
 	if o.LogLevel != "" {
 		args = append(args, "--log-level="+o.LogLevel)
 	}
@@ -85,7 +90,8 @@ func parse(args []string) (o Options, err error) {
 	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
 	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for none")
 	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
-	fs.StringVar(&o.LogLevel, "log-level", "", "debug, info or error: the least severity that is logged (default info)")
+	fs.BoolVar(&o.Proxy, "proxy", false, "memcached is a proxy")
+	fs.StringVar(&o.LogLevel, "log-level", "", "least severity that is logged: debug, info or error (default info)")
 	return o, fs.Parse(args)
 }
 
@@ -107,7 +113,7 @@ func Run(ctx context.Context, args []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.run(ctx) })
 	if o.MetricsPort != 0 {
-		registry.MustRegister(newCollector(m, log), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		registry.MustRegister(newCollector(m, o.Proxy, log), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		group.Go(func() error { return serveMetrics(ctx, o.MetricsPort, registry) })
 	}
 	return group.Wait()
@@ -141,29 +147,45 @@ const socket = RunPath + "/memcached.sock"
 type collector struct {
 	*exporter.Exporter
 	memcached *memcached
+	proxy     bool // memcached is a proxy
 	log       *slog.Logger
-	expires   *prometheus.Desc
 
 	collecting sync.Mutex  // guards conn, and the socket, which exists only during Collect
 	conn       *connection // to memcached; nil for none
 }
 
-func newCollector(m *memcached, log *slog.Logger) *collector {
-	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, log: log,
-		expires: prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
-			"Time until memcached's certificate expires; negative afterwards.", nil, nil)}
+func newCollector(m *memcached, proxy bool, log *slog.Logger) *collector {
+	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, proxy: proxy, log: log}
 }
+
+var certificateExpires = prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
+	"Time until memcached's certificate expires; negative afterwards.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	c.Exporter.Describe(ch)
-	ch <- c.expires
+	ch <- certificateExpires
+	for _, m := range proxyMetrics {
+		ch <- m.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.collecting.Lock()
 	defer c.collecting.Unlock()
+	c.collectExported(ch)
+	if c.proxy {
+		c.collectProxy(ch)
+	}
+	if certificate := c.memcached.lastCertificate.Load(); certificate != nil {
+		ch <- prometheus.MustNewConstMetric(certificateExpires, prometheus.GaugeValue,
+			time.Until(certificate.NotAfter).Seconds())
+	}
+}
+
+// collectExported collects the metrics of the exporter.
+func (c *collector) collectExported(ch chan<- prometheus.Metric) {
 	_ = os.Remove(socket) // left behind by an agent that was killed
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	var relay sync.WaitGroup
@@ -176,9 +198,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		relay.Go(func() { c.serve(ctx, listener) })
 	}
 	c.Exporter.Collect(ch)
-	if certificate := c.memcached.lastCertificate.Load(); certificate != nil {
-		ch <- prometheus.MustNewConstMetric(c.expires, prometheus.GaugeValue, time.Until(certificate.NotAfter).Seconds())
-	}
 }
 
 // serve relays the exporter's connections to memcached, one after the other, until the listener is closed.

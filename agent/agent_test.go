@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ func TestArgs(t *testing.T) {
 		{Port: 11211},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair, LogLevel: "error"},
+		{Port: 12000, MetricsPort: 9150, Proxy: true},
 	} {
 		if got, err := parse(want.Args()[1:]); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)
@@ -162,3 +164,46 @@ func TestOneVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestProxyMetrics: the metrics of a proxy are those in its answers, which memcached 1.6.45 gave.
+func TestProxyMetrics(t *testing.T) {
+	t.Parallel()
+	responses := map[string]string{
+		"stats proxy": "STAT active_req_limit 0\r\nSTAT buffer_memory_limit 67108864\r\nSTAT buffer_memory_used 16384\r\n" +
+			"STAT cmd_mg 1\r\nSTAT cmd_get 10\r\nEND\r\n",
+		"stats proxybe": "STAT bad_10.96.0.7:11211 4\r\nSTAT bad_[fd00::7]:11211 1\r\nEND\r\n",
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectorFunc(func(ch chan<- prometheus.Metric) {
+		for _, m := range proxyMetrics {
+			if err := m.collect([]byte(responses[m.request]), ch); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	const want = `
+# HELP memcached_proxy_buffer_bytes Memory of answers that clients have not read yet.
+# TYPE memcached_proxy_buffer_bytes gauge
+memcached_proxy_buffer_bytes 16384
+# HELP memcached_proxy_buffer_limit_bytes Limit of that memory; beyond it, reads are misses.
+# TYPE memcached_proxy_buffer_limit_bytes gauge
+memcached_proxy_buffer_limit_bytes 6.7108864e+07
+# HELP memcached_proxy_requests_total Requests of clients, by command.
+# TYPE memcached_proxy_requests_total counter
+memcached_proxy_requests_total{command="get"} 10
+memcached_proxy_requests_total{command="mg"} 1
+# HELP memcached_proxy_server_unreachable_threads Threads of the proxy that cannot reach a server; absent if all can.
+# TYPE memcached_proxy_server_unreachable_threads gauge
+memcached_proxy_server_unreachable_threads{server="10.96.0.7:11211"} 4
+memcached_proxy_server_unreachable_threads{server="[fd00::7]:11211"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+// collectorFunc is a collector that does not describe its metrics.
+type collectorFunc func(chan<- prometheus.Metric)
+
+func (collectorFunc) Describe(chan<- *prometheus.Desc)      {}
+func (f collectorFunc) Collect(ch chan<- prometheus.Metric) { f(ch) }

@@ -52,13 +52,7 @@ func networkPolicies(mc *v1alpha1.Memcached) (servers, proxies []runtime.ApplyCo
 		proxies = append(proxies, networkPolicy(mc, names.Proxy(mc), names.Proxies, from))
 		from = peers{networkingv1ac.NetworkPolicyPeer().WithPodSelector(matchSelector(mc, names.Proxies))}
 	}
-	policy := networkPolicy(mc, mc.Name, names.Servers, from)
-	if m := mc.Spec.Metrics; m != nil {
-		// Metrics have a rule of their own: Prometheus is not a client of the cache. The rule names the port by number,
-		// because network plugins look for its name in containers, and the agent is an init container.
-		policy.Spec.WithIngress(ingress(intstr.FromInt32(m.Port), *convert(spec.MetricsFrom, &peers{})))
-	}
-	return append(servers, policy), proxies
+	return append(servers, networkPolicy(mc, mc.Name, names.Servers, from)), proxies
 }
 
 func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Component,
@@ -69,6 +63,11 @@ func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Componen
 			WithPolicyTypes(networkingv1.PolicyTypeIngress)), mc, component)
 	if len(from) > 0 { // a rule without peers would admit everybody
 		n.Spec.WithIngress(ingress(intstr.FromString(names.Port), from))
+	}
+	if m := mc.Spec.Metrics; m != nil {
+		// Metrics have a rule of their own: Prometheus is not a client of the cache. The rule names the port by number,
+		// because network plugins look for its name in containers, and the agent is an init container.
+		n.Spec.WithIngress(ingress(intstr.FromInt32(m.Port), *convert(mc.Spec.NetworkPolicy.MetricsFrom, &peers{})))
 	}
 	return n
 }

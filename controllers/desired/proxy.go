@@ -51,6 +51,9 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		servers *= 2
 	}
 	connections := mc.Spec.MaxConnections + servers*p.Threads
+	if needsAgent(mc) {
+		connections += agentConnections
+	}
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // memcached requires -m to be at least twice -I; proxies store no items
 	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
@@ -59,6 +62,9 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
 	template.Spec.Containers[0].WithVolumeMounts(
 		corev1ac.VolumeMount().WithName("proxy").WithMountPath(proxyPath).WithReadOnly(true))
+	if needsAgent(mc) { // with spec.metrics: proxies have neither TLS nor passwords
+		addAgent(mc, names.Proxies, in.record.Agent, template.Spec)
+	}
 	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
 		WithLabels(in.labels). // the same as on the servers' workload
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).

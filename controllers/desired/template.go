@@ -34,7 +34,7 @@ func needsAgent(mc *v1alpha1.Memcached) bool {
 func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := memcachedPod(mc, names.Servers, in, arguments(mc), resources(mc))
 	if needsAgent(mc) {
-		addAgent(mc, in.record.Agent, template.Spec)
+		addAgent(mc, names.Servers, in.record.Agent, template.Spec)
 	}
 	if in.record.RestartedAt != "" {
 		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.record.RestartedAt})
@@ -171,9 +171,10 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 // memcached, stops after it, and is restarted without it.
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 // It has no probe: memcached serves clients even if the agent does not respond.
-func addAgent(mc *v1alpha1.Memcached, image string, pod *corev1ac.PodSpecApplyConfiguration) {
+func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
+	pod *corev1ac.PodSpecApplyConfiguration) {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil,
-		LogLevel: agentLogLevel(mc)}
+		Proxy: component == names.Proxies, LogLevel: agentLogLevel(mc)}
 	resources := agentResources(mc)
 	c := restrictedContainer(mc, names.Agent, image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),

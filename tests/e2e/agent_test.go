@@ -178,8 +178,8 @@ func TestMetrics(t *testing.T) {
 						return v > 0 && v < time.Hour.Seconds()
 					})
 				}
-				memory, err1 := w.series(name, "process_resident_memory_bytes")
-				cpu, err2 := w.series(name, "process_cpu_seconds_total")
+				memory, err1 := w.series(name, "server", "process_resident_memory_bytes")
+				cpu, err2 := w.series(name, "server", "process_cpu_seconds_total")
 				w.must(errors.Join(err1, err2))
 				w.Logf("the agent of %s uses %.1f MiB of resident memory and has used %.2f s of CPU time", name,
 					memory[0]/(1<<20), cpu[0])
@@ -391,10 +391,10 @@ func (w world) fill(c memcachedClient) {
 	}
 }
 
-// series returns the value of a series, such as up or up{job="x"}, from the agent of each server of a Memcached.
-func (w world) series(name, series string) (values []float64, err error) {
+// series returns the value of a series, such as up or up{job="x"}, from the agent of each pod of a component.
+func (w world) series(name, component, series string) (values []float64, err error) {
 	w.Helper()
-	pods, err := w.servers(name)
+	pods, err := w.podsOf(name, component)
 	w.must(err)
 	mc, err := load[v1alpha1.Memcached](w, name)
 	w.must(err)
@@ -425,8 +425,14 @@ func (w world) series(name, series string) (values []float64, err error) {
 // awaitSeries waits until a series has a wanted value at each server of a Memcached.
 func (w world) awaitSeries(name, series string, ok func(float64) bool) {
 	w.Helper()
+	w.awaitSeriesOf(name, "server", series, ok)
+}
+
+// awaitSeriesOf waits until a series has a wanted value at each pod of a component of a Memcached.
+func (w world) awaitSeriesOf(name, component, series string, ok func(float64) bool) {
+	w.Helper()
 	w.eventually(series+" of "+name, func() error {
-		values, err := w.series(name, series)
+		values, err := w.series(name, component, series)
 		if err == nil && (len(values) == 0 || slices.ContainsFunc(values, func(v float64) bool { return !ok(v) })) {
 			err = fmt.Errorf("values %v", values)
 		}

@@ -18,8 +18,8 @@ func TestProxy(t *testing.T) {
 	var before map[string]string
 	testEnv.Test(t, features.New("a proxy").
 		Setup(step(func(w world) {
-			w.createSpec("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, `+
-				smallServer+`}`)
+			w.createSpec("cache", `{size: 3, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi},
+				metrics: {}, `+smallServer+`}`)
 			w.awaitReady("cache")
 			w.mustStoreKeys("cache")
 			before = w.uidsOf("cache", "proxy")
@@ -36,6 +36,12 @@ func TestProxy(t *testing.T) {
 			l := w.loadProxy("cache", func() {})
 			if l.hits == 0 {
 				w.Error("no key was found again")
+			}
+			for series, ok := range map[string]func(float64) bool{
+				"memcached_up": is(1), "memcached_current_connections": positive,
+				`memcached_proxy_requests_total{command="get"}`: positive, "memcached_proxy_buffer_limit_bytes": is(34 << 20),
+			} {
+				w.awaitSeriesOf("cache", "proxy", series, ok)
 			}
 			for name, items := range w.items("cache") {
 				if items < keys/6 {

@@ -62,7 +62,7 @@ func TestExpressions(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, selectors, expr)
 		for _, s := range selectors {
-			restricting := []string{"memcached"}
+			restricting := []string{"memcached", "memcached_proxy"}
 			if !strings.HasPrefix(s.Name, "memcached_") && !strings.HasPrefix(s.Name, "process_") && s.Name != "up" {
 				restricting = []string{"memcached", "name", "controller", "type", "phase"}
 			}

@@ -67,7 +67,7 @@ func TestMonitors(t *testing.T) {
 	require.NoError(t, err)
 	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: "carts"}}
 	assert.True(t, selector.Matches(labels.Set(names.Servers.PodLabels(mc))))
-	assert.False(t, selector.Matches(labels.Set(names.Proxies.PodLabels(mc))), "proxies have no metrics")
+	assert.True(t, selector.Matches(labels.Set(names.Proxies.PodLabels(mc))))
 	assert.Equal(t, names.MetricsPort, *pods.Spec.PodMetricsEndpoints[0].Port)
 
 	monitor := decode[monitoringv1.ServiceMonitor](t, objects,
@@ -156,7 +156,8 @@ func TestPlainPrometheus(t *testing.T) {
 		targets(servers, server, names.MetricsPort, "Running"))
 	assert.Empty(t, targets(servers, server, names.MetricsPort, "Failed"))
 	assert.Empty(t, targets(servers, server, names.Port, "Running"))
-	assert.Empty(t, targets(servers, proxy, names.MetricsPort, "Running"))
+	assert.Equal(t, map[string]string{"namespace": "shop", "pod": "carts-0", "memcached_proxy": "carts"},
+		targets(servers, proxy, names.MetricsPort, "Running"))
 	operator := decode[appsv1.Deployment](t, built(t, filepath.Join(Root, "config/default")),
 		"Deployment/memcached-operator-controller-manager").Spec.Template
 	for _, port := range operator.Spec.Containers[0].Ports {

@@ -36,7 +36,13 @@ const (
 apiVersion: cache.example.com/v1alpha1
 kind: Memcached
 metadata: {name: ` + plain + `}
-spec: {size: 2, workload: StatefulSet, memory: 16Mi, maxConnections: 100, metrics: {}}
+spec:
+  size: 2
+  workload: StatefulSet
+  memory: 16Mi
+  maxConnections: 100
+  metrics: {}
+  proxy: {size: 1}
 ---
 apiVersion: cache.example.com/v1alpha1
 kind: Memcached
@@ -86,8 +92,6 @@ func TestMonitoring(t *testing.T) {
 	for _, pod := range w.pods(plain) {
 		go load(ctx, address(pod))
 	}
-	t.Run("series", func(t *testing.T) { p.on(t).series() })
-	t.Run("agent", func(t *testing.T) { p.on(t).documented() })
 	nothing := func() error { return nil }
 	p.fires("MemcachedStalled", stalled, true, nothing)
 	harness.Must(t, w.Delete(t.Context(), taken))
@@ -133,14 +137,20 @@ func TestMonitoring(t *testing.T) {
 	p.fires(refused, plain, true, nothing)
 	p.fires(refused, plain, false, nothing)
 	killed := time.Now()
-	p.fires(down, plain, true, func() error {
+	kill := func() error {
 		// The kubelet restarts memcached after longer and longer delays, during which there is nothing to kill.
 		_ = w.cluster.KillContainer(t.Context(), w.ns, victim.Name, names.Container)
 		return nil
-	})
+	}
+	p.fires(down, plain, true, kill)
+	p.fires("MemcachedProxyCannotReachServer", plain, true, kill)
 	p.fires(down, plain, false, nothing)
+	p.fires("MemcachedProxyCannotReachServer", plain, false, nothing)
 	w.until(plain, v1alpha1.ConditionReady)
 	p.holds(fmt.Sprintf(`memcached_current_bytes{namespace=%q,pod=%q} / memcached_limit_bytes > 0.8`, w.ns, victim.Name))
+	// Some series exist only after a fault.
+	t.Run("series", func(t *testing.T) { p.on(t).series() })
+	t.Run("agent", func(t *testing.T) { p.on(t).documented() })
 	if *update {
 		if t.Failed() {
 			t.Fatal("the figure is drawn only after a run without a failure")
@@ -178,14 +188,15 @@ func (w world) secret(name string, content map[string][]byte) {
 	w.must(w.kubectl("annotate", "pods", "--all", "--namespace", w.ns, "--overwrite", "changed="+time.Now().String()))
 }
 
-// targets waits until Prometheus has scraped all servers, with the labels that alerts need, and the operator, without a
-// failed scrape.
+// targets waits until Prometheus has scraped all servers and proxies, with the labels that alerts need, and the
+// operator, without a failed scrape.
 func (p prometheus) targets() {
 	p.Helper()
-	servers := fmt.Sprintf(`sort(sum by (memcached) (memcached_up{namespace=%q,pod=~".+",job="memcached"}))`, p.ns)
+	const up = `sort(sum by (memcached, memcached_proxy) (memcached_up{namespace=%q,pod=~".+",job="memcached",%s!=""}))`
 	operator := `group by (namespace) (up{job="memcached-operator-controller-manager-metrics-service"} == 1)`
 	for _, target := range []struct{ query, want string }{
-		{servers, fmt.Sprintf(`{memcached=%q} => 1, {memcached=%q} => 2`, secured, plain)},
+		{fmt.Sprintf(up, p.ns, "memcached"), fmt.Sprintf(`{memcached=%q} => 1, {memcached=%q} => 2`, secured, plain)},
+		{fmt.Sprintf(up, p.ns, "memcached_proxy"), fmt.Sprintf(`{memcached_proxy=%q} => 1`, plain)},
 		{operator, fmt.Sprintf(`{namespace=%q} => 1`, cluster.OperatorNamespace)},
 		{`group(up{job="kube-state-metrics"})`, "{} => 1"},
 		{`up == 0`, ""}, // last, because there is no failed scrape before the first scrape

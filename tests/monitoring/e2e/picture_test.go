@@ -37,11 +37,11 @@ func (p prometheus) documented() {
 		p.Fatal(err)
 	}
 	var want []string
-	for _, match := range regexp.MustCompile("(?m)^\\| `(memcached_agent_\\w+)`").FindAllSubmatch(page, -1) {
+	for _, match := range regexp.MustCompile("(?m)^\\| `(memcached_(?:agent|proxy)_\\w+)`").FindAllSubmatch(page, -1) {
 		want = append(want, string(match[1]))
 	}
-	values, _, err := p.LabelValues(p.Context(), model.MetricNameLabel, []string{`{__name__=~"memcached_agent_.+"}`},
-		time.Now().Add(-time.Hour), time.Now())
+	ours := []string{`{__name__=~"memcached_(agent|proxy)_.+"}`}
+	values, _, err := p.LabelValues(p.Context(), model.MetricNameLabel, ours, time.Now().Add(-time.Hour), time.Now())
 	if err != nil {
 		p.Fatal(err)
 	}

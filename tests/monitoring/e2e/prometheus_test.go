@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -228,7 +229,8 @@ func (p prometheus) fires(alert, memcached string, want bool, meanwhile func() e
 		var states []string
 		firing := false
 		for _, a := range alerts.Alerts {
-			if a.Labels["namespace"] != model.LabelValue(p.ns) || a.Labels["memcached"] != model.LabelValue(memcached) {
+			of := cmp.Or(a.Labels["memcached"], a.Labels["memcached_proxy"])
+			if a.Labels["namespace"] != model.LabelValue(p.ns) || of != model.LabelValue(memcached) {
 				continue
 			}
 			states = append(states, fmt.Sprintf("%s %s", a.Labels["alertname"], a.State))
