@@ -173,6 +173,7 @@ func (r *repository) replacer(to names) func(string) string {
 	pairs := []pair{ // a name stands before its parts
 		{r.module, to.module, "", ""},
 		{r.registry, to.registry, ".", ""},
+		{path.Dir(r.registry) + "/charts/" + r.repository, path.Dir(to.registry) + "/charts/" + to.repository, ".", ""},
 		{"ghcr.io/" + r.owner + "/" + r.repository, to.registry, ".", ""},
 		{"github.com/" + r.owner, "github.com/" + to.owner, ".", "-"},
 		{"ghcr.io/" + r.owner, "ghcr.io/" + strings.ToLower(to.owner), ".", "-"},

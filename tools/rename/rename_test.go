@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestRename(t *testing.T) {
 func mustNotHave(t *testing.T, files map[string]string, names names) {
 	t.Helper()
 	for _, old := range []string{names.module, names.registry, names.group, names.repository,
-		"github.com/" + names.owner + "/", "ghcr.io/" + names.owner + "/"} {
+		"/" + path.Dir(names.registry) + "/charts/", "github.com/" + names.owner + "/", "ghcr.io/" + names.owner + "/"} {
 		for name, text := range files {
 			assert.NotContains(t, name, old)
 			for line := range strings.Lines(text) {
