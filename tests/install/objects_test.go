@@ -184,6 +184,7 @@ func TestSameSettings(t *testing.T) {
 	assert.Len(t, objects(t, built), 18, "one ClusterRoleBinding less; two RoleBindings and a PodDisruptionBudget more")
 	for _, setting := range []string{"replicas: 2", "kind: PodDisruptionBudget", "--watch-namespaces=shop,forum",
 		"--zap-log-level=debug", "--zap-encoder=console", "cpu: 100m", "memory: 256Mi", "memory: 1Gi", "- name: registry",
+		"--image-pull-secrets=registry",
 		"secretName: memcached-operator-metrics", "--metrics-cert-dir=/etc/memcached-operator/metrics",
 		"value: registry.example.com/library/memcached:1.6.45",
 		"image: " + mirrorName + ":"} {
@@ -231,8 +232,10 @@ func TestValues(t *testing.T) {
 		"mirror and tag": {"registry=mirror,image=library/operator:1", []string{"image: mirror/library/operator:1"}},
 		"nodes":          {"nodeSelector.disk=ssd,tolerations[0].key=infra", []string{"disk: ssd", "- key: infra"}},
 		"no replica":     {"replicas=0", []string{"replicas: 0"}},
-		"log level 2":    {"log.level=2", []string{"--zap-log-level=2"}},
-		"limit of cpu":   {"resources.limits.cpu=1", []string{"cpu: 1", "memory: 512Mi", "memory: 64Mi"}},
+		"pull secrets": {"imagePullSecrets[0].name=a,imagePullSecrets[1].name=b",
+			[]string{"- name: a\n", "- name: b\n", "- --image-pull-secrets=a,b\n"}},
+		"log level 2":  {"log.level=2", []string{"--zap-log-level=2"}},
+		"limit of cpu": {"resources.limits.cpu=1", []string{"cpu: 1", "memory: 512Mi", "memory: 64Mi"}},
 	} {
 		rendered := template(t, archive, "--set", tt.set)
 		for _, want := range tt.want {

@@ -35,6 +35,13 @@
 {{- $_ := set $container "volumeMounts" (list (dict "name" "metrics-certificate" "mountPath" $directory "readOnly" true)) }}
 {{- $_ := set $pod "volumes" (list (dict "name" "metrics-certificate" "secret" (dict "secretName" .))) }}
 {{- end }}
+{{- with $values.imagePullSecrets }}
+{{- $names := list }}
+{{- range . }}
+{{- $names = append $names .name }}
+{{- end }}
+{{- $args = append $args (printf "--image-pull-secrets=%s" (join "," $names)) }}
+{{- end }}
 {{- $_ := set $container "args" $args }}
 {{- $_ := set $container "resources" (mergeOverwrite $container.resources $values.resources) }}
 {{- range $field := list "imagePullSecrets" "nodeSelector" "tolerations" }}
