@@ -23,15 +23,15 @@ const owner, repository = "Fork-Team", "other-" + "memcached"
 const releases = `
 set -euo pipefail
 commit() { git add --all && git commit --quiet --message "$1"; }
-tools/release-dry-run $first | tee dist/log
+VERSION=$first go test -v -count=1 -timeout=30m ./tests/release | tee dist/log
 git tag v$first
-tools/catalog add $first $(grep -o '^[^ ]*-bundle@sha256:[0-9a-f]*$' dist/log | tail -n 1)
+tools/catalog add $first $(grep -o '[^ ]*-bundle@sha256:[0-9a-f]*$' dist/log | tail -n 1)
 tools/catalog render
 commit "Catalog v$first"
 make bundle VERSION=$second
 sed -i "s/^\(VERSION  *?=\) .*/\1 $second/" Makefile
 commit "Release v$second"
-tools/release-dry-run $second
+VERSION=$second go test -v -count=1 -timeout=30m ./tests/release
 `
 
 func TestFork(t *testing.T) {

@@ -1,0 +1,207 @@
+// Package release rehearses a release of the last commit to a registry in memory, with a key created for the run.
+// `make release-dry-run` runs it.
+package release
+
+import (
+	"archive/tar"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apiversion "k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// Set by `make release-dry-run`.
+var (
+	mirror  = os.Getenv("MIRROR") // the registry to which images for that in IMAGE_TAG_BASE are published
+	base    = os.Getenv("IMAGE_TAG_BASE")
+	version = os.Getenv("VERSION")
+)
+
+// rehearsal is a release of the last commit.
+type rehearsal struct {
+	root, work, name string
+	highest          string   // version in the channel stable so far, or empty
+	images           []string // operator, bundle and catalog as they are named in public
+	clones           []string
+}
+
+func TestMain(m *testing.M) {
+	if program := filepath.Base(os.Args[0]); program == "crane" || program == "cosign" {
+		os.Exit(failOnce(program, os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// failOnce runs crane or cosign, but fails once at each write to the registry, every other time after it wrote.
+// PROGRAMS is the folder of the real programs. FAILURES is a folder, which has a file for each write that failed.
+func failOnce(program string, args []string) int {
+	parts := []string{program}
+	for _, arg := range args {
+		parts = append(parts, filepath.Base(arg)) // without the names of temporary folders
+	}
+	name := strings.Join(parts, " ")
+	failures := os.Getenv("FAILURES")
+	fails := false
+	if slices.Contains([]string{"push", "tag", "sign", "sign-blob", "attest"}, args[0]) {
+		file, err := os.OpenFile(filepath.Join(failures, name), os.O_CREATE|os.O_EXCL, 0o644)
+		fails = err == nil && file.Close() == nil
+	}
+	if earlier, _ := os.ReadDir(failures); !fails || len(earlier)%2 == 0 {
+		cmd := exec.Command(filepath.Join(os.Getenv("PROGRAMS"), program), args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return 1
+		}
+	}
+	if fails {
+		fmt.Fprintln(os.Stderr, "injected failure:", name)
+		return 1
+	}
+	return 0
+}
+
+func newRehearsal(t *testing.T) *rehearsal {
+	root, err := harness.Repository()
+	require.NoError(t, err)
+	_, name, _ := strings.Cut(base, "/")
+	r := &rehearsal{root: root, work: t.TempDir(), name: name}
+	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
+	t.Setenv("COSIGN_PASSWORD", "")
+	r.run(t, r.work, "cosign", "generate-key-pair", "--output-key-prefix", "key")
+	t.Setenv("SIGNING_KEY", filepath.Join(r.work, "key.key"))
+	if status := r.run(t, root, "git", "status", "--porcelain"); status != "" {
+		t.Log("the last commit is released, without the changes that are not committed")
+	}
+
+	// Upstream's opm serves the catalog. If it cannot be pulled, an image of one file replaces it.
+	dockerfile, err := os.ReadFile(filepath.Join(root, "catalog.Dockerfile"))
+	require.NoError(t, err)
+	image := string(regexp.MustCompile(`(?m)^FROM (\S+)`).FindSubmatch(dockerfile)[1])
+	standIn := r.standIn(t, "stand-in:opm")
+	if _, err := r.try(t, root, "timeout", "20", "crane", "digest", image); err != nil {
+		t.Setenv("OPM_IMAGE", standIn)
+		t.Logf("%s cannot be pulled: the catalog has another digest than in a real release", image)
+	}
+
+	// What earlier releases left: their bundles, and a catalog that is in force.
+	r.run(t, root, "tools/catalog", "rebuild", mirror)
+	r.highest = r.run(t, root, "tools/catalog", "last", "stable")
+	for _, tag := range []string{"latest", "v" + r.highest} {
+		if _, err := r.try(t, root, "crane", "digest", mirror+"/"+name+"-catalog:"+tag); err != nil && tag != "v" {
+			r.standIn(t, name+"-catalog:"+tag)
+		}
+	}
+	for _, clone := range []string{"first", "second"} {
+		r.clones = append(r.clones, r.clone(t, clone))
+	}
+	return r
+}
+
+// try runs a command and returns its standard output.
+func (r *rehearsal) try(t *testing.T, dir string, command ...string) (string, error) {
+	out, err := harness.Command{Dir: dir}.Run(t.Context(), command[0], command[1:]...)
+	return strings.TrimSpace(out), err
+}
+
+func (r *rehearsal) run(t *testing.T, dir string, command ...string) string {
+	t.Helper()
+	out, err := r.try(t, dir, command...)
+	require.NoError(t, err)
+	return out
+}
+
+// standIn pushes an image of one file.
+func (r *rehearsal) standIn(t *testing.T, image string) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(r.work, "layer.tar"))
+	require.NoError(t, err)
+	layer := tar.NewWriter(file)
+	require.NoError(t, layer.WriteHeader(&tar.Header{Name: "stand-in", Mode: 0o644}))
+	require.NoError(t, layer.Close())
+	require.NoError(t, file.Close())
+	return r.run(t, r.work, "crane", "append", "--oci-empty-base", "--new_layer", file.Name(), "--new_tag",
+		mirror+"/"+image)
+}
+
+// clone clones the last commit, with the tools of this repository.
+func (r *rehearsal) clone(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(r.work, name)
+	r.run(t, r.root, "git", "clone", "--quiet", r.root, dir)
+	r.run(t, dir, "git", "checkout", "--quiet", "--detach", r.run(t, r.root, "git", "rev-parse", "HEAD"))
+	r.write(t, filepath.Join(dir, ".git", "info", "exclude"), "/bin\n")
+	require.NoError(t, os.Symlink(filepath.Join(r.root, "bin"), filepath.Join(dir, "bin")))
+	return dir
+}
+
+func (r *rehearsal) write(t *testing.T, file, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+}
+
+// build builds a release in a clone, and returns its images.
+func (r *rehearsal) build(t *testing.T, clone string, environment ...string) []string {
+	t.Helper()
+	start := time.Now()
+	command := append([]string{"env"}, environment...)
+	r.run(t, clone, append(command, "tools/with-registry", "STAGE", "tools/release", "build", version)...)
+	t.Logf("built in %s", time.Since(start).Round(time.Second))
+	images, err := os.ReadFile(filepath.Join(clone, "dist", "images.txt"))
+	require.NoError(t, err)
+	return strings.Fields(string(images))
+}
+
+func (r *rehearsal) publish(t *testing.T, clone string) error {
+	_, err := r.try(t, clone, "tools/release", "publish", version)
+	return err
+}
+
+// published returns the name of an image in the mirror.
+func published(image string) string {
+	_, name, _ := strings.Cut(image, "/")
+	return mirror + "/" + name
+}
+
+// verify verifies the signatures and attestations of all images, and the checksums of all files.
+func (r *rehearsal) verify(t *testing.T) error {
+	for _, image := range r.images {
+		if _, err := r.try(t, r.root, "tools/sign", "verify", published(image)); err != nil {
+			return err
+		}
+	}
+	_, err := r.try(t, filepath.Join(r.clones[0], "dist"), "sha256sum", "--check", "SHA256SUMS")
+	return err
+}
+
+// tags returns which images have the tag of the version.
+func (r *rehearsal) tags(t *testing.T) (tagged []string) {
+	for _, image := range r.images {
+		repository, _, _ := strings.Cut(image, "@")
+		tags, _ := r.try(t, r.work, "crane", "ls", published(repository)) // fails if there is no image yet
+		if slices.Contains(strings.Fields(tags), "v"+version) {
+			tagged = append(tagged, repository)
+		}
+	}
+	return tagged
+}
+
+// latest returns the digest of the catalog that is in force.
+func (r *rehearsal) latest(t *testing.T) string {
+	t.Helper()
+	return r.run(t, r.work, "crane", "digest", mirror+"/"+r.name+"-catalog:latest")
+}
+
+// isBackport reports whether a later version is released already.
+func isBackport(highest string) bool {
+	return highest != "" && apiversion.MustParseSemantic(version).LessThan(apiversion.MustParseSemantic(highest))
+}
