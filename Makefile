@@ -309,7 +309,7 @@ scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard 
 
 ##@ Release
 
-tools_release := $(tools_catalog) tools-operator-sdk tools-kustomize tools-cosign tools-syft
+tools_release := $(tools_catalog) tools-operator-sdk tools-kustomize tools-cosign tools-helm tools-oras tools-syft
 release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
 .PHONY: release release-build release-publish release-dry-run verify-images
 release: release-build release-publish ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE

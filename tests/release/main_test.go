@@ -27,11 +27,14 @@ var (
 	version = os.Getenv("VERSION")
 )
 
+// kinds are what a release pushes to the registry, in the order of images.txt.
+var kinds = []string{"operator", "bundle", "catalog", "manifests", "chart"}
+
 // rehearsal is a release of the last commit.
 type rehearsal struct {
 	root, work, name string
 	highest          string   // version in the channel stable so far, or empty
-	images           []string // operator, bundle and catalog as they are named in public
+	images           []string // in the order of kinds, as they are named in public
 	clones           []string
 }
 
@@ -174,12 +177,16 @@ func published(image string) string {
 
 // verify verifies the signatures and attestations of all images, and the checksums of all files.
 func (r *rehearsal) verify(t *testing.T) error {
-	for _, image := range r.images {
-		if _, err := r.try(t, r.root, "tools/sign", "verify", published(image)); err != nil {
+	dist := filepath.Join(r.clones[0], "dist")
+	for i, kind := range kinds {
+		sboms, err := filepath.Glob(filepath.Join(dist, kind+"*.spdx.json"))
+		require.NoError(t, err)
+		command := append([]string{"tools/sign", "verify", published(r.images[i]), kind + ".provenance.json"}, sboms...)
+		if _, err := r.try(t, r.root, command...); err != nil {
 			return err
 		}
 	}
-	_, err := r.try(t, filepath.Join(r.clones[0], "dist"), "sha256sum", "--check", "SHA256SUMS")
+	_, err := r.try(t, dist, "sha256sum", "--check", "SHA256SUMS")
 	return err
 }
 
@@ -188,7 +195,7 @@ func (r *rehearsal) tags(t *testing.T) (tagged []string) {
 	for _, image := range r.images {
 		repository, _, _ := strings.Cut(image, "@")
 		tags, _ := r.try(t, r.work, "crane", "ls", published(repository)) // fails if there is no image yet
-		if slices.Contains(strings.Fields(tags), "v"+version) {
+		if fields := strings.Fields(tags); slices.Contains(fields, "v"+version) || slices.Contains(fields, version) {
 			tagged = append(tagged, repository)
 		}
 	}

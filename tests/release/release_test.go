@@ -24,6 +24,7 @@ func TestRelease(t *testing.T) {
 	r.interrupted(t)
 	require.NoError(t, r.publish(t, r.clones[0]), "once more, which changes nothing")
 	require.NoError(t, r.verify(t))
+	t.Run("chart", r.chart)
 	t.Run("altered", r.altered)
 	t.Run("replaced", r.replaced)
 	t.Run("OperatorHub", r.operatorHub)
@@ -70,14 +71,22 @@ func (r *rehearsal) interrupted(t *testing.T) {
 	require.NoError(t, os.Symlink(programs, link))
 	writes, err := os.ReadDir(failures)
 	require.NoError(t, err)
-	require.Greater(t, len(writes), 15) // at least three images, with a signature, two attestations and a tag each, ...
+	require.Greater(t, len(writes), 4*len(kinds)) // each is pushed, signed, attested and tagged
 	t.Logf("completed after it failed at each of %d writes", len(writes))
-	require.Len(t, r.tags(t), 3)
+	require.Len(t, r.tags(t), len(kinds))
 	if strings.Contains(version, "-") || isBackport(r.highest) {
 		require.Equal(t, old, r.latest(t))
 	} else {
 		require.Equal(t, r.images[2], strings.Split(r.images[2], "@")[0]+"@"+r.latest(t))
 	}
+}
+
+// chart pulls the chart with Helm. It is the file of the release.
+func (r *rehearsal) chart(t *testing.T) {
+	repository, _, _ := strings.Cut(published(r.images[4]), "@")
+	r.run(t, r.work, "helm", "pull", "--plain-http", "oci://"+repository, "--version", version)
+	name := "memcached-operator-" + version + ".tgz"
+	r.run(t, r.work, "cmp", name, filepath.Join(r.clones[0], "dist", name))
 }
 
 // altered tests that altered images and files do not verify.
