@@ -90,7 +90,7 @@ func (b Block) Commands() ([]string, error) {
 		end := statement.End().Offset()
 		for _, redirect := range statement.Redirs {
 			if redirect.Hdoc != nil {
-				end = max(end, redirect.Hdoc.End().Offset()+uint(len("EOF")))
+				end = max(end, redirect.Hdoc.End().Offset())
 			}
 		}
 		all = append(all, b.Script()[statement.Pos().Offset():min(end, uint(len(b.Script())))])
