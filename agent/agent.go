@@ -113,7 +113,8 @@ func Run(ctx context.Context, args []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.run(ctx) })
 	if o.MetricsPort != 0 {
-		registry.MustRegister(newCollector(m, o.Proxy, log), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
+		registry.MustRegister(newCollector(m, o.Proxy, log), process)
 		group.Go(func() error { return serveMetrics(ctx, o.MetricsPort, registry) })
 	}
 	return group.Wait()
