@@ -56,7 +56,7 @@ vet: ## Vet the code
 	go vet ./...
 
 lint: docs-lint tools-golangci-lint tools-actionlint ## Lint code, workflows, scripts and pages
-	golangci-lint run
+	golangci-lint run --allow-parallel-runners
 	actionlint
 	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: only actionlint checks the workflows"; fi
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git grep -l '^#!/usr/bin/env bash'); else echo "shellcheck is not installed: nothing checks the scripts"; fi
