@@ -2,9 +2,11 @@ package install
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -132,49 +134,56 @@ func (w *world) knowsProxy() bool {
 	return err == nil
 }
 
-// TestE2EHelm installs the chart from a registry, upgrades it, uninstalls it, and installs it again.
+// TestE2EHelm runs the commands of docs/how-to/helm.md: it installs the chart from a registry, upgrades it, uninstalls
+// it, and installs it again.
 func TestE2EHelm(t *testing.T) {
 	w := newWorld(t)
 	manifests := run(t, "kustomize", "build", "config/default")
-	for version, text := range map[string]string{"0.0.2": older(t, manifests), "0.0.3": manifests} {
-		run(t, "tools/chart", version, w.file(version, text), w.dir)
-	}
 	registry := w.registry()
-	chart := "oci://" + registry + "/charts/memcached-operator"
-	for _, version := range []string{"0.0.2", "0.0.3"} {
-		run(t, "helm", "push", "--plain-http", filepath.Join(w.dir, "memcached-operator-"+version+".tgz"),
-			"oci://"+registry+"/charts")
+	for version, text := range map[string]string{"0.0.3": older(t, manifests), "0.0.4": manifests} {
+		run(t, "tools/chart", version, w.file(version, text), w.dir)
+		// The last command of the page.
+		push := regexp.MustCompile(`helm push \S+/(\S+)-\S+ (\S+)`).FindStringSubmatch(
+			block(t, "helm.md", "## A chart of your own", "sh", ""))
+		run(t, "helm", "push", "--plain-http", fmt.Sprintf("%s/%s-%s.tgz", w.dir, push[1], version),
+			strings.Replace(push[2], "registry.example.com", registry, 1))
 	}
-	helm := func(args ...string) {
+	shell := func(heading, start string, settings ...string) {
 		t.Helper()
-		run(t, "helm", append(args, "--namespace", namespace, "--wait", "--timeout=60s")...)
+		commands := start + block(t, "helm.md", heading, "sh", start)
+		commands = regexp.MustCompile(`(oci://)example\.com(/\S+ --version) \S+`).ReplaceAllString(commands,
+			"--plain-http "+strings.Join(settings, " ")+" ${1}"+registry+"${2} $$version")
+		run(t, "bash", "-ec", strings.NewReplacer("helm uninstall", "helm uninstall --timeout=60s", "kubectl delete",
+			"kubectl delete --timeout=60s").Replace(commands))
 	}
-	helm("install", "memcached-operator", chart, "--plain-http", "--version=0.0.2", "--create-namespace")
+	t.Setenv("version", "0.0.3")
+	shell("## Install", "")
+	shell("## Install", "kubectl label")
 	w.start()
 	assert.False(t, w.knowsProxy())
 	servers := w.cache("default")
 
 	w.stop()
-	helm("upgrade", "memcached-operator", chart, "--plain-http", "--version=0.0.3", "--set=replicas=2,log.level=debug")
+	t.Setenv("version", "0.0.4")
+	shell("## Upgrade", "", "--set=replicas=2,log.level=debug")
 	w.start()
 	assert.True(t, w.knowsProxy(), "the upgrade did not bring the new CRD")
 	assert.Equal(t, servers, w.servers("default"))
-	assert.Contains(t, w.kubectl("get", "poddisruptionbudgets,pods", "--namespace", namespace, "--output=name"),
-		"poddisruptionbudget.policy/"+cluster.OperatorDeployment)
+	assert.Contains(t, w.kubectl("get", "poddisruptionbudgets", "--namespace", namespace, "--output=name"),
+		cluster.OperatorDeployment)
 
 	w.stop()
-	helm("uninstall", "memcached-operator")
+	shell("## Uninstall", "")
 	assert.Empty(t, w.kubectl("get", "deployments,services", "--namespace", namespace, "--output=name"))
 	assert.NotContains(t, w.kubectl("get", "clusterroles,clusterrolebindings", "--output=name"), "memcached")
 	assert.Equal(t, servers, w.servers("default"))
 
-	helm("install", "memcached-operator", chart, "--plain-http", "--version=0.0.3")
+	shell("## Install", "")
 	w.start()
 	assert.Equal(t, servers, w.servers("default"))
-	w.kubectl("delete", "memcacheds", "--all", "--all-namespaces", "--timeout=60s")
+	shell("## Uninstall", "kubectl delete memcacheds")
 	w.stop()
-	helm("uninstall", "memcached-operator")
-	w.kubectl("delete", "--timeout=60s", "crd/memcacheds.cache.example.com", "namespace/"+namespace)
+	w.kubectl("delete", "--timeout=60s", "namespace/"+namespace)
 }
 
 // registry serves images until the test ends, and returns its address.
@@ -219,7 +228,7 @@ func TestE2ESettings(t *testing.T) {
 	built, err := kustomization(t, page(t, "kustomize.md", "## Settings", "kustomization.yaml"), permissions(t))
 	require.NoError(t, err)
 	file := w.file("install.yaml", built)
-	w.kubectl("apply", "--server-side", "--filename", file)
+	run(t, "bash", "-ec", strings.ReplaceAll(block(t, "kustomize.md", "## Install", "sh", ""), "-k .", "-f "+file))
 	w.start()
 	w.cache("shop")
 	w.cache("forum")
