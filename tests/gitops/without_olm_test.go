@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,11 +151,11 @@ func (e *env) userRepository(tag, caches string) map[string]string {
 	return files
 }
 
-// withoutDeployment checks that the operator's Deployment is deleted.
+// withoutDeployment waits until the operator's Deployment is deleted.
 func (e *env) withoutDeployment() {
 	e.Helper()
-	err := e.Get(e.Context(), client.ObjectKeyFromObject(operatorDeployment), operatorDeployment.DeepCopy())
-	assert.True(e, apierrors.IsNotFound(err), "%v", err)
+	e.run("bin/kubectl", "wait", "--for=delete", "--timeout=60s", "--namespace", operatorNamespace,
+		"deployment/"+operatorName)
 }
 
 // kept checks that neither the CRD nor the namespaces of operator and caches are deleted.
@@ -242,6 +241,8 @@ func TestFluxWithoutOLM(t *testing.T) {
 	kustomizations.until("memcached-operator", gone)
 	f.exitOperator()
 	f.kept(caches)
+	f.run("bin/kubectl", "delete", "--timeout=60s", "crd/"+memcachedCRD.GetName(), "namespace/"+operatorNamespace,
+		"namespace/"+caches)
 }
 
 // TestFluxOCI installs the operator from the OCI artifact of a release, by config/gitops/flux-oci.
