@@ -141,13 +141,16 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 	}
 	fields := func(t *corev1ac.PodTemplateSpecApplyConfiguration) []any {
 		s, c := t.Spec, (&Workload{Template: t}).container()
-		return []any{t.Labels, t.Annotations, c.Image, c.Args, c.Resources, s.NodeSelector, s.Tolerations, s.Affinity,
-			s.TopologySpreadConstraints, s.PriorityClassName, s.ImagePullSecrets, s.SecurityContext, len(s.InitContainers)}
+		return []any{t.Labels, t.Annotations, c.Image, c.Args, c.Resources, c.ImagePullPolicy, c.SecurityContext,
+			s.NodeSelector, s.Tolerations, s.Affinity, s.TopologySpreadConstraints, s.PriorityClassName, s.SchedulerName,
+			s.ServiceAccountName, s.ImagePullSecrets, s.SecurityContext, len(s.InitContainers)}
 	}
 	if own.IsOfGeneration(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built)) {
 		return true
 	}
-	built.Spec.Affinity = convert(names.Pod(mc), corev1ac.PodSpec()).Affinity // before v0.0.3, servers were not spread
+	// Before v0.0.3, servers were not spread, and the operator had no pull secrets for them.
+	given := convert(names.Pod(mc), corev1ac.PodSpec())
+	built.Spec.Affinity, built.Spec.ImagePullSecrets = given.Affinity, given.ImagePullSecrets
 	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -173,7 +174,7 @@ func TestTemplateIsReverted(t *testing.T) {
 // template, even if the spec changed while no operator ran.
 func TestTakeOver(t *testing.T) {
 	t.Parallel()
-	o := Options{DefaultImage: "memcached:2"}
+	o := Options{DefaultImage: "memcached:2", ImagePullSecrets: []string{"mirror"}}
 	for name, tt := range map[string]struct {
 		change func(*v1alpha1.Memcached)
 		stays  bool
@@ -181,6 +182,13 @@ func TestTakeOver(t *testing.T) {
 		"nothing": {func(*v1alpha1.Memcached) {}, true},
 		"size":    {func(mc *v1alpha1.Memcached) { mc.Spec.Size, mc.Generation = new(int32), 2 }, true},
 		"memory":  {func(mc *v1alpha1.Memcached) { mc.Spec.Memory, mc.Generation = "128Mi", 2 }, false},
+		"scheduler": {func(mc *v1alpha1.Memcached) {
+			mc.Spec.Pod, mc.Generation = &v1alpha1.PodSpec{SchedulerName: "binpacking"}, 2
+		}, false},
+		"security context": {func(mc *v1alpha1.Memcached) {
+			mc.Spec.Pod = &v1alpha1.PodSpec{ContainerSecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(1000))}}
+			mc.Generation = 2
+		}, false},
 		"by restart": {func(mc *v1alpha1.Memcached) {
 			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
 		}, false},
@@ -190,6 +198,7 @@ func TestTakeOver(t *testing.T) {
 		before.Annotations = map[string]string{v1alpha1.GenerationLabel: before.Labels[v1alpha1.GenerationLabel]}
 		delete(before.Labels, v1alpha1.GenerationLabel)
 		before.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = nil
+		before.Spec.Template.Spec.Affinity = nil
 		paused := mc.DeepCopy()
 		paused.Spec.Paused = true
 		if after := deployed(t, paused, before, o); !maps.Equal(after.Labels, before.Labels) ||
