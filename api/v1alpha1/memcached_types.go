@@ -211,8 +211,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Agent",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Agent *AgentSpec `json:"agent,omitempty"`
 
-	// pod adjusts the pods that the servers run in. In the pods of a proxy it sets only labels, annotations,
-	// nodeSelector, tolerations, priorityClassName, imagePullSecrets and securityContext.
+	// pod adjusts the pods that the servers run in, and those of the proxies, which have their own resources, affinity and
+	// topologySpreadConstraints in proxy.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Pod",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}

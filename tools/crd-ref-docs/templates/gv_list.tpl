@@ -9,6 +9,7 @@ These are the fields of a `Memcached`. `kubectl explain memcached.spec` prints t
   runs. `kubectl` refuses a field that does not exist.
 - An accepted spec can still be refused later by Kubernetes, a policy of the cluster or memcached. The Memcached then
   becomes `Stalled`, at once or after `rollout.progressDeadlineSeconds`, and the condition's message quotes the error.
+- No field is required, except `secretName` within `tls` and `auth`, and `cidr` within an `ipBlock`.
 - A Memcached's name has at most 52 characters: lower case letters, digits and `-`, starting with a letter.
 
 | to choose | read |
