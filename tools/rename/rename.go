@@ -82,8 +82,11 @@ func open(dir string) (*repository, error) {
 	}
 	makefile, err2 := os.ReadFile(filepath.Join(dir, "Makefile"))
 	image := regexp.MustCompile(`(?m)^IMAGE_TAG_BASE \?= (.*)$`).FindSubmatch(makefile)
-	if err := errors.Join(err, err2); err != nil || len(project.Resources) == 0 || image == nil {
-		return nil, fmt.Errorf("PROJECT and Makefile do not have the names of this repository: %w", err)
+	if err := errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	if len(project.Resources) == 0 || image == nil {
+		return nil, errors.New("PROJECT and Makefile do not have the names of this repository")
 	}
 	r.names = names{path.Base(path.Dir(project.Repo)), project.ProjectName, project.Repo,
 		project.Resources[0].Group + "." + project.Domain, string(image[1])}
