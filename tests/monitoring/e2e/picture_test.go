@@ -40,7 +40,8 @@ func (p prometheus) documented() {
 	for _, match := range regexp.MustCompile("(?m)^\\| `(memcached_(?:agent|proxy)_\\w+)`").FindAllSubmatch(page, -1) {
 		want = append(want, string(match[1]))
 	}
-	ours := []string{`{__name__=~"memcached_(agent|proxy)_.+"}`}
+	// The exporter has other metrics of proxies.
+	ours := []string{`{__name__=~"memcached_(agent_.+|proxy_(requests_total|buffer_.+|server_.+))"}`}
 	values, _, err := p.LabelValues(p.Context(), model.MetricNameLabel, ours, time.Now().Add(-time.Hour), time.Now())
 	if err != nil {
 		p.Fatal(err)
