@@ -45,8 +45,9 @@ func TestFork(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
 		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com",
-			"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com", "MAKEFLAGS=", "first=0.1.0", "second=0.1.1",
-			"PLATFORMS=linux/amd64", "IMAGE_TAG_BASE=ghcr.io/"+strings.ToLower(owner)+"/"+repository,
+			"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com", "MAKEFLAGS=", "ARGS=",
+			"first=0.1.0", "second=0.1.1", "PLATFORMS=linux/amd64",
+			"IMAGE_TAG_BASE=ghcr.io/"+strings.ToLower(owner)+"/"+repository,
 			"PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
 		require.NoError(t, cmd.Run())
 		t.Logf("%.60s took %s", strings.Join(command, " "), time.Since(start).Round(time.Second))
