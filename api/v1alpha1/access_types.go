@@ -99,9 +99,9 @@ type ServiceSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
 	Annotations Annotations `json:"annotations,omitempty"`
 
-	// trafficDistribution says which proxies clients prefer: with PreferClose, from Kubernetes 1.31 on, those in their own
-	// zone. PreferSameZone, from 1.34 on, does the same, and PreferSameNode, from 1.34 on, prefers those on their own node.
-	// By default they prefer none. Needs proxy.
+	// trafficDistribution says which proxies clients prefer: with PreferClose, from Kubernetes 1.31 on, or PreferSameZone,
+	// from 1.34 on, those in their own zone; with PreferSameNode, from 1.34 on, those on their own node. By default they
+	// prefer none. Needs proxy.
 	//
 	// +kubebuilder:validation:Enum=PreferClose;PreferSameZone;PreferSameNode
 	// +optional

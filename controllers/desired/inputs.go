@@ -155,12 +155,16 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 }
 
 // Outdated returns the fields of the status whose images are not those of a new Memcached with the same spec. An
-// admission plugin may rewrite the images of the template, so compare the images that the operator wrote.
+// admission plugin may rewrite the images of the template, so compare those in the record that the workload has or gets.
 func (in Inputs) Outdated() (fields []string) {
-	if in.record.RequestedImage == "" && in.record.Image != in.options.DefaultImage {
+	r, ok := readRecord(&Workload{Annotations: in.annotations})
+	if !ok {
+		return nil
+	}
+	if r.RequestedImage == "" && r.Image != in.options.DefaultImage {
 		fields = append(fields, "image")
 	}
-	if in.record.Agent != "" && in.record.Agent != in.options.AgentImage {
+	if r.Agent != "" && r.Agent != in.options.AgentImage {
 		fields = append(fields, "agentImage")
 	}
 	return fields

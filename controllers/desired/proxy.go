@@ -63,7 +63,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	template.Spec.Containers[0].WithVolumeMounts(
 		corev1ac.VolumeMount().WithName("proxy").WithMountPath(proxyPath).WithReadOnly(true))
 	if needsAgent(mc) { // with spec.metrics: proxies have neither TLS nor passwords
-		addAgent(mc, names.Proxies, in.record.Agent, template.Spec)
+		addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
 	}
 	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
 		WithLabels(in.labels). // the same as on the servers' workload

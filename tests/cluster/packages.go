@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,11 +12,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"golang.org/x/term"
 )
 
 var debian = []string{"DEBIAN_FRONTEND=noninteractive"}
 
-// installPackages installs the Debian packages of missing commands, and logs their names. If a package is not named
+// installPackages installs the Debian packages of missing commands, and logs their names. At a terminal it asks first,
+// because the machine may be somebody's own; INSTALL_PACKAGES=yes is the answer in advance. If a package is not named
 // like its command, write command:package.
 func (c *Cluster) installPackages(ctx context.Context, commands ...string) error {
 	var missing []string
@@ -31,7 +35,15 @@ func (c *Cluster) installPackages(ctx context.Context, commands ...string) error
 	if len(missing) == 0 {
 		return nil
 	}
-	c.logf("installing Debian packages: %s", strings.Join(missing, " "))
+	list := strings.Join(missing, " ")
+	if term.IsTerminal(int(os.Stdin.Fd())) && os.Getenv("INSTALL_PACKAGES") != "yes" {
+		fmt.Fprintf(c.Log, "This needs Debian packages that are not installed: %s\nInstall them on this machine? [y/N] ", list)
+		answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		if answer = strings.ToLower(strings.TrimSpace(answer)); err != nil || answer != "y" && answer != "yes" {
+			return fmt.Errorf("install these Debian packages first, or set INSTALL_PACKAGES=yes: %s", list)
+		}
+	}
+	c.logf("installing Debian packages: %s", list)
 	return c.apt(ctx, append([]string{"install", "-y", "-q", "--no-install-recommends"}, missing...)...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -62,7 +63,7 @@ func Read(root, page string) ([]Block, error) {
 }
 
 // IsCommands reports whether a reader runs the block.
-func (b Block) IsCommands() bool { return b.Language == "sh" || b.Language == "console" }
+func (b Block) IsCommands() bool { return slices.Contains([]string{"sh", "bash", "console"}, b.Language) }
 
 // Script returns the commands of the block: of a console, what follows the prompts.
 func (b Block) Script() string {
