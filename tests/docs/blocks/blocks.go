@@ -63,7 +63,9 @@ func Read(root, page string) ([]Block, error) {
 }
 
 // IsCommands reports whether a reader runs the block.
-func (b Block) IsCommands() bool { return slices.Contains([]string{"sh", "bash", "console"}, b.Language) }
+func (b Block) IsCommands() bool {
+	return slices.Contains([]string{"sh", "bash", "console"}, b.Language)
+}
 
 // Script returns the commands of the block: of a console, what follows the prompts.
 func (b Block) Script() string {
