@@ -155,7 +155,8 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 }
 
 // Outdated returns the fields of the status whose images are not those of a new Memcached with the same spec. An
-// admission plugin may rewrite the images of the template, so compare those in the record that the workload has or gets.
+// admission plugin may rewrite the images of the template, so compare those in the record that the workload has or
+// gets.
 func (in Inputs) Outdated() (fields []string) {
 	r, ok := readRecord(&Workload{Annotations: in.annotations})
 	if !ok {

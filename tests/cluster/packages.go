@@ -37,7 +37,7 @@ func (c *Cluster) installPackages(ctx context.Context, commands ...string) error
 	}
 	list := strings.Join(missing, " ")
 	if term.IsTerminal(int(os.Stdin.Fd())) && os.Getenv("INSTALL_PACKAGES") != "yes" {
-		fmt.Fprintf(c.Log, "This needs Debian packages that are not installed: %s\nInstall them on this machine? [y/N] ", list)
+		fmt.Fprintf(c.Log, "This needs Debian packages that are missing: %s\nInstall them on this machine? [y/N] ", list)
 		answer, err := bufio.NewReader(os.Stdin).ReadString('\n')
 		if answer = strings.ToLower(strings.TrimSpace(answer)); err != nil || answer != "y" && answer != "yes" {
 			return fmt.Errorf("install these Debian packages first, or set INSTALL_PACKAGES=yes: %s", list)
