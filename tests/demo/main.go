@@ -195,10 +195,11 @@ func (d *demo) checkGrowth(ctx context.Context, before int) error {
 		return err
 	}
 	after := len(servers.list)
-	fmt.Printf("From %d to %d servers %d of the %d keys survived. With consistent hashing only the share of\n"+
-		"the new servers moves; a client that takes the remainder of a hash loses far more.\n", before, after, kept, d.keys)
-	if expected := d.keys * min(before, after) / max(before, after); kept < expected*5/6 {
-		return fmt.Errorf("%d keys survived, want about %d", kept, expected)
+	expected := d.keys * min(before, after) / max(before, after)
+	fmt.Printf("From %d to %d servers, %d of the %d keys are found again. With consistent hashing, about %d are\n"+
+		"expected; a client that takes the remainder of a hash finds far fewer.\n", before, after, kept, d.keys, expected)
+	if kept < expected*5/6 {
+		return fmt.Errorf("%d keys are found again, want about %d", kept, expected)
 	}
 	return nil
 }
@@ -250,5 +251,5 @@ func (d *demo) farewell() {
 		fmt.Println(`  bash -c 'exec 3<>/dev/tcp/127.0.0.1/11211; printf "stats\r\nquit\r\n" >&3; cat <&3'`)
 	}
 	fmt.Printf("  kubectl%s delete memcached %s\n", namespace, d.name)
-	fmt.Println("\nmake demo-down ends it.")
+	fmt.Println("\nmake demo-down deletes the cluster.")
 }
