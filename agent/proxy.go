@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// proxyMetric is a metric of a proxy. The exporter knows only those of servers.
+// proxyMetric is a metric of a proxy. The exporter reads no answer to the stats commands that only proxies have.
 type proxyMetric struct {
 	request string // the stats command
 	// key is the name of the value; a last letter * stands for the value of the metric's label.
