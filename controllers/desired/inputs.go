@@ -56,6 +56,7 @@ type Inputs struct {
 	// Secret or spec.paused.
 	unrecorded          bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
+	outdated            []string
 }
 
 // Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
@@ -122,11 +123,14 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
-	in.annotations = in.record.annotations()
+	in.annotations, in.outdated = in.record.annotations(), in.record.outdated(o)
 	if paused := mc.Spec.Paused && own.Template != nil; paused || current.Freeze {
 		in.unrecorded, in.labels = false, own.Labels
 		if paused || !ok {
-			in.annotations = own.Annotations
+			in.annotations, in.outdated = own.Annotations, nil
+		}
+		if paused && ok {
+			in.outdated = recorded.outdated(o)
 		}
 	}
 	return in
@@ -154,22 +158,9 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
-// Outdated returns the fields of the status whose images are not those of a new Memcached with the same spec. An
-// admission plugin may rewrite the images of the template, so compare those in the record that the workload has or
-// gets.
-func (in Inputs) Outdated() (fields []string) {
-	r, ok := readRecord(&Workload{Annotations: in.annotations})
-	if !ok {
-		return nil
-	}
-	if r.RequestedImage == "" && r.Image != in.options.DefaultImage {
-		fields = append(fields, "image")
-	}
-	if r.Agent != "" && r.Agent != in.options.AgentImage {
-		fields = append(fields, "agentImage")
-	}
-	return fields
-}
+// Outdated returns status.outdated: the images, in the record that the workload has or gets, that a new Memcached with
+// the same spec would not get. An admission plugin may rewrite the images of the template, so those do not count.
+func (in Inputs) Outdated() []string { return in.outdated }
 
 // HasUnrecordedTemplate reports whether the workload has another template than its record says, and may be written.
 func (in Inputs) HasUnrecordedTemplate() bool { return in.unrecorded }
@@ -253,6 +244,17 @@ func readRecord(own *Workload) (r record, ok bool) {
 		r.Image = ptr.Deref(c.Image, "")
 	}
 	return r, false
+}
+
+// outdated returns the fields of the status whose images are not the defaults in o.
+func (r record) outdated(o Options) (fields []string) {
+	if r.RequestedImage == "" && r.Image != o.DefaultImage {
+		fields = append(fields, "image")
+	}
+	if r.Agent != "" && r.Agent != o.AgentImage {
+		fields = append(fields, "agentImage")
+	}
+	return fields
 }
 
 func (r record) annotations() map[string]string {
