@@ -24,7 +24,6 @@ type observation struct {
 	children children.Observed
 	servers  []corev1.Pod
 	proxies  []corev1.Pod
-	outdated []string // status.outdated; nil before the inputs are resolved
 }
 
 // observe reads the children and the pods of mc from the informer cache.
@@ -122,9 +121,9 @@ func (o observation) withWritten(written []children.Written) observation {
 }
 
 // statusInput returns what the status is computed from, except errors.
-func (o observation) statusInput(effect status.Effect) status.Input {
+func (o observation) statusInput(outdated []string, effect status.Effect) status.Input {
 	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service),
-		Outdated: o.outdated, Effect: effect}
+		Outdated: outdated, Effect: effect}
 	if w := o.workload(); w != nil {
 		s.Workload = status.ReadState(w, o.servers...)
 	}

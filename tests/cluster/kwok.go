@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"text/template"
 	"time"
 
@@ -77,15 +76,13 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 	}
 	_, err = c.kwokctl(ctx, "create", "cluster", "--config", c.path("kwokctl.yaml"), "--kubeconfig", c.GetKubeconfig(),
 		"--wait", "60s")
-	if err != nil {
-		for _, pidFile := range c.pidFiles() {
-			if _, ok := c.alive(pidFile); !ok {
-				return c.tail(err, strings.TrimSuffix(filepath.Base(pidFile), ".pid"))
-			}
-		}
-		return err
+	if err == nil {
+		err = c.checkControlPlane(ctx)
 	}
-	return c.checkControlPlane(ctx)
+	if gone := c.gone(); err != nil && len(gone) > 0 {
+		return c.tail(err, gone[0])
+	}
+	return err
 }
 
 // kwokctl runs kwokctl with its state in the cluster's folder. The programs that it starts inherit its environment.

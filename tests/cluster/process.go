@@ -89,20 +89,23 @@ func (c *Cluster) alive(pidFile string) (pid int, ok bool) {
 
 // checkProcesses returns an error that names the recorded programs that no longer run.
 func (c *Cluster) checkProcesses() error {
-	files := c.pidFiles()
-	if len(files) == 0 {
+	if len(c.pidFiles()) == 0 {
 		return errors.New("not running")
 	}
-	var gone []string
-	for _, f := range files {
-		if _, ok := c.alive(f); !ok {
-			gone = append(gone, strings.TrimSuffix(filepath.Base(f), ".pid"))
-		}
-	}
-	if len(gone) > 0 {
+	if gone := c.gone(); len(gone) > 0 {
 		return fmt.Errorf("gone: %s", strings.Join(gone, ", "))
 	}
 	return nil
+}
+
+// gone returns the names of the recorded programs that no longer run.
+func (c *Cluster) gone() (names []string) {
+	for _, f := range c.pidFiles() {
+		if _, ok := c.alive(f); !ok {
+			names = append(names, strings.TrimSuffix(filepath.Base(f), ".pid"))
+		}
+	}
+	return names
 }
 
 // kill kills the recorded programs at once. They need not save anything, because nothing of theirs is kept.
