@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,10 @@ func TestScorecard(t *testing.T) {
 				cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
 			}
 			out, err := cmd.Output()
+			if errors.Is(err, os.ErrPermission) {
+				t.Fatalf("%v: Ubuntu lets only root use namespaces, unless you run"+
+					" sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0", err)
+			}
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
