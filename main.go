@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -102,6 +104,12 @@ func run(ctx context.Context, o *options) error {
 	image := os.Getenv("RELATED_IMAGE_MEMCACHED")
 	if image == "" {
 		return errors.New("RELATED_IMAGE_MEMCACHED is not set: it is the default of spec.image")
+	}
+	// Without these files, controller-runtime would sign a certificate itself.
+	if dir := o.manager.Metrics.CertDir; dir != "" {
+		if _, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")); err != nil {
+			return fmt.Errorf("--metrics-cert-dir: %w", err)
+		}
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
 	if err := limitMemory(); err != nil {

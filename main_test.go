@@ -48,6 +48,16 @@ func TestNoDefaultImage(t *testing.T) {
 	}
 }
 
+// TestMissingCertificate: without the certificate of --metrics-cert-dir the operator does not start.
+func TestMissingCertificate(t *testing.T) {
+	t.Setenv("RELATED_IMAGE_MEMCACHED", "memcached:1")
+	o := options{}
+	o.manager.Metrics.CertDir = t.TempDir()
+	if err := run(t.Context(), &o); err == nil || !strings.Contains(err.Error(), "--metrics-cert-dir") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestMemoryLimit: the operator uses nine tenths of the memory limit of its container, unless GOMEMLIMIT is set.
 func TestMemoryLimit(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))

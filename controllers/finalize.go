@@ -60,7 +60,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
-	s := o.statusInput(nil, status.Effect{})
+	s := o.statusInput(r.Options, status.Effect{})
 	mc, wait := r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
 	if deletedAt == nil {
 		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {

@@ -174,7 +174,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if !mc.Spec.Paused {
 		// A change without a new generation, such as a restart: set Ready to False before servers are replaced.
 		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) {
-			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(inputs.Outdated(), effect), now); err != nil {
+			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {
 				return 0, err
 			}
 		}
@@ -190,7 +190,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	actions := nextActions(o, secrets, secretsErr, now)
 	if len(actions.replace) > 0 && status.WasReady(mc) { // outdated although Ready: somebody else changed the template
 		effect.Changing = true
-		if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(inputs.Outdated(), effect), now); err != nil {
+		if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {
 			return 0, err
 		}
 	}
@@ -200,7 +200,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
-	s := o.statusInput(inputs.Outdated(), effect)
+	s := o.statusInput(r.Options, effect)
 	s.Problem, s.Waiting = problem(failure), applied.Waiting
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -121,11 +122,10 @@ func (o observation) withWritten(written []children.Written) observation {
 }
 
 // statusInput returns what the status is computed from, except errors.
-func (o observation) statusInput(outdated []string, effect status.Effect) status.Input {
-	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service),
-		Outdated: outdated, Effect: effect}
+func (o observation) statusInput(options desired.Options, effect status.Effect) status.Input {
+	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
 	if w := o.workload(); w != nil {
-		s.Workload = status.ReadState(w, o.servers...)
+		s.Workload, s.Outdated = status.ReadState(w, o.servers...), desired.Outdated(w.GetAnnotations(), options)
 	}
 	if p := o.ownChild(proxyKey(o.mc)); p != nil {
 		s.Proxy = status.ReadState(p)

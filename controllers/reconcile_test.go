@@ -758,6 +758,12 @@ func TestOutdated(t *testing.T) {
 	}
 
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
+	f.failures["apply Deployment"] = forbidden("a policy refuses the new images")
+	if _, err := f.reconcile(); err != nil {
+		t.Logf("refused: %v", err)
+	}
+	wantOutdated("image", "agentImage")
+	clear(f.failures)
 	f.mustReconcile()
 	wantOutdated()
 	if f.mc.Status.AgentImage != "operator:2" {

@@ -56,7 +56,6 @@ type Inputs struct {
 	// Secret or spec.paused.
 	unrecorded          bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
-	outdated            []string
 }
 
 // Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
@@ -113,7 +112,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	in.unrecorded = own.Template != nil && recorded.Template != digest
 	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
 	if preserve && own.Template != nil && !current.Empty {
-		in.template, in.record.Template = own.Template, digest
+		in.template, in.record.Template, in.record.Agent = own.Template, digest, cmp.Or(recorded.Agent, r.Agent)
 	} else {
 		in.template = podTemplate(mc, in)
 		in.record.Template = Digest(in.template)
@@ -123,14 +122,11 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
-	in.annotations, in.outdated = in.record.annotations(), in.record.outdated(o)
+	in.annotations = in.record.annotations()
 	if paused := mc.Spec.Paused && own.Template != nil; paused || current.Freeze {
 		in.unrecorded, in.labels = false, own.Labels
 		if paused || !ok {
-			in.annotations, in.outdated = own.Annotations, nil
-		}
-		if paused && ok {
-			in.outdated = recorded.outdated(o)
+			in.annotations = own.Annotations
 		}
 	}
 	return in
@@ -157,10 +153,6 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 	built.Spec.Affinity, built.Spec.ImagePullSecrets = given.Affinity, given.ImagePullSecrets
 	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
-
-// Outdated returns status.outdated: the images, in the record that the workload has or gets, that a new Memcached with
-// the same spec would not get. An admission plugin may rewrite the images of the template, so those do not count.
-func (in Inputs) Outdated() []string { return in.outdated }
 
 // HasUnrecordedTemplate reports whether the workload has another template than its record says, and may be written.
 func (in Inputs) HasUnrecordedTemplate() bool { return in.unrecorded }
@@ -230,7 +222,7 @@ type record struct {
 	Secrets Secrets `json:"secrets,omitzero"`
 }
 
-// readRecord reads the record of a workload. If ok is false, there is none, and image and restart are from the
+// readRecord reads the record of a workload. If ok is false, there is none, and images and restart are from the
 // template.
 func readRecord(own *Workload) (r record, ok bool) {
 	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateRecordAnnotation]), &r) == nil && r.Inputs != "" {
@@ -242,12 +234,22 @@ func readRecord(own *Workload) (r record, ok bool) {
 	}
 	if c := own.container(); c != nil {
 		r.Image = ptr.Deref(c.Image, "")
+		for _, c := range own.Template.Spec.InitContainers {
+			if ptr.Deref(c.Name, "") == names.Agent {
+				r.Agent = ptr.Deref(c.Image, "")
+			}
+		}
 	}
 	return r, false
 }
 
-// outdated returns the fields of the status whose images are not the defaults in o.
-func (r record) outdated(o Options) (fields []string) {
+// Outdated returns status.outdated, from the annotations of the workload: the images in the record that a new Memcached
+// with the same spec would not get. An admission plugin may rewrite the images of the template, so those do not count.
+func Outdated(annotations map[string]string, o Options) (fields []string) {
+	r, ok := readRecord(&Workload{Annotations: annotations})
+	if !ok {
+		return nil
+	}
 	if r.RequestedImage == "" && r.Image != o.DefaultImage {
 		fields = append(fields, "image")
 	}

@@ -3,6 +3,7 @@ package desired
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,13 +224,16 @@ func TestTakeOver(t *testing.T) {
 // with a change of the template does not hide that change.
 func TestLostRecord(t *testing.T) {
 	t.Parallel()
-	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
-	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, metrics: {}}"))
+	before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1", AgentImage: "operator:1"})
 	before.Annotations = nil
-	o := Options{DefaultImage: "memcached:2", OpenShift: true} // another builder
+	o := Options{DefaultImage: "memcached:2", AgentImage: "operator:2", OpenShift: true} // another builder
 	after := deployed(t, mc, before, o)
 	if !sameTemplate(before, after) || !matchesRecord(after) {
 		t.Error("a lost record replaces the servers")
+	}
+	if got := Outdated(after.Annotations, o); !slices.Equal(got, []string{"image", "agentImage"}) {
+		t.Errorf("got outdated %q after the record was lost, want both images", got)
 	}
 	mc.Spec.Memory, mc.Generation = "128Mi", 2
 	if sameTemplate(before, deployed(t, mc, before, o)) {

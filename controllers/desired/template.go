@@ -84,6 +84,10 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 			spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(name))
 		}
 	}
+	if given.ServiceAccountName != "" {
+		// The API server copies the name to this alias, and back once only serviceAccountName is removed.
+		spec.WithDeprecatedServiceAccount(given.ServiceAccountName)
+	}
 	if given.ImagePullPolicy != "" {
 		spec.Containers[0].WithImagePullPolicy(given.ImagePullPolicy)
 	}

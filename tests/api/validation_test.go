@@ -547,6 +547,8 @@ var refused = []struct{ spec, field, message string }{
 		"must be Default"},
 	{`{pod: {containerSecurityContext: {seccompProfile: {type: Localhost}}}}`,
 		"spec.pod.containerSecurityContext.seccompProfile", profileRule},
+	{`{pod: {containerSecurityContext: {capabilities: {add: [CAP_SYS_ADMIN]}}}}`,
+		"spec.pod.containerSecurityContext.capabilities.add", "must be named without CAP_"},
 	{`{pod: {containerSecurityContext: {appArmorProfile: {type: Other}}}}`,
 		"spec.pod.containerSecurityContext.appArmorProfile", profileRule},
 	{`{pod: {containerSecurityContext: {windowsOptions: {hostProcess: true}}}}`,

@@ -136,7 +136,7 @@ func (g generator) pod() object {
 		"topologySpreadConstraints": []any{g.spread("a"), g.spread("topology.kubernetes.io/zone")},
 		"priorityClassName":         g.one("", "system-cluster-critical"),
 		"schedulerName":             g.one("", "binpacking"),
-		"serviceAccountName":        g.one("", "default"),
+		"serviceAccountName":        g.one("", "default", "caches"),
 		"imagePullPolicy":           g.one("Always", "IfNotPresent", "Never"),
 		"containerSecurityContext":  g.containerSecurityContext(),
 		"imagePullSecrets":          g.one([]any{}, []any{object{"name": "a"}, object{"name": "b"}}),
