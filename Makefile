@@ -88,7 +88,8 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 	tools-chainsaw tools-gotestsum
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
-	KUBEBUILDER_ASSETS=$(BIN) gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename)(/|$$)') $(ARGS)
+	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
+		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
