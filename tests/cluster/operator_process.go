@@ -80,7 +80,7 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 		}
 		args := append(slices.Clone(container.Args), "--kubeconfig="+kubeconfig,
 			"--leader-elect-namespace="+OperatorNamespace,
-			"--metrics-secure=false", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
+			"--metrics-secure=false", "--metrics-cert-dir=", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes))
 		if err := o.c.start(p.name, env, manager, args...); err != nil {
 			return err
