@@ -138,10 +138,10 @@ bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, comp
 	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
 
 .PHONY: first-command install-test install-e2e gitops-e2e nightly
-install-test: tools-kustomize tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
+install-test: tools-kustomize tools-yq tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
 	gotestsum --format testname -- -count=1 -skip E2E ./tests/install $(ARGS)
 
-install-e2e: $(tools_kwok) tools-kustomize tools-helm tools-crane tools-gotestsum build ## Test install, upgrade and removal by Helm, kustomize and install.yaml, on a kwok cluster of its own
+install-e2e: $(tools_kwok) tools-kustomize tools-yq tools-helm tools-crane tools-gotestsum build ## Test install, upgrade and removal by Helm, kustomize and install.yaml, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
 	@KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./tests/install $(ARGS); \
 	result=$$?; $(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
@@ -272,7 +272,7 @@ undeploy: tools-kustomize $(NEED_KUBECTL) ## Delete every Memcached, wait until 
 	@tools/undeploy
 
 .PHONY: chart
-chart: tools-kustomize tools-helm ## Package the Helm chart of VERSION, which installs IMG, as dist/memcached-operator-VERSION.tgz
+chart: tools-kustomize tools-yq tools-helm ## Package the Helm chart of VERSION, which installs IMG, as dist/memcached-operator-VERSION.tgz
 	@mkdir -p $(OVERLAY)
 	tools/install-yaml $(OVERLAY) $(IMG) >$(OVERLAY)/install.yaml
 	tools/chart $(VERSION) $(OVERLAY)/install.yaml dist
