@@ -21,8 +21,10 @@ var proxyProgram string
 
 const (
 	proxyPath = "/etc/memcached/proxy"
-	// proxyRetry is how long a proxy may take to use a recovered server again, in seconds: twice the wait of proxy.lua.
-	proxyRetry = 2
+	// proxyDelay is how long a proxy may take to use a server that became ready, in seconds. The kubelet updates the list
+	// of servers, and proxy.lua reads it within a second; or proxy.lua tries a recovered server again, at most twice. One
+	// second more, because Kubernetes stores times in whole seconds: minReadySeconds may end up to a second early.
+	proxyDelay = 3
 	// proxyReady is the minReadySeconds of the proxies: kube-proxy, which sends clients to them, writes its rules once a
 	// second (minSyncPeriod in KubeProxyConfiguration).
 	proxyReady = 2
