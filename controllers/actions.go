@@ -24,6 +24,7 @@ type actions struct {
 	set      *appsv1.StatefulSet // controls the servers in replace
 	replace  []*corev1.Pod
 	wait     time.Duration // until more can be replaced; 0 if a watch event will trigger it
+	loading  time.Duration // until all proxies use the current list of servers; 0 if they do
 	annotate []annotation
 }
 
@@ -42,12 +43,14 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		a.set = set
 		a.replace, a.wait = rollout.ServersToReplace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
 	}
-	add := func(pods []corev1.Pod, key, value string) {
-		a.annotate = append(a.annotate, annotation{key, value, rollout.PodsToAnnotate(pods, key, value)})
-	}
-	add(o.servers, v1alpha1.SecretsAnnotation, secrets.Annotation())
+	versions := secrets.Annotation()
+	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
+		rollout.PodsToAnnotate(o.servers, v1alpha1.SecretsAnnotation, versions)}}
 	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
-		add(o.proxies, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data))
+		proxies := annotation{key: v1alpha1.ProxyConfigAnnotation}
+		proxies.pods, proxies.value, a.loading = rollout.ProxiesToAnnotate(o.proxies, desired.Digest(config.Data),
+			desired.ProxyDelay*time.Second, now)
+		a.annotate = append(a.annotate, proxies)
 	}
 	return a
 }

@@ -201,12 +201,12 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
 	s := o.statusInput(r.Options, effect)
-	s.Problem, s.Waiting = problem(failure), applied.Waiting
+	s.Problem, s.Waiting, s.ProxiesLoading = problem(failure), applied.Waiting, actions.loading > 0
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, actions.loading, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestProxy: a Memcached with a proxy has one address, that of the proxy. It becomes ready with the proxies. Adding a
-// server does not replace the proxies.
+// TestProxy: a Memcached with a proxy has one address, that of the proxy. It becomes ready once the proxies have
+// had time to load the list of servers. Adding a server does not replace the proxies.
 func TestProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
 	proxy := func() *appsv1.Deployment {
@@ -38,7 +40,11 @@ func TestProxy(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	allReady(2)
 	f.mustReconcile()
-	f.wantRequests("patch Pod", "patch status")
+	f.wantRequests("patch Pod")
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	f.now = f.now.Add(desired.ProxyDelay * time.Second)
+	f.mustReconcile()
+	f.wantRequests("patch status")
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if want := "cache-proxy." + f.mc.Namespace + ".svc:11211"; !slices.Equal(f.mc.Status.Servers, []string{want}) {
 		t.Errorf("got status.servers %q, want %q", f.mc.Status.Servers, want)

@@ -33,8 +33,8 @@ const (
 	// removed CA until it restarts, so a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
-	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration. When the digest changes, the
-	// kubelet refreshes the pod's volumes at once.
+	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration and, after a space, since when the
+	// pod has had this annotation. When the annotation changes, the kubelet refreshes the pod's volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 

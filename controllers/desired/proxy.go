@@ -21,10 +21,11 @@ var proxyProgram string
 
 const (
 	proxyPath = "/etc/memcached/proxy"
-	// proxyDelay is how long a proxy may take to use a server that became ready, in seconds. The kubelet updates the list
-	// of servers, and proxy.lua reads it within a second; or proxy.lua tries a recovered server again, at most twice. One
-	// second more, because Kubernetes stores times in whole seconds: minReadySeconds may end up to a second early.
-	proxyDelay = 3
+	// ProxyDelay is how long a proxy may take to use a server, in seconds. For a changed list of servers: the kubelet
+	// updates the file within about a second, proxy.lua reads the file within another, and one second remains for a retry
+	// of the connection. For a server that became ready again: proxy.lua tries twice, and one second more, because
+	// Kubernetes stores times in whole seconds, so that minReadySeconds may end up to a second early.
+	ProxyDelay = 3
 	// proxyReady is the minReadySeconds of the proxies: kube-proxy, which sends clients to them, writes its rules once a
 	// second (minSyncPeriod in KubeProxyConfiguration).
 	proxyReady = 2

@@ -67,7 +67,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 			WithTemplate(in.template)), mc, names.Servers)
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {
-		seconds = max(seconds, proxyDelay)
+		seconds = max(seconds, ProxyDelay)
 	}
 	if seconds > 0 {
 		s.Spec.WithMinReadySeconds(seconds)

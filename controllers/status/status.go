@@ -28,6 +28,8 @@ type Input struct {
 	Proxy *WorkloadState
 	// ProxyPods are those of the proxies.
 	ProxyPods []corev1.Pod
+	// ProxiesLoading says that a proxy may not use the current list of servers yet.
+	ProxiesLoading bool
 	// Servers are the addresses to configure clients with.
 	Servers []string
 	// Problem is the error of this reconcile: of a Secret, of a child, or of the replacement of servers; nil for none.
@@ -66,7 +68,7 @@ type Problem struct {
 // docs/reference/status.md has a table of all cases.
 func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.MemcachedStatus {
 	if mc.Spec.Proxy == nil {
-		in.Proxy, in.ProxyPods, in.ProxyChanging = nil, nil, false
+		in.Proxy, in.ProxyPods, in.ProxyChanging, in.ProxiesLoading = nil, nil, false, false
 	}
 	list, ready := activePods(in.Pods)
 	s := v1alpha1.MemcachedStatus{
@@ -167,8 +169,9 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	now time.Time) {
 	size := names.Size(mc)
 	progress := progressMessage(mc, in, existing, ready)
-	if in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" && in.Workload.complete(mc, size) &&
-		existing == size && ready == size && in.proxiesComplete(mc) {
+	complete := in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" &&
+		in.Workload.complete(mc, size) && existing == size && ready == size && in.proxiesComplete(mc)
+	if complete && !in.ProxiesLoading {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
@@ -176,7 +179,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 
 	before := previous(mc)
 	why := diagnose(in, before, progress)
-	lost := lostServers(mc, in, before, ready)
+	lost := !complete && lostServers(mc, in, before, ready)
 	if lost && why.reason == v1alpha1.ReasonRollingOut {
 		why.reason = v1alpha1.ReasonServersLost
 	}
@@ -285,9 +288,13 @@ func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) st
 	if existing > size && w != nil && !w.hasOutdatedPods() {
 		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
-	if mc.Spec.Proxy != nil && !in.proxiesComplete(mc) {
+	switch {
+	case mc.Spec.Proxy == nil:
+	case !in.proxiesComplete(mc):
 		_, proxies := activePods(in.ProxyPods)
 		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
+	case in.ProxiesLoading:
+		text += "; the proxies load the list of servers"
 	}
 	return text
 }

@@ -95,6 +95,9 @@ func changing(s *scenario) { s.obs.Changing = true }
 // resizing says that this reconcile only adds or removes servers.
 func resizing(s *scenario) { s.obs.Changing, s.obs.Resizing = true, true }
 
+// loading says that proxies may not use the current list of servers yet.
+func loading(s *scenario) { s.obs.ProxiesLoading = true }
+
 func later(d time.Duration) step { return func(s *scenario) { s.now = s.now.Add(d) } }
 
 func nextGeneration(s *scenario) {
@@ -376,6 +379,12 @@ func TestStatus(t *testing.T) {
 			available + installing + notReadyRollingOut},
 		"a proxy lost": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, proxies(2, 1)},
 			available + degradedServersLost},
+		"proxies load the list of servers": {[]step{servers(3, 3, 3), proxies(2, 2), loading},
+			available + installing + notReadyRollingOut},
+		"proxies load another list of servers": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, loading},
+			available + notDegraded + notReadyRollingOut},
+		"a server lost while proxies load the list": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile,
+			servers(3, 3, 2), loading}, available + degradedServersLost},
 		"proxies replaced": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile,
 			func(s *scenario) { s.obs.ProxyChanging = true }, nextReconcile, proxies(1, 2)},
 			available + notDegraded + notReadyRollingOut},

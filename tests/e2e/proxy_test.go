@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,6 +83,48 @@ func TestProxy(t *testing.T) {
 				w.Error("no key was found again")
 			}
 			w.mustNotReplace(before, w.uidsOf("cache", "proxy"))
+		})).Feature())
+}
+
+// TestReadyWithProxy: when a Memcached becomes ready, its proxies use all servers, even while the node is busy.
+func TestReadyWithProxy(t *testing.T) {
+	needRealPods(t)
+	for range runtime.NumCPU() + 1 { // otherwise proxies would load their lists too quickly to notice
+		busy := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
+		if err := busy.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = busy.Wait() }) // ended by the context
+	}
+	names := []string{"cache-a", "cache-b", "cache-c", "cache-d", "cache-e", "cache-f"}
+	mustStoreOnceReady := func(w world) {
+		waiting := slices.Clone(names)
+		w.eventually("wait until all are ready", func() error {
+			waiting = slices.DeleteFunc(waiting, func(name string) bool {
+				ready := w.ready(name) == nil
+				if ready {
+					w.mustStoreKeys(name)
+				}
+				return ready
+			})
+			if len(waiting) > 0 {
+				return fmt.Errorf("not ready: %v", waiting)
+			}
+			return nil
+		})
+	}
+	testEnv.Test(t, features.New("many proxies at once").
+		Setup(step(func(w world) {
+			for _, name := range names {
+				w.createSpec(name, `{size: 2, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, `+smallServer+`}`)
+			}
+		})).
+		Assess("use all servers once ready", step(mustStoreOnceReady)).
+		Assess("use a new server once ready", step(func(w world) {
+			for _, name := range names {
+				w.merge(name, `{"size":3}`)
+			}
+			mustStoreOnceReady(w)
 		})).Feature())
 }
 
