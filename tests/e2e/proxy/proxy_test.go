@@ -161,9 +161,15 @@ var memcached = sync.OnceValues(func() ([]string, error) {
 
 // fleet is a proxy and its servers.
 type fleet struct {
+	*proxyProcess
+	servers   []*exec.Cmd
+	addresses []string
+}
+
+// proxyProcess is a proxy, and a connection to it.
+type proxyProcess struct {
 	client
-	servers          []*exec.Cmd
-	addresses        []string
+	*exec.Cmd
 	proxy, directory string
 }
 
@@ -175,14 +181,21 @@ func start(t *testing.T, servers int) *fleet {
 	}
 	command, err := memcached()
 	require.NoError(t, err)
-	f := &fleet{client: client{T: t}, directory: t.TempDir()}
+	f := &fleet{}
 	for range servers {
 		server, address := run(t, command)
 		f.servers, f.addresses = append(f.servers, server), append(f.addresses, address)
 	}
-	f.list(f.addresses...)
+	f.proxyProcess = startProxy(t, command, f.addresses)
+	return f
+}
+
+// startProxy starts a proxy in front of these servers.
+func startProxy(t *testing.T, command, servers []string) *proxyProcess {
+	t.Helper()
+	f := &proxyProcess{client: client{T: t}, directory: t.TempDir()}
 	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
-	current := desired.Current{ProxyServers: f.addresses}
+	current := desired.Current{ProxyServers: servers}
 	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
 		switch child := child.(type) {
 		case *corev1ac.ConfigMapApplyConfiguration:
@@ -195,7 +208,7 @@ func start(t *testing.T, servers int) *fleet {
 			}
 		}
 	}
-	_, f.proxy = run(t, command)
+	f.Cmd, f.proxy = run(t, command)
 	f.client = dial(t, f.proxy)
 	return f
 }
@@ -207,13 +220,20 @@ func run(t *testing.T, command []string) (*exec.Cmd, string) {
 	require.NoError(t, err)
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
-	cmd := exec.Command(command[0], append(command[1:len(command):len(command)], "-u", "root", "-l", host, "-p", port)...)
+	return launch(t, append(command[:len(command):len(command)], "-u", "root", "-l", host, "-p", port)), address
+}
+
+// launch starts memcached, whose last arguments are its address and port.
+func launch(t *testing.T, args []string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have exited
 		_ = cmd.Wait()
 	})
+	address := net.JoinHostPort(args[len(args)-3], args[len(args)-1])
 	harness.Eventually(t, "start memcached", harness.Patience, func() error {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -221,14 +241,14 @@ func run(t *testing.T, command []string) (*exec.Cmd, string) {
 		}
 		return conn.Close()
 	})
-	return cmd, address
+	return cmd
 }
 
 // list writes the list of servers of the proxy.
-func (f *fleet) list(servers ...string) { f.write("servers", strings.Join(servers, "\n")+"\n") }
+func (f *proxyProcess) list(servers ...string) { f.write("servers", strings.Join(servers, "\n")+"\n") }
 
 // write replaces a file of the proxy atomically, as the kubelet does.
-func (f *fleet) write(name, text string) {
+func (f *proxyProcess) write(name, text string) {
 	path := filepath.Join(f.directory, name)
 	require.NoError(f, os.WriteFile(path+".new", []byte(text), 0o644))
 	require.NoError(f, os.Rename(path+".new", path))

@@ -1,0 +1,239 @@
+package mover
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// timeout bounds each exchange with a server.
+const timeout = 2 * time.Second
+
+// conn is a connection to a server.
+type conn struct {
+	net.Conn
+	r *bufio.Reader
+	w *bufio.Writer
+}
+
+func dial(ctx context.Context, address string) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c, bufio.NewReader(c), bufio.NewWriter(c)}, nil
+}
+
+// conns are connections by the address of the server.
+type conns map[string]*conn
+
+func (c conns) dial(ctx context.Context, address string) (*conn, error) {
+	if c[address] != nil {
+		return c[address], nil
+	}
+	conn, err := dial(ctx, address)
+	if err == nil {
+		c[address] = conn
+	}
+	return conn, err
+}
+
+func (c conns) close() {
+	for _, conn := range c {
+		_ = conn.Close()
+	}
+}
+
+// item is an item that is moved.
+type item struct {
+	name       string // in requests: the key, and a flag if it is binary
+	lease, cas uint64
+	flags, ttl string
+	value      []byte
+	size       uint64 // of the value, in bytes
+	marked     bool   // as stale, or as one that a client is about to set
+}
+
+// key is what the proxy hashes: the key as it is in requests.
+func (i *item) key() string {
+	key, _, _ := strings.Cut(i.name, " ")
+	return key
+}
+
+// fill completes an item with what a server has.
+func (i *item) fill(a answer) (err error) {
+	if i.cas, err = a.number('c'); err != nil {
+		return err
+	}
+	i.flags, i.ttl, i.value = a.flag('f'), a.flag('t'), a.value
+	i.marked = a.has('W') || a.has('X') || a.has('Z')
+	return nil
+}
+
+// store is the request that replaces the placeholder with the item.
+func (i *item) store() string {
+	return fmt.Sprintf("ms %s %d F%s T%s E%d C%d\r\n%s", i.name, len(i.value), i.flags, expiry(i.ttl, time.Now()), i.cas,
+		i.lease, i.value)
+}
+
+// expiry returns what to send for a remaining time to live, in seconds. memcached takes more than 30 days for a date,
+// and 0 for never.
+func expiry(ttl string, now time.Time) string {
+	switch n, err := strconv.ParseInt(ttl, 10, 64); {
+	case err != nil || n < 0:
+		return "0"
+	case n == 0:
+		return "1"
+	case n > 30*24*60*60:
+		return strconv.FormatInt(now.Unix()+n, 10)
+	}
+	return ttl
+}
+
+// answer is the answer to a meta command.
+type answer struct {
+	code  string
+	flags []string
+	value []byte
+}
+
+// flag returns the token of a flag; empty if there is none.
+func (a answer) flag(name byte) string {
+	for _, f := range a.flags {
+		if f[0] == name {
+			return f[1:]
+		}
+	}
+	return ""
+}
+
+func (a answer) has(name byte) bool {
+	for _, f := range a.flags {
+		if f[0] == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (a answer) number(name byte) (uint64, error) {
+	n, err := strconv.ParseUint(a.flag(name), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("memcached answered %s %v: %w", a.code, a.flags, err)
+	}
+	return n, nil
+}
+
+// each sends a meta command for each item, and then calls got with each answer.
+func (c *conn) each(items []*item, request func(*item) string, got func(*item, answer) error) error {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	for _, i := range items {
+		if _, err := c.w.WriteString(request(i) + "\r\n"); err != nil {
+			return err
+		}
+	}
+	if err := c.w.Flush(); err != nil {
+		return err
+	}
+	for _, i := range items {
+		a, err := c.answer()
+		if err == nil && got != nil {
+			err = got(i, a)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answer reads the answer to a meta command.
+func (c *conn) answer() (a answer, err error) {
+	line, err := c.r.ReadString('\n')
+	if err != nil {
+		return a, err
+	}
+	fields := strings.Fields(line)
+	if len(fields) == 0 || len(fields[0]) != 2 {
+		return a, fmt.Errorf("memcached answered %q", strings.TrimSpace(line))
+	}
+	a.code, a.flags = fields[0], fields[1:]
+	if a.code != "VA" {
+		return a, nil
+	}
+	if len(a.flags) == 0 {
+		return a, errors.New("memcached answered VA without a size")
+	}
+	size, err := strconv.ParseUint(a.flags[0], 10, 31)
+	if err != nil {
+		return a, err
+	}
+	a.flags, a.value = a.flags[1:], make([]byte, size+2)
+	_, err = io.ReadFull(c.r, a.value)
+	a.value = a.value[:size]
+	return a, err
+}
+
+// errBusy says that the server cannot list its keys now, because it lists them for another client or for itself.
+var errBusy = errors.New("memcached lists keys for somebody else")
+
+// dump calls act for each item of the server.
+func (c *conn) dump(act func(*item) error) error {
+	if _, err := c.Write([]byte("lru_crawler mgdump hash\r\n")); err != nil {
+		return err
+	}
+	for {
+		if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
+		line, err := c.r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		line = strings.TrimRight(line, "\r\n")
+		name, ok := strings.CutPrefix(line, "mg ")
+		switch {
+		case ok:
+			err = act(&item{name: name})
+		case line == "EN":
+			return nil
+		case strings.HasPrefix(line, "BUSY"), strings.HasPrefix(line, "ERROR locked"):
+			return errBusy
+		case line != "OK":
+			err = fmt.Errorf("memcached answered %q", line)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// dump calls act for each item of a server, as the server sends their keys.
+func dump(ctx context.Context, server string, act func(*item) error) error {
+	for {
+		c, err := dial(ctx, server)
+		if err != nil {
+			return err
+		}
+		err = c.dump(act)
+		_ = c.Close()
+		if !errors.Is(err, errBusy) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

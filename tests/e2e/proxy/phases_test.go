@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// TestModel: while the servers change, proxies in neighboring phases answer as one memcached would.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	f := start(t, 3)
+	command, err := memcached()
+	require.NoError(t, err)
+	_, address := run(t, command)
+	model := dial(t, address)
+	proxies := []*proxyProcess{f.proxyProcess, startProxy(t, command, f.addresses)}
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	operations := 0
+	compare := func(n int, phases ...any) {
+		for range n {
+			requests := randomRequests(random)
+			want := exchange(model, requests)
+			require.Equal(t, want, exchange(proxies[random.IntN(2)].client, requests), "seed %d, phases %v: %q", seed, phases,
+				requests)
+			operations += len(requests)
+		}
+	}
+	for n, change := range []mover.Change{
+		{Before: f.addresses[:2], After: f.addresses},
+		{Before: f.addresses, After: f.addresses[:2]},
+		{Before: f.addresses[:2], After: []string{f.addresses[0], f.addresses[2]}},
+		{Before: []string{f.addresses[0], f.addresses[2]}, After: []string{f.addresses[0], f.addresses[2], f.addresses[1]}},
+	} {
+		for i := range proxies {
+			proxies[i].change("", change)
+		}
+		compare(2000)
+		move := mover.Mover{Change: change, Limit: rate.Inf}
+		require.NoError(t, move.Purge(t.Context()))
+		for _, phase := range []string{"1", "2"} {
+			for i := range proxies {
+				proxies[i].change(phase, change)
+				compare(2000, n, phase, i)
+			}
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- move.Move(t.Context(), slog.New(slog.DiscardHandler)) }()
+		for len(moved) == 0 {
+			compare(10, n, "moving")
+		}
+		require.NoError(t, <-moved)
+		for i := range proxies {
+			proxies[i].change("", mover.Change{Before: change.After})
+			compare(2000, n, "done", i)
+		}
+	}
+	t.Logf("%d operations", operations)
+}
+
+// change writes the servers before and after a change, and waits until the proxy uses the list.
+func (f *proxyProcess) change(phase string, c mover.Change) {
+	f.Helper()
+	text := strings.Join(c.Before, "\n") + "\n"
+	if phase != "" {
+		text = fmt.Sprintf("phase %s\nold %s\n%s\n", phase, strings.Join(c.Before, "\nold "), strings.Join(c.After, "\n"))
+	}
+	f.write("servers", text)
+	digest := fnv.New64a()
+	_, _ = digest.Write([]byte(text))
+	want := fmt.Sprintf("STAT funcs_%016x 4", digest.Sum64())
+	harness.Eventually(f, "load the list", harness.Patience, func() error {
+		answer := dial(f.T, f.proxy).ask("stats proxyfuncs") // the proxy may have been restarted
+		answer = slices.DeleteFunc(answer, func(line string) bool { return !strings.HasPrefix(line, "STAT funcs_") })
+		if !slices.Equal(answer, []string{want}) {
+			return fmt.Errorf("want %s, got %q", want, answer)
+		}
+		return nil
+	})
+}
+
+// casUnique matches the number that identifies a version of an item, in the answers to gets and to meta commands.
+var casUnique = regexp.MustCompile(`( c|^VALUE \S+ \d+ \d+ )(\d+)`)
+
+// exchange sends requests, and returns the answers. In a request, CAS stands for the last such number in an answer.
+func exchange(c client, requests []string) (answers []string) {
+	cas := "999999999999"
+	for _, request := range requests {
+		for _, line := range c.ask("%s", strings.ReplaceAll(request, "CAS", cas)) {
+			if m := casUnique.FindStringSubmatch(line); m != nil {
+				cas = m[2]
+			}
+			answers = append(answers, casUnique.ReplaceAllString(line, "${1}N"))
+		}
+	}
+	return answers
+}
+
+// requests are all kinds of requests: KEY, SIZE and DATA are replaced.
+var requests = [][]string{
+	{"get KEY"}, {"gets KEY"}, {"gat 0 KEY"}, {"gats 0 KEY"}, {"touch KEY 0"},
+	{"set KEY 7 0 SIZE\r\nDATA"}, {"set KEY 7 0 SIZE\r\nDATA"}, {"set KEY 7 0 SIZE noreply\r\nDATA"},
+	{"add KEY 3 0 SIZE\r\nDATA"}, {"replace KEY 4 0 SIZE\r\nDATA"}, {"append KEY 0 0 SIZE\r\nDATA"},
+	{"prepend KEY 0 0 SIZE\r\nDATA"}, {"incr KEY 1"}, {"decr KEY 1"}, {"incr KEY 5 noreply"},
+	{"delete KEY"}, {"delete KEY"}, {"delete KEY noreply"},
+	{"gets KEY", "cas KEY 1 0 SIZE CAS\r\nDATA"}, {"cas KEY 1 0 SIZE 999999999999\r\nDATA"},
+	{"mg KEY v f s k"}, {"mg KEY"}, {"mg KEY v q"}, {"mg KEY T0 v"}, {"mg KEY N0 v"}, {"mg KEY R20 v"}, {"mg a2V5 b v k"},
+	{"ms KEY SIZE\r\nDATA"}, {"ms KEY SIZE F5 T0\r\nDATA"}, {"ms KEY SIZE ME\r\nDATA"}, {"ms KEY SIZE MA\r\nDATA"},
+	{"ms KEY SIZE MP\r\nDATA"}, {"ms KEY SIZE MR\r\nDATA"}, {"ms KEY SIZE MA N0\r\nDATA"}, {"ms KEY SIZE I\r\nDATA"},
+	{"mg KEY c", "ms KEY SIZE CCAS\r\nDATA"}, {"ms KEY SIZE q\r\nDATA"}, {"ms a2V5 SIZE b\r\nDATA"},
+	{"md KEY"}, {"md KEY q"}, {"mg KEY c", "md KEY CCAS"}, {"md KEY C999999999999"}, {"md KEY x"}, {"md a2V5 b"},
+	{"ma KEY"}, {"ma KEY N0 J5"}, {"ma KEY MD D2 v"}, {"ma KEY q"},
+}
+
+// randomRequests returns random requests that belong together.
+func randomRequests(random *rand.Rand) (list []string) {
+	data := strconv.Itoa(random.IntN(1000))
+	if random.IntN(4) == 0 {
+		data = strings.Repeat("x", random.IntN(20))
+	}
+	replacer := strings.NewReplacer("KEY", fmt.Sprintf("key-%d", random.IntN(40)), "SIZE", strconv.Itoa(len(data)),
+		"DATA", data)
+	for _, request := range requests[random.IntN(len(requests))] {
+		list = append(list, replacer.Replace(request))
+	}
+	return list
+}
