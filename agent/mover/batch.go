@@ -22,7 +22,7 @@ func move(source, target *conn, items []*item) error {
 		func(i *item, a answer) (err error) {
 			if a.code == "HD" {
 				present = append(present, i)
-				i.size, err = a.number('s')
+				i.size, err = a.number("s")
 			}
 			return err
 		})
@@ -57,7 +57,7 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 		i.lease = leases | rand.Uint64N(leases)
 		return fmt.Sprintf("mg %s c N%.0f E%d", i.name, leaseTime.Seconds(), i.lease)
 	}, func(i *item, a answer) error {
-		switch cas, err := a.number('c'); {
+		switch cas, err := a.number("c"); {
 		case err != nil:
 			return err
 		case cas >= leases: // ours, or that of a mover that was stopped

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,12 +71,10 @@ func (i *item) key() string {
 
 // fill completes an item with what a server has.
 func (i *item) fill(a answer) (err error) {
-	if i.cas, err = a.number('c'); err != nil {
-		return err
-	}
-	i.flags, i.ttl, i.value = a.flag('f'), a.flag('t'), a.value
-	i.marked = a.has('W') || a.has('X') || a.has('Z')
-	return nil
+	i.value, i.flags, i.ttl = a.value, a.flag("f"), a.flag("t")
+	i.marked = slices.ContainsFunc(a.flags, func(f string) bool { return f == "W" || f == "X" || f == "Z" })
+	i.cas, err = a.number("c")
+	return err
 }
 
 // store is the request that replaces the placeholder with the item.
@@ -105,26 +104,17 @@ type answer struct {
 	value []byte
 }
 
-// flag returns the token of a flag; empty if there is none.
-func (a answer) flag(name byte) string {
+// flag returns the token of a flag; empty for none.
+func (a answer) flag(name string) string {
 	for _, f := range a.flags {
-		if f[0] == name {
-			return f[1:]
+		if token, ok := strings.CutPrefix(f, name); ok {
+			return token
 		}
 	}
 	return ""
 }
 
-func (a answer) has(name byte) bool {
-	for _, f := range a.flags {
-		if f[0] == name {
-			return true
-		}
-	}
-	return false
-}
-
-func (a answer) number(name byte) (uint64, error) {
+func (a answer) number(name string) (uint64, error) {
 	n, err := strconv.ParseUint(a.flag(name), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("memcached answered %s %v: %w", a.code, a.flags, err)

@@ -131,7 +131,9 @@ function mcp_config_routes(pools)
       if response:ok() or is_error(response) and not is_silent(request) then return response end
       return fail(request)
     end
-    if not pools.first then return function(request) return answer(request, rctx:enqueue_and_wait(request, stay)) end end
+    if not pools.first then
+      return function(request) return answer(request, rctx:enqueue_and_wait(request, stay)) end
+    end
 
     local asked, treat = 0, {}
     local function ask(request, servers)
@@ -143,8 +145,8 @@ function mcp_config_routes(pools)
       return ask(mcp.request(command .. " " .. request:key() .. base64 .. "\r\n"), servers)
     end
 
-    -- What a server has for the key: "item", "placeholder" or "none"; nil if it is unreachable. The command mg would not
-    -- do: for an item that was marked as stale, its answer asks the client for a new value, and only one answer does.
+    -- What a server has for the key: "item", "placeholder" or "none"; nil if it is unreachable. The command mg would
+    -- not do: for an item that was marked as stale, the first answer asks the client for a new value, and no other.
     local function state(request, servers)
       local response = meta(request, "me", servers)
       if not response:ok() then return nil end
@@ -194,8 +196,8 @@ function mcp_config_routes(pools)
       return other == "none" and create(request) or miss(request)
     end
 
-    -- No request of this kind may reach a placeholder: it would change the placeholder in place of the item. Both servers
-    -- have an item if a proxy was stopped before it deleted one of them.
+    -- No request of this kind may reach a placeholder: it would change the placeholder in place of the item. Both
+    -- servers have an item if a proxy was stopped before it deleted one of them.
     function treat.change(request)
       for _ = 1, tries do
         local other = state(request, second)

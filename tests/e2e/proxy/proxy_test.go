@@ -294,18 +294,26 @@ func dial(t *testing.T, address string) client {
 	return client{t, textproto.NewConn(conn)}
 }
 
+// ask sends a request and returns the lines of the answer.
+func (c client) ask(format string, args ...any) []string {
+	request := fmt.Sprintf(format, args...)
+	answer, err := ask(c.conn, request)
+	if err != nil {
+		c.Errorf("%.30q: %v", request, err)
+	}
+	return answer
+}
+
 // ask sends a request and returns the lines of the answer. Because some requests have no answer, it sends another
 // request that marks the end.
-func (c client) ask(format string, args ...any) (answer []string) {
-	request := fmt.Sprintf(format, args...)
-	err := c.conn.PrintfLine("%s\r\nmn", request)
+func ask(conn *textproto.Conn, request string) (answer []string, err error) {
+	err = conn.PrintfLine("%s\r\nmn", request)
 	for err == nil {
 		var line string
-		if line, err = c.conn.ReadLine(); line == "MN" {
-			return answer
+		if line, err = conn.ReadLine(); line == "MN" {
+			return answer, nil
 		}
 		answer = append(answer, line)
 	}
-	c.Errorf("%.30q: %v", request, err)
-	return answer
+	return answer, err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/textproto"
 	"os/exec"
 	"strconv"
@@ -129,34 +128,23 @@ type user struct {
 	versions map[int]int64 // of the keys that it writes
 }
 
-// ask sends a request to one of the proxies, and returns the fields of the answer, whose value must be one field.
+// ask sends a request to one of the proxies, and returns the lines of the answer.
 func (u *user) ask(format string, args ...any) ([]string, error) {
 	address := u.proxies[rand.IntN(len(u.proxies))]
 	conn := u.conns[address]
 	if conn == nil {
-		dialed, err := net.Dial("tcp", address)
-		if err != nil {
+		var err error
+		if conn, err = textproto.Dial("tcp", address); err != nil {
 			return nil, err
 		}
-		conn = textproto.NewConn(dialed)
 		u.conns[address] = conn
 	}
-	err := conn.PrintfLine(format, args...)
-	var line, more string
-	if err == nil {
-		line, err = conn.ReadLine()
-	}
-	for range 2 {
-		if err == nil && strings.HasPrefix(line, "VALUE ") {
-			more, err = conn.ReadLine()
-			line += " " + more
-		}
-	}
+	answer, err := ask(conn, fmt.Sprintf(format, args...))
 	if err != nil {
 		_ = conn.Close()
 		delete(u.conns, address)
 	}
-	return strings.Fields(line), err
+	return answer, err
 }
 
 func (u *users) key(slot int) string { return fmt.Sprintf("key-%d-%d", slot, u.names[slot].Load()) }
@@ -169,9 +157,9 @@ func (u *user) read(slot int) {
 	switch {
 	case err != nil:
 		u.errors.Add(1)
-	case answer[0] == "VALUE":
+	case strings.HasPrefix(answer[0], "VALUE "):
 		u.hits.Add(1)
-		if version, err := strconv.ParseInt(answer[4], 10, 64); err != nil || version < least {
+		if version, err := strconv.ParseInt(answer[1], 10, 64); err != nil || version < least {
 			u.old.Add(1)
 		}
 	}
@@ -189,7 +177,7 @@ func (u *user) write(slot int) {
 		answer, err = u.ask("set %s 0 0 %d\r\n%d", key, len(strconv.FormatInt(version, 10)), version)
 	}
 	u.writes.Add(1)
-	if err != nil || answer[0] == "SERVER_ERROR" {
+	if err != nil || strings.HasPrefix(answer[0], "SERVER_ERROR") {
 		u.errors.Add(1)
 		u.least[slot].Store(0)
 		u.names[slot].Add(1)
