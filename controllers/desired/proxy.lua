@@ -154,16 +154,20 @@ function mcp_config_routes(pools)
       return not cas and "none" or tonumber(cas) < LEASE and "item" or "placeholder"
     end
 
-    -- An item that is moved between the first two requests is found by the next try.
+    -- An item that is moved between the first two requests is found by the next try. An empty answer may be that of a
+    -- placeholder, unless an item was there before.
     function treat.read(request)
-      local response
+      local response, held
       for _ = 1, pools.moving and tries or 1 do
         response = ask(request, first)
-        local held = pools.moving and response:hit() and response:vlen() == 0 and state(request, first) == "placeholder"
-        if response:hit() and not held or is_error(response) then return response end
-        local other = ask(request, second)
-        if other:hit() then return other end
-        if held then rctx:sleep(0.005) end
+        local empty = pools.moving and held ~= "item" and response:hit() and response:vlen() == 0
+        if response:hit() and not empty or is_error(response) then return response end
+        held = empty and state(request, first)
+        if held ~= "item" then
+          local other = ask(request, second)
+          if other:hit() then return other end
+          if held == "placeholder" then rctx:sleep(0.005) end
+        end
       end
       return response:hit() and miss(request) or answer(request, response)
     end
