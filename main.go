@@ -147,7 +147,7 @@ func run(ctx context.Context, o *options) error {
 		APIReader: mgr.GetAPIReader(),
 		Recorder:  mgr.GetEventRecorder("memcached-operator"),
 		Options: desired.Options{DefaultImage: image, AgentImage: agentImage, OpenShift: openShift,
-			ImagePullSecrets: names(o.pullSecrets)},
+			Namespace: os.Getenv("POD_NAMESPACE"), ImagePullSecrets: names(o.pullSecrets)},
 	}
 	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)

@@ -1,6 +1,6 @@
 // Package agent is the sidecar of memcached: it serves metrics, and makes memcached reload certificates and passwords
-// without a restart. It has no permissions in the cluster: it reads mounted Secrets, connects to memcached on loopback,
-// and sends memcached a signal.
+// without a restart. Beside a proxy, it reports which list of servers the proxy uses, and moves items. It has no
+// permissions in the cluster: it reads mounted files, connects to memcached, and sends memcached a signal.
 package agent
 
 import (
@@ -35,9 +35,14 @@ const Command = "agent"
 const (
 	TLSPath  = "/etc/memcached/tls"
 	AuthPath = "/etc/memcached/auth"
+	// ProxyPath has the configuration of a proxy.
+	ProxyPath = "/etc/memcached/proxy"
 	// RunPath is a volume of the agent alone.
 	RunPath = "/run/memcached-agent"
 )
+
+// PodName is the environment variable with the name of the agent's pod.
+const PodName = "POD_NAME"
 
 // MemoryLimit is the default memory limit of the agent's container, in bytes.
 const MemoryLimit = 64 << 20
@@ -46,7 +51,7 @@ const MemoryLimit = 64 << 20
 // Go runtime does not manage.
 func GoMemoryLimit(limit int64) string { return fmt.Sprintf("%dMiB", limit*85/100>>20) }
 
-// Limits of the metrics port, which untrusted clients may reach.
+// Limits of the ports that untrusted clients may reach.
 const (
 	maxConnections = 256
 	maxHeaderBytes = 4 << 10
@@ -64,8 +69,8 @@ type Options struct {
 	TLS credentials.Checks
 	// Auth says that a Secret is mounted at AuthPath.
 	Auth bool
-	// Proxy says that memcached is a proxy, which has metrics of its own.
-	Proxy bool
+	// ReportPort is that of the Report; 0 where memcached is no proxy. A proxy has metrics of its own, too.
+	ReportPort int
 	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
 	LogLevel string
 }
@@ -74,8 +79,8 @@ type Options struct {
 func (o Options) Args() []string {
 	args := []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
 		"--tls-checks=" + string(o.TLS), "--auth=" + strconv.FormatBool(o.Auth)}
-	if o.Proxy {
-		args = append(args, "--proxy")
+	if o.ReportPort != 0 {
+		args = append(args, "--report-port="+strconv.Itoa(o.ReportPort))
 	}
 	if o.LogLevel != "" {
 		args = append(args, "--log-level="+o.LogLevel)
@@ -90,7 +95,7 @@ func parse(args []string) (o Options, err error) {
 	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
 	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for none")
 	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
-	fs.BoolVar(&o.Proxy, "proxy", false, "memcached is a proxy")
+	fs.IntVar(&o.ReportPort, "report-port", 0, "memcached is a proxy: port of the report on its list of servers")
 	fs.StringVar(&o.LogLevel, "log-level", "", "least severity that is logged: debug, info or error (default info)")
 	return o, fs.Parse(args)
 }
@@ -114,17 +119,23 @@ func Run(ctx context.Context, args []string) error {
 	group.Go(func() error { return r.run(ctx) })
 	if o.MetricsPort != 0 {
 		process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
-		registry.MustRegister(newCollector(m, o.Proxy, log), process)
-		group.Go(func() error { return serveMetrics(ctx, o.MetricsPort, registry) })
+		registry.MustRegister(newCollector(m, o.ReportPort != 0, log), process)
+		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+		group.Go(func() error { return serve(ctx, o.MetricsPort, "/metrics", handler) })
+	}
+	if o.ReportPort != 0 {
+		p := newProxy(m, os.Getenv(PodName), log)
+		group.Go(func() error { return p.run(ctx) })
+		group.Go(func() error { return serve(ctx, o.ReportPort, ReportPath, p) })
 	}
 	return group.Wait()
 }
 
-// serveMetrics serves metrics until ctx is done. A connection serves one small request and is closed, so that untrusted
-// clients can neither exhaust the agent's memory nor block Prometheus for long.
-func serveMetrics(ctx context.Context, port int, registry *prometheus.Registry) error {
+// serve serves a path until ctx is done. A connection serves one small request and is closed, so that untrusted clients
+// can neither exhaust the agent's memory nor block Prometheus or the operator for long.
+func serve(ctx context.Context, port int, path string, handler http.Handler) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("GET "+path, handler)
 	server := &http.Server{Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout}
 	server.SetKeepAlivesEnabled(false)
@@ -136,7 +147,7 @@ func serveMetrics(ctx context.Context, port int, registry *prometheus.Registry) 
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("serve metrics: %w", err)
+	return fmt.Errorf("serve %s: %w", path, err)
 }
 
 // socket is where the exporter connects.
@@ -151,12 +162,13 @@ type collector struct {
 	proxy     bool // memcached is a proxy
 	log       *slog.Logger
 
-	collecting sync.Mutex  // guards conn, and the socket, which exists only during Collect
-	conn       *connection // to memcached; nil for none
+	collecting sync.Mutex // guards stats, and the socket, which exists only during Collect
+	stats      statsConn
 }
 
 func newCollector(m *memcached, proxy bool, log *slog.Logger) *collector {
-	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, proxy: proxy, log: log}
+	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, proxy: proxy, log: log,
+		stats: statsConn{memcached: m}}
 }
 
 var certificateExpires = prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
@@ -220,7 +232,7 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
 	requests := bufio.NewScanner(from)
 	for requests.Scan() {
-		response, err := c.stats(ctx, requests.Text())
+		response, err := c.stats.get(ctx, requests.Text())
 		if err == nil {
 			_, err = from.Write(response)
 		}
@@ -229,24 +241,4 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 		}
 	}
 	return nil
-}
-
-// stats returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed
-// the connection when it was idle or when memcached stopped.
-func (c *collector) stats(ctx context.Context, request string) (response []byte, err error) {
-	for range 2 {
-		if c.conn == nil {
-			conn, err := c.memcached.connect(ctx)
-			if err != nil {
-				return nil, err
-			}
-			c.conn = &conn
-		}
-		if response, err = c.conn.stats(request); err == nil {
-			return response, nil
-		}
-		_ = c.conn.Close()
-		c.conn = nil
-	}
-	return nil, err
 }

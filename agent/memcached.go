@@ -154,6 +154,32 @@ func (c connection) stats(request string) (response []byte, err error) {
 	return response, err
 }
 
+// statsConn is a connection for stats commands, which stays open between them.
+type statsConn struct {
+	memcached *memcached
+	conn      *connection // nil for none
+}
+
+// get returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed the
+// connection when it was idle or when memcached stopped.
+func (s *statsConn) get(ctx context.Context, request string) (response []byte, err error) {
+	for range 2 {
+		if s.conn == nil {
+			conn, err := s.memcached.connect(ctx)
+			if err != nil {
+				return nil, err
+			}
+			s.conn = &conn
+		}
+		if response, err = s.conn.stats(request); err == nil {
+			return response, nil
+		}
+		_ = s.conn.Close()
+		s.conn = nil
+	}
+	return nil, err
+}
+
 // signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process
 // namespace that the containers of the pod share, and the same user.
 func signal() error {

@@ -1,77 +1,167 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"strconv"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"github.com/example/memcached-operator/agent/mover"
 )
 
-// proxyMetric is a metric of a proxy. The exporter reads no answer to the stats commands that only proxies have.
-type proxyMetric struct {
-	request string // the stats command
-	// key is the name of the value; a last letter * stands for the value of the metric's label.
-	key  string
-	kind prometheus.ValueType
-	desc *prometheus.Desc
+const (
+	// ReportPath is the path of the Report.
+	ReportPath = "/servers"
+	// moveLimit is the number of items that are moved in a second. Moving takes the processors of servers from clients.
+	moveLimit rate.Limit = 20000
+)
+
+// Report says what a proxy and its agent do with the list of servers.
+type Report struct {
+	// List names the list that all threads of the proxy use, as mover.Servers.List does; empty while they change it, until
+	// the last request that began with the list before has ended.
+	List string `json:"list,omitempty"`
+	// Done names the list for which the agent has deleted or moved all items.
+	Done string `json:"done,omitempty"`
+	// Percent says how much of that work is done.
+	Percent int `json:"percent,omitempty"`
 }
 
-func newProxyMetric(request, key string, kind prometheus.ValueType, name, help string, labels ...string) proxyMetric {
-	return proxyMetric{request, key, kind, prometheus.NewDesc("memcached_proxy_"+name, help, labels, nil)}
+// proxy reports on the proxy in the same pod, and moves items where the list of servers names this pod.
+type proxy struct {
+	pod string
+	log *slog.Logger
+
+	mu    sync.Mutex // guards what follows
+	stats statsConn
+	job   *job // nil for none
 }
 
-// https://docs.memcached.org/features/proxy/metrics/
-var proxyMetrics = []proxyMetric{
-	newProxyMetric("stats proxy", "cmd_*", prometheus.CounterValue, "requests_total",
-		"Requests of clients, by command.", "command"),
-	newProxyMetric("stats proxy", "buffer_memory_used", prometheus.GaugeValue, "buffer_bytes",
-		"Memory of answers that clients have not read yet."),
-	newProxyMetric("stats proxy", "buffer_memory_limit", prometheus.GaugeValue, "buffer_limit_bytes",
-		"Limit of that memory; beyond it, reads are misses."),
-	newProxyMetric("stats proxybe", "bad_*", prometheus.GaugeValue, "server_unreachable_threads",
-		"Threads of the proxy that cannot reach a server; absent if all can.", "server"),
+// job is the work of one mover.
+type job struct {
+	*mover.Mover
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error // valid after ended
 }
 
-// collectProxy collects the metrics that only proxies have.
-func (c *collector) collectProxy(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	responses := map[string][]byte{}
-	for _, m := range proxyMetrics {
-		if _, ok := responses[m.request]; !ok {
-			response, err := c.stats(ctx, m.request)
-			if err != nil {
-				c.log.Error("cannot read the metrics of the proxy", "error", err)
-				return
-			}
-			responses[m.request] = response
+func newProxy(m *memcached, pod string, log *slog.Logger) *proxy {
+	return &proxy{pod: pod, log: log, stats: statsConn{memcached: m}}
+}
+
+// run moves items whenever the mounted files name this pod, until ctx is done.
+func (p *proxy) run(ctx context.Context) error {
+	var current mover.Servers
+	ticker := time.NewTicker(readInterval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		if servers, err := readServers(ProxyPath); err != nil {
+			p.log.Error("cannot read the list of servers", "error", err)
+		} else if !servers.Equal(current) {
+			current = servers
+			p.start(ctx, servers)
 		}
-		if err := m.collect(responses[m.request], ch); err != nil {
-			c.log.Error("cannot read the metrics of the proxy", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
 		}
 	}
+	p.start(ctx, mover.Servers{})
+	return nil
 }
 
-// collect finds the values of the metric in a response, whose lines are "STAT key value".
-func (m proxyMetric) collect(response []byte, ch chan<- prometheus.Metric) (err error) {
-	prefix, labelled := strings.CutSuffix(m.key, "*")
-	for line := range bytes.Lines(response) {
-		fields := strings.Fields(string(line))
-		if len(fields) != 3 || !strings.HasPrefix(fields[1], prefix) || !labelled && fields[1] != m.key {
-			continue
+// readServers reads the files of a volume, all of the same version: the kubelet replaces the directory that ..data
+// links to.
+func readServers(dir string) (s mover.Servers, err error) {
+	if dir, err = filepath.EvalSymlinks(filepath.Join(dir, "..data")); err != nil {
+		return s, err
+	}
+	files := map[string]string{}
+	for _, name := range []string{"servers", "mover"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return s, err
 		}
-		var labels []string
-		if labelled {
-			labels = []string{strings.TrimPrefix(fields[1], prefix)}
+		files[name] = string(text)
+	}
+	return mover.Parse(files), nil
+}
+
+// start stops the mover, waits until it has stopped, and starts another one if the servers name this pod.
+func (p *proxy) start(ctx context.Context, servers mover.Servers) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.job != nil {
+		p.job.cancel()
+		<-p.job.ended
+		p.job = nil
+	}
+	if servers.Mover != p.pod || servers.Phase == mover.NoChange {
+		return
+	}
+	p.log.Info("moving items", "phase", servers.Phase, "before", servers.Before, "after", servers.After)
+	ctx, cancel := context.WithCancel(ctx)
+	j := &job{Mover: &mover.Mover{Servers: servers, Limit: moveLimit}, cancel: cancel, ended: make(chan struct{})}
+	p.job = j
+	go func() {
+		defer close(j.ended)
+		j.err = j.Run(ctx, p.log)
+	}()
+}
+
+// ServeHTTP sends a Report.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	report, err := p.report(r.Context())
+	if err != nil {
+		http.Error(w, "memcached does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(report)
+}
+
+func (p *proxy) report(ctx context.Context) (r Report, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	response, err := p.stats.get(ctx, "stats proxyfuncs")
+	if err != nil {
+		return r, err
+	}
+	r.List = listOfAll(string(response))
+	if p.job == nil {
+		return r, nil
+	}
+	r.Percent = p.job.Percent()
+	select {
+	case <-p.job.ended:
+		if p.job.err == nil {
+			r.Done, r.Percent = p.job.List(), 100
 		}
-		value, parseErr := strconv.ParseFloat(fields[2], 64)
-		err = errors.Join(err, parseErr)
-		if parseErr == nil {
-			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
+	default:
+	}
+	return r, nil
+}
+
+// listOfAll returns the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty while some
+// use another one. Each list has a line with the number of threads that use it, until the last request that began with
+// the list has ended.
+func listOfAll(stats string) (list string) {
+	for line := range strings.Lines(stats) {
+		name, ok := strings.CutPrefix(line, "STAT funcs_")
+		switch {
+		case !ok:
+		case list != "":
+			return ""
+		default:
+			list, _, _ = strings.Cut(name, " ")
 		}
 	}
-	return err
+	return list
 }

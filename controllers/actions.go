@@ -23,9 +23,9 @@ import (
 type actions struct {
 	set      *appsv1.StatefulSet // controls the servers in replace
 	replace  []*corev1.Pod
-	wait     time.Duration // until more can be replaced; 0 if a watch event will trigger it
-	loading  time.Duration // until all proxies use the current list of servers; 0 if they do
+	wait     time.Duration // until there is more to do; 0 if a watch event will trigger it
 	annotate []annotation
+	ask      []*corev1.Pod // proxies, whether they use the current list of servers
 }
 
 type annotation struct {
@@ -46,12 +46,16 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	versions := secrets.Annotation()
 	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
 		rollout.PodsToAnnotate(o.servers, v1alpha1.SecretsAnnotation, versions)}}
-	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
-		proxies := annotation{key: v1alpha1.ProxyConfigAnnotation}
-		proxies.pods, proxies.value, a.loading = rollout.ProxiesToAnnotate(o.proxies, desired.Digest(config.Data),
-			desired.ProxyDelay*time.Second, now)
-		a.annotate = append(a.annotate, proxies)
+	if o.mc.Spec.Proxy == nil {
+		return a
 	}
+	servers, proxies := o.proxyServers()
+	a.ask = proxies.Unconfirmed(servers)
+	list := proxies.ToAnnotate()
+	if len(list) > 0 {
+		a.wait = soonest(a.wait, proxyRetry)
+	}
+	a.annotate = append(a.annotate, annotation{v1alpha1.ProxyConfigAnnotation, proxies.Annotation(rollout.Unasked), list})
 	return a
 }
 
@@ -63,15 +67,20 @@ func (r *MemcachedReconciler) perform(ctx context.Context, o observation, a acti
 	}
 	for _, annotation := range a.annotate {
 		for _, pod := range annotation.pods {
-			after := pod.DeepCopy()
-			metav1.SetMetaDataAnnotation(&after.ObjectMeta, annotation.key, annotation.value)
-			err := r.Client.Patch(ctx, after, client.MergeFrom(pod), client.FieldOwner(names.Operator))
-			if client.IgnoreNotFound(err) != nil {
-				errs = append(errs, fmt.Errorf("annotate pod %s: %w", pod.Name, err))
-			}
+			errs = append(errs, r.annotate(ctx, pod, annotation.key, annotation.value))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (r *MemcachedReconciler) annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
+	after := pod.DeepCopy()
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, key, value)
+	err := r.Client.Patch(ctx, after, client.MergeFrom(pod), client.FieldOwner(names.Operator))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("annotate pod %s: %w", pod.Name, err)
+	}
+	return nil
 }
 
 // replace deletes servers of a StatefulSet, whose controller recreates them.

@@ -15,8 +15,11 @@ import (
 // current returns what the plan is built from, except the spec and the Secrets. A workload that the informer cache does
 // not show may have lost its labels: it is read from the API server, so that its template can be preserved.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
-	c.Now, c.ProxyServers, c.Installed = now, o.proxyServers(), status.Installed(o.mc)
+	c.Now, c.Installed = now, status.Installed(o.mc)
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
+		return c, err
+	}
+	if c.ProxyServers, c.MinServers, err = o.nextProxyServers(ctx); err != nil {
 		return c, err
 	}
 	workload := o.workload()

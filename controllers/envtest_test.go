@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
@@ -79,6 +80,8 @@ type fixture struct {
 	requests []string                 // of the last reconcile, such as "apply Service"; no reads of the informer cache
 	failures map[string]error         // the response to a request, such as "apply Service" or "patch Pod cache-0"
 	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
+	report   agent.Report             // of all proxies
+	silent   bool                     // proxies do not answer
 	now      time.Time
 }
 
@@ -110,6 +113,12 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 		Client: f.cacheClient(), APIReader: f.apiReader(), Recorder: f.events,
 		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"},
 		Now:     func() time.Time { return f.now },
+		AskProxy: func(context.Context, string) (agent.Report, error) {
+			if f.silent {
+				return agent.Report{}, errors.New("no answer")
+			}
+			return f.report, nil
+		},
 	}
 	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
 	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
@@ -304,8 +313,12 @@ func (f *fixture) createPod(name string, labels map[string]string, owners []meta
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, Labels: labels,
 		OwnerReferences: owners}}
 	p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+	if ready {
+		p.Spec.NodeName = "node"
+	}
 	f.must(f.api.Create(f.ctx, p))
 	if ready {
+		p.Status.PodIP = "10.0.0.1"
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
 			LastTransitionTime: metav1.NewTime(f.now.Add(-time.Hour))}}
 		f.must(f.api.Status().Update(f.ctx, p))

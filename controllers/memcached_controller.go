@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -69,6 +70,8 @@ type MemcachedReconciler struct {
 	Options desired.Options
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
+	// AskProxy asks the agent of a proxy, at an address with a port, for its report; over HTTP by default.
+	AskProxy func(ctx context.Context, address string) (agent.Report, error)
 
 	states states
 }
@@ -77,6 +80,9 @@ type MemcachedReconciler struct {
 func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
 	if r.Now == nil {
 		r.Now = time.Now
+	}
+	if r.AskProxy == nil {
+		r.AskProxy = askProxy
 	}
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
@@ -194,19 +200,20 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			return 0, err
 		}
 	}
-	actionsErr := r.perform(ctx, o, actions)
+	change, askWait, askErr := r.askProxies(ctx, o, actions.ask)
+	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr)
 	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
 	s := o.statusInput(r.Options, effect)
-	s.Problem, s.Waiting, s.ProxiesLoading = problem(failure), applied.Waiting, actions.loading > 0
+	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, change
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, actions.loading, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, askWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

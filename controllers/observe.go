@@ -3,13 +3,13 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -101,15 +101,6 @@ func (o observation) service(name string) (service *corev1.Service, free bool) {
 	return service, service != nil || o.children[key] == nil
 }
 
-// proxyServers returns the addresses of the servers that the proxies should use.
-func (o observation) proxyServers() []string {
-	var listed []string
-	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
-		listed = strings.Fields(config.Data["servers"])
-	}
-	return status.ProxyServers(o.mc, listed, o.servers, o.service)
-}
-
 // withWritten replaces observed children with the API server's responses, which are newer than the informer cache.
 func (o observation) withWritten(written []children.Written) observation {
 	for _, w := range written {
@@ -129,6 +120,11 @@ func (o observation) statusInput(options desired.Options, effect status.Effect) 
 	}
 	if p := o.ownChild(proxyKey(o.mc)); p != nil {
 		s.Proxy = status.ReadState(p)
+		servers, proxies := o.proxyServers()
+		s.ServersChange = servers.Phase != mover.NoChange
+		if !o.mc.Spec.Paused {
+			s.NotLoaded = proxies.NotLoaded()
+		}
 	}
 	return s
 }

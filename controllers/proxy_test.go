@@ -1,10 +1,10 @@
 package controllers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,37 +12,65 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestProxy: a Memcached with a proxy has one address, that of the proxy. It becomes ready once the proxies have
-// had time to load the list of servers. Adding a server does not replace the proxies.
+// setProxied acts as the controllers and the kubelets: this number of servers and one proxy are ready.
+func (f *fixture) setProxied(size int) {
+	f.Helper()
+	f.setServers(slices.Repeat([]server{updated()}, size)...)
+	d := f.proxy()
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1,
+		ReadyReplicas: 1, AvailableReplicas: 1}
+	f.must(f.api.Status().Update(f.ctx, d))
+	f.createPod("cache-proxy-a", withTemplateHash(names.Proxies.Labels(f.mc)), ownedByReplicaSet("cache-proxy"), true)
+}
+
+func (f *fixture) proxy() *appsv1.Deployment {
+	f.Helper()
+	d := &appsv1.Deployment{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), d))
+	return d
+}
+
+// confirm lets the proxies report that they use the current list of servers, and done that the items were moved.
+func (f *fixture) confirm(done bool) {
+	f.Helper()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	f.report = agent.Report{List: mover.Parse(config.Data).List(), Percent: 63}
+	if done {
+		f.report.Done = f.report.List
+	}
+	f.mustReconcile()
+	if !slices.Contains(f.requests, "patch Pod") {
+		f.Errorf("got requests %q, want the confirmation stored", f.requests)
+	}
+}
+
+// TestProxy: a Memcached with a proxy has one address, that of the proxy. It becomes ready once the proxies use the
+// list of servers.
 func TestProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
-	proxy := func() *appsv1.Deployment {
-		d := &appsv1.Deployment{}
-		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), d))
-		return d
-	}
-	allReady := func(size int) {
-		f.setServers(slices.Repeat([]server{updated()}, size)...)
-		d := proxy()
-		d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1,
-			ReadyReplicas: 1, AvailableReplicas: 1}
-		f.must(f.api.Status().Update(f.ctx, d))
-		f.createPod("cache-proxy-a", withTemplateHash(names.Proxies.Labels(f.mc)), ownedByReplicaSet("cache-proxy"), true)
-	}
 	f.mustReconcile()
 	f.setServers(updated(), updated())
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
-	allReady(2)
+	f.setProxied(2)
 	f.mustReconcile()
 	f.wantRequests("patch Pod")
+	f.silent, f.now = true, f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantMessage(v1alpha1.ConditionReady,
+		"2 of 2 servers ready; proxy cache-proxy-a does not answer the operator on port 9151")
+	f.silent, f.now = false, f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantMessage(v1alpha1.ConditionReady, "2 of 2 servers ready; proxy cache-proxy-a has not loaded the list of servers yet")
+	f.confirm(false)
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
-	f.now = f.now.Add(desired.ProxyDelay * time.Second)
 	f.mustReconcile()
 	f.wantRequests("patch status")
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -60,28 +88,9 @@ func TestProxy(t *testing.T) {
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 
-	before := proxy().Spec.Template
-	f.patch(`{"spec":{"size":3,"paused":false}}`)
+	f.patch(`{"spec":{"size":3,"proxy":null,"paused":false}}`)
 	f.mustReconcile()
-	f.wantRequests("get Service", "get Memcached", "apply Service", "apply StatefulSet", "apply Deployment",
-		"patch status")
-	f.setServers(updated(), updated(), updated().notReady())
-	f.mustReconcile()
-	if got := strings.Count(f.proxyServers(), "\n"); got != 2 {
-		t.Errorf("got %d servers in the configuration of the proxies before the third one is ready, want 2", got)
-	}
-	f.setServers(updated(), updated().notReady(), updated())
-	f.mustReconcile()
-	if got := strings.Count(f.proxyServers(), "\n"); got != 3 {
-		t.Errorf("got %d servers in the configuration of the proxies after all were ready once, want 3", got)
-	}
-	if !equality.Semantic.DeepEqual(proxy().Spec.Template, before) {
-		t.Error("the template of the proxies changed with the number of servers")
-	}
-	f.patch(`{"spec":{"proxy":null}}`)
-	allReady(3)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonResizing)
 	for _, kind := range []string{"Deployment", "ConfigMap", "PodDisruptionBudget", "Service"} {
 		if !slices.Contains(f.requests, "delete "+kind) {
 			t.Errorf("got requests %q, want the proxy's %s deleted", f.requests, kind)
@@ -89,6 +98,85 @@ func TestProxy(t *testing.T) {
 	}
 	if len(f.mc.Status.Servers) != 3 {
 		t.Errorf("got status.servers %q, want 3 servers", f.mc.Status.Servers)
+	}
+}
+
+// TestResizeWithProxy: while servers are added and removed, proxies change their list in steps, each after the one
+// before was confirmed. A server is removed last, and proxies are not replaced.
+func TestResizeWithProxy(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.mustReconcile()
+	f.setProxied(2)
+	f.mustReconcile()
+	f.setProxied(2)
+	f.mustReconcile()
+	f.confirm(false)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	template := f.proxy().Spec.Template
+	wantServers := func(phase mover.Phase, movingPod string, before, after int) {
+		t.Helper()
+		config := &corev1.ConfigMap{}
+		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+		s := mover.Parse(config.Data)
+		if s.Phase != phase || s.Mover != movingPod || len(s.Before) != before || len(s.After) != after {
+			t.Errorf("got servers %+v, want phase %q, mover %q, %d and %d servers", s, phase, movingPod, before, after)
+		}
+		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonResizing)
+	}
+	step := func(done bool) {
+		t.Helper()
+		f.confirm(done)
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+	}
+	for _, size := range [][2]int{{2, 3}, {3, 1}} {
+		before, after := size[0], size[1]
+		f.patch(fmt.Sprintf(`{"spec":{"size":%d}}`, after))
+		f.mustReconcile()
+		if after > before {
+			f.setProxied(before)
+			f.confirm(false) // of the pod that has just been created
+			f.mustReconcile()
+			wantServers(mover.NoChange, "", 0, before)
+			f.setProxied(after)
+			f.mustReconcile()
+			f.confirm(false)
+			f.mustReconcile()
+		}
+		wantServers(mover.Purge, "cache-proxy-a", before, after)
+		step(false)
+		wantServers(mover.Purge, "cache-proxy-a", before, after)
+		more := map[bool]string{true: ", 2 more to remove"}[after < before]
+		f.wantMessage(v1alpha1.ConditionReady,
+			fmt.Sprintf("%d of %d servers ready%s; deleting items of earlier changes, 63 %%", after, after, more))
+		step(true)
+		wantServers(mover.PreferBefore, "", before, after)
+		step(false)
+		wantServers(mover.PreferAfter, "", before, after)
+		step(false)
+		wantServers(mover.PreferAfter, "cache-proxy-a", before, after)
+		f.patch(`{"spec":{"size":2}}`) // has to wait
+		step(false)
+		wantServers(mover.PreferAfter, "cache-proxy-a", before, after)
+		f.patch(fmt.Sprintf(`{"spec":{"size":%d}}`, after))
+		step(true)
+		wantServers(mover.NoChange, "", 0, after)
+		if got := *get[appsv1.StatefulSet](f).Spec.Replicas; int(got) != max(before, after) {
+			t.Errorf("got %d servers before the proxies use the new list, want %d", got, max(before, after))
+		}
+		step(false)
+		if got := *get[appsv1.StatefulSet](f).Spec.Replicas; int(got) != after {
+			t.Errorf("got %d servers, want %d", got, after)
+		}
+	}
+	f.setProxied(1)
+	f.mustReconcile()
+	f.confirm(false)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	if !equality.Semantic.DeepEqual(f.proxy().Spec.Template, template) {
+		t.Error("the template of the proxies changed with the number of servers")
 	}
 }
 

@@ -30,27 +30,24 @@ func move(source, target *conn, items []*item) error {
 		return err
 	}
 	items, err = lease(source, target, present)
-	if err != nil {
-		return err
-	}
-	var moved []*item
 	for rest := items; len(rest) > 0 && err == nil; {
 		var taken []*item
 		if taken, rest, err = take(source, rest); err == nil {
-			moved = append(moved, taken...)
 			err = target.each(taken, (*item).store, nil) // unless a client was faster
+		}
+		for _, i := range taken {
+			i.value, i.stored = nil, true
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return target.each(without(items, moved), func(i *item) string {
-		return fmt.Sprintf("md %s C%d", i.name, i.lease)
-	}, nil)
+	left := slices.DeleteFunc(items, func(i *item) bool { return i.stored })
+	return target.each(left, func(i *item) string { return fmt.Sprintf("md %s C%d", i.name, i.lease) }, nil)
 }
 
-// lease puts placeholders on the target, and returns the items that have one. If the target has an item, which is
-// newer, the one of the source is deleted.
+// lease puts placeholders on the target, and returns the items that have one. The other items are deleted at the
+// source: the target has a newer one, or no memory left.
 func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	var old []*item
 	if err := target.each(items, func(i *item) string {
@@ -58,6 +55,8 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 		return fmt.Sprintf("mg %s c N%.0f E%d", i.name, leaseTime.Seconds(), i.lease)
 	}, func(i *item, a answer) error {
 		switch cas, err := a.number("c"); {
+		case a.code == outOfMemory:
+			old = append(old, i)
 		case err != nil:
 			return err
 		case cas >= leases: // ours, or that of a mover that was stopped
@@ -69,7 +68,7 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	return leased, source.each(old, func(i *item) string { return "md " + i.name }, nil)
+	return leased, source.remove(old)
 }
 
 // take reads items and removes them from the source, as many as may be in memory. It returns them, and the rest.
@@ -100,6 +99,8 @@ func take(source *conn, items []*item) (taken, rest []*item, err error) {
 					changed = append(changed, i)
 				case a.code == "HD" && !i.marked:
 					taken = append(taken, i)
+				default:
+					i.value = nil
 				}
 				return nil
 			}); err != nil {
@@ -110,9 +111,4 @@ func take(source *conn, items []*item) (taken, rest []*item, err error) {
 		}
 	}
 	return taken, rest, nil
-}
-
-// without returns the items that are not among others.
-func without(items, others []*item) []*item {
-	return slices.DeleteFunc(slices.Clone(items), func(i *item) bool { return slices.Contains(others, i) })
 }

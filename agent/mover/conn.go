@@ -13,8 +13,14 @@ import (
 	"time"
 )
 
-// timeout bounds each exchange with a server.
-const timeout = 2 * time.Second
+const (
+	// timeout bounds each exchange with a server, beside the time for values.
+	timeout = 2 * time.Second
+	// slowest is the least number of bytes in a second at which values are expected to be sent.
+	slowest = 16 << 20
+	// outOfMemory is the code of an answer that begins with SERVER_ERROR.
+	outOfMemory = "SERVER_ERROR"
+)
 
 // conn is a connection to a server.
 type conn struct {
@@ -33,26 +39,6 @@ func dial(ctx context.Context, address string) (*conn, error) {
 	return &conn{c, bufio.NewReader(c), bufio.NewWriter(c)}, nil
 }
 
-// conns are connections by the address of the server.
-type conns map[string]*conn
-
-func (c conns) dial(ctx context.Context, address string) (*conn, error) {
-	if c[address] != nil {
-		return c[address], nil
-	}
-	conn, err := dial(ctx, address)
-	if err == nil {
-		c[address] = conn
-	}
-	return conn, err
-}
-
-func (c conns) close() {
-	for _, conn := range c {
-		_ = conn.Close()
-	}
-}
-
 // item is an item that is moved.
 type item struct {
 	name       string // in requests: the key, and a flag if it is binary
@@ -61,6 +47,7 @@ type item struct {
 	value      []byte
 	size       uint64 // of the value, in bytes
 	marked     bool   // as stale, or as one that a client is about to set
+	stored     bool   // by the target, or replaced by a client meanwhile
 }
 
 // key is what the proxy hashes: the key as it is in requests.
@@ -124,7 +111,11 @@ func (a answer) number(name string) (uint64, error) {
 
 // each sends a meta command for each item, and then calls got with each answer.
 func (c *conn) each(items []*item, request func(*item) string, got func(*item, answer) error) error {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+	size := 0
+	for _, i := range items {
+		size += int(i.size)
+	}
+	if err := c.SetDeadline(time.Now().Add(timeout + time.Duration(size)*time.Second/slowest)); err != nil {
 		return err
 	}
 	for _, i := range items {
@@ -147,6 +138,30 @@ func (c *conn) each(items []*item, request func(*item) string, got func(*item, a
 	return nil
 }
 
+// remove deletes items.
+func (c *conn) remove(items []*item) error {
+	return c.each(items, func(i *item) string { return "md " + i.name }, nil)
+}
+
+// items returns the number of items that the server holds.
+func (c *conn) items() (n int64, err error) {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return 0, err
+	}
+	_, err = c.Write([]byte("stats\r\n"))
+	for err == nil {
+		var line string
+		line, err = c.r.ReadString('\n')
+		line = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(line, "STAT curr_items "); ok {
+			n, err = strconv.ParseInt(text, 10, 64)
+		} else if line == "END" {
+			return n, nil
+		}
+	}
+	return 0, err
+}
+
 // answer reads the answer to a meta command.
 func (c *conn) answer() (a answer, err error) {
 	line, err := c.r.ReadString('\n')
@@ -154,7 +169,7 @@ func (c *conn) answer() (a answer, err error) {
 		return a, err
 	}
 	fields := strings.Fields(line)
-	if len(fields) == 0 || len(fields[0]) != 2 {
+	if len(fields) == 0 || len(fields[0]) != 2 && fields[0] != outOfMemory {
 		return a, fmt.Errorf("memcached answered %q", strings.TrimSpace(line))
 	}
 	a.code, a.flags = fields[0], fields[1:]

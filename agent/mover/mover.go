@@ -1,21 +1,19 @@
 // Package mover moves items between memcached servers while the servers behind proxies change, so that no item is lost
 // and no older value comes back.
-//
-// It runs while all proxies prefer the new server of a key and still know the old one: phase 2 of proxy.lua. For each
-// item, it first puts a placeholder on the new server, which is empty and has a lease for CAS. Then it removes the item
-// from the old server, and replaces the placeholder with it. Whatever a client does meanwhile, changes or removes the
-// placeholder, so that the item does not replace a newer one.
+// For each item, the mover first puts a placeholder on the new server, which is empty and has a lease for CAS. Then it
+// removes the item from the old server, and replaces the placeholder with it. Whatever a client does meanwhile, changes
+// or removes the placeholder, so that the item does not replace a newer one.
 package mover
 
 import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/dgryski/go-jump"
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 )
 
@@ -28,51 +26,31 @@ const (
 	batch = 64
 )
 
-// Change is a change of the servers behind proxies, each an address with a port.
-type Change struct{ Before, After []string }
-
-// pick returns the server that memcached's proxy picks for a key by default; empty if there is none.
-func pick(servers []string, key string) string {
-	if len(servers) == 0 {
-		return ""
-	}
-	return servers[jump.Hash(xxh3.HashString(key), len(servers))]
-}
-
-// Mover carries out a change.
+// Mover does what a phase asks for. No more than one may run at a time for the same servers.
 type Mover struct {
-	Change
-	// Limit is the number of items that are moved in a second, from each server.
+	Servers
+	// Limit is the number of items that are moved or deleted in a second.
 	Limit rate.Limit
+
+	visited, items atomic.Int64 // in this pass
 }
 
-// Purge deletes all items that the servers of the change hold, but do not belong to them before the change: they are
-// left over from another change, and would seem newer. No proxy may know the change yet.
-func (m Mover) Purge(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	all := slices.Concat(m.Before, m.After)
-	slices.Sort(all)
-	for _, server := range slices.Compact(all) {
-		group.Go(func() error {
-			return m.visit(ctx, server, func(key string) string {
-				if pick(m.Before, key) == server {
-					return ""
-				}
-				return server
-			}, func(source, _ *conn, items []*item) error {
-				return source.each(items, func(i *item) string { return "md " + i.name }, nil)
-			})
-		})
+// Percent says how much of a pass over all items is done. The first pass finds almost all items.
+func (m *Mover) Percent() int {
+	return int(min(99, 100*m.visited.Load()/max(m.items.Load(), 1)))
+}
+
+// Run deletes or moves items until none is left, or ctx is done. In phase Purge, no proxy may know the change yet; in
+// phase PreferAfter, all proxies must be in it, and may leave it once Run has returned nil. Run continues what another
+// mover began, and repeats what failed.
+func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
+	limiter := rate.NewLimiter(m.Limit, batch)
+	expired := time.Now()
+	if m.Phase == PreferAfter {
+		expired = expired.Add(leaseTime + time.Second) // the placeholders of a mover that was stopped
 	}
-	return group.Wait()
-}
-
-// Move moves all items to the servers that are theirs after the change. All proxies must be in phase 2, and may leave
-// it once Move has returned nil. It continues what another mover began, and repeats what failed, until ctx is done.
-func (m Mover) Move(ctx context.Context, log *slog.Logger) error {
-	expired := time.Now().Add(leaseTime + time.Second) // the placeholders of a mover that was stopped
 	for {
-		found, err := m.pass(ctx)
+		found, err := m.pass(ctx, limiter)
 		wait := time.Duration(0)
 		switch {
 		case ctx.Err() != nil:
@@ -92,67 +70,90 @@ func (m Mover) Move(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// pass moves the items that it finds on a server that is not theirs after the change, and returns how many it found.
-// Because clients may change items meanwhile, all are moved once a pass finds none.
-func (m Mover) pass(ctx context.Context) (found int, err error) {
-	group, ctx := errgroup.WithContext(ctx)
-	counts := make([]int, len(m.Before))
-	for n, server := range m.Before {
-		group.Go(func() error {
-			return m.visit(ctx, server, func(key string) string {
-				target := pick(m.After, key)
-				if pick(m.Before, key) != server || target == server {
-					return ""
-				}
-				counts[n]++
-				return target
-			}, move)
-		})
+// serverOf returns the server that memcached's proxy selects for a key by default; empty if there is none.
+func serverOf(servers []string, key string) string {
+	if len(servers) == 0 {
+		return ""
 	}
-	err = group.Wait()
-	for _, n := range counts {
-		found += n
-	}
-	return found, err
+	return servers[jump.Hash(xxh3.HashString(key), len(servers))]
 }
 
-// visit lists the items of a server, and calls act with batches of those that have the same target. An item without a
-// target is left alone.
-func (m Mover) visit(ctx context.Context, server string, target func(key string) string,
-	act func(source, target *conn, items []*item) error) error {
-	conns, limiter, pending := conns{}, rate.NewLimiter(m.Limit, batch), map[string][]*item{}
-	defer conns.close()
-	flush := func(address string) error {
-		items := pending[address]
-		delete(pending, address)
+// target returns the server to which an item of a server must be moved: the same one if the item must be deleted, and
+// empty if it must stay.
+func (m *Mover) target(server, key string) string {
+	before := serverOf(m.Before, key)
+	switch {
+	case m.Phase == Purge && before != server: // left over from another change: it would seem newer
+		return server
+	case m.Phase == PreferAfter && before == server && serverOf(m.After, key) != server:
+		return serverOf(m.After, key)
+	}
+	return ""
+}
+
+// pass deletes or moves the items that it finds, one server after the other, and returns how many it found. Because
+// clients may change items meanwhile, none is left once a pass finds none.
+func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, err error) {
+	servers := slices.Concat(m.Before, m.After)
+	slices.Sort(servers)
+	servers = slices.Compact(servers)
+	m.visited.Store(0)
+	m.items.Store(0)
+	conns := map[string]*conn{}
+	for _, server := range servers {
+		c, err := dial(ctx, server)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = c.Close() }()
+		items, err := c.items()
+		if err != nil {
+			return 0, err
+		}
+		conns[server] = c
+		m.items.Add(items)
+	}
+	for _, server := range servers {
+		n, err := m.visit(ctx, server, conns, limiter)
+		if found += n; err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// visit deletes or moves the items of a server, in batches that have the same target.
+func (m *Mover) visit(ctx context.Context, server string, conns map[string]*conn,
+	limiter *rate.Limiter) (found int, err error) {
+	pending := map[string][]*item{}
+	flush := func(target string) error {
+		items := pending[target]
+		delete(pending, target)
+		found += len(items)
 		if err := limiter.WaitN(ctx, len(items)); err != nil {
 			return err
 		}
-		from, err := conns.dial(ctx, server)
-		if err != nil {
-			return err
+		if target == server {
+			return conns[server].remove(items)
 		}
-		to, err := conns.dial(ctx, address)
-		if err != nil {
-			return err
-		}
-		return act(from, to, items)
+		return move(conns[server], conns[target], items)
 	}
-	err := dump(ctx, server, func(i *item) error {
-		address := target(i.key())
-		if address == "" {
+	err = dump(ctx, server, func(i *item) error {
+		m.visited.Add(1)
+		target := m.target(server, i.key())
+		if target == "" {
+			return ctx.Err()
+		}
+		pending[target] = append(pending[target], i)
+		if len(pending[target]) < batch {
 			return nil
 		}
-		pending[address] = append(pending[address], i)
-		if len(pending[address]) < batch {
-			return nil
-		}
-		return flush(address)
+		return flush(target)
 	})
-	for address := range pending {
+	for target := range pending {
 		if err == nil {
-			err = flush(address)
+			err = flush(target)
 		}
 	}
-	return err
+	return found, err
 }

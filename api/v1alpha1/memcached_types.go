@@ -33,8 +33,9 @@ const (
 	// removed CA until it restarts, so a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
-	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration and, after a space, since when the
-	// pod has had this annotation. When the annotation changes, the kubelet refreshes the pod's volumes at once.
+	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration and, after a space, what the proxy
+	// has reported: loaded, or moved if it has moved all items too. When the annotation changes, the kubelet refreshes the
+	// pod's volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 )
 
@@ -191,8 +192,8 @@ type MemcachedSpec struct {
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
 
 	// proxy puts memcached's built-in proxy in front of the servers of a StatefulSet: one address for clients that
-	// cannot spread keys over servers. The proxy speaks neither TLS nor passwords to the servers, so proxy cannot be
-	// combined with tls or auth.
+	// cannot spread keys over servers. When size changes, items move to their new servers, and no client misses one. The
+	// proxy speaks neither TLS nor passwords to the servers, so proxy cannot be combined with tls or auth.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
@@ -205,7 +206,7 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Service",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Service *ServiceSpec `json:"service,omitempty"`
 
-	// agent adjusts the agent (sidecar) that runs beside each server with tls, auth or metrics.
+	// agent adjusts the agent (sidecar) that runs beside each server with tls, auth or metrics, and beside each proxy.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Agent",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}

@@ -27,10 +27,10 @@ type Plan struct {
 // NewPlan returns the plan for mc.
 func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	p := Plan{Guards: map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration{}}
-	guards, proxyGuards := networkPolicies(mc)
+	guards, proxyGuards := networkPolicies(mc, in.options.Namespace)
 	guards = append(guards, headlessService(mc))
 	if names.ServerServices(mc) {
-		for i := range names.Size(mc) {
+		for i := range in.size {
 			guards = append(guards, serverService(mc, i))
 		}
 	}

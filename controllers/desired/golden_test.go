@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/tests/manifest"
@@ -73,8 +74,10 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	if mc.Spec.Auth != nil {
 		secrets.Auth = &Secret{Name: mc.Spec.Auth.SecretName, Version: "uid/2"}
 	}
-	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default"}
-	current := Current{Secrets: secrets, ProxyServers: []string{"10.0.0.1:11211", "[fd00::2]:11211"}}
+	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default",
+		Namespace: "operators"}
+	servers := []string{"10.0.0.1:11211", "[fd00::2]:11211"}
+	current := Current{Secrets: secrets, ProxyServers: mover.Servers{After: servers}}
 	for _, config := range NewPlan(mc, Resolve(mc, current, options)).Children {
 		b, err := yaml.Marshal(config)
 		if err != nil {

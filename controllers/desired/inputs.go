@@ -11,6 +11,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -23,6 +24,8 @@ type Options struct {
 	AgentImage string
 	// ImagePullSecrets name the Secrets for pulling images, in the namespace of each pod whose Memcached names none.
 	ImagePullSecrets []string
+	// Namespace is the operator's own; empty if the operator runs outside of the cluster.
+	Namespace string
 	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint
 	// assigns them and refuses others.
 	OpenShift bool
@@ -39,8 +42,10 @@ type Current struct {
 	// Secrets are those that the servers mount. Freeze says that one of them is unavailable: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
-	// ProxyServers are the servers that the proxies use, each address:port.
-	ProxyServers []string
+	// ProxyServers are the servers that the proxies use.
+	ProxyServers mover.Servers
+	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies may still use them.
+	MinServers int32
 	// Now is the time.
 	Now time.Time
 }
@@ -48,7 +53,8 @@ type Current struct {
 // Inputs are what the children are built from, besides the spec. Resolve computes them before the builders run.
 type Inputs struct {
 	options      Options
-	proxyServers []string
+	proxyServers mover.Servers
+	size         int32                                       // number of servers
 	image        string                                      // of servers and proxies
 	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
 	record       record                                      // of the template
@@ -106,7 +112,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	case wasReady:
 		r.PreviousImage = recorded.Image
 	}
-	in := Inputs{options: o, proxyServers: current.ProxyServers, image: image, record: r,
+	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers), image: image,
+		record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	digest := Digest(own.Template)
 	in.unrecorded = own.Template != nil && recorded.Template != digest
@@ -172,6 +179,11 @@ func digestOfInputs(mc *v1alpha1.Memcached, r record) string {
 	pod.Resources, pod.Affinity = nilIfEmpty(pod.Resources), nilIfEmpty(pod.Affinity)
 	pod.SecurityContext = nilIfEmpty(pod.SecurityContext)
 	pod.ContainerSecurityContext = nilIfEmpty(pod.ContainerSecurityContext)
+	var agentResources *v1alpha1.ComputeResources
+	var agentLogLevel string
+	if needsAgent(mc) {
+		agentResources, agentLogLevel = agentOverrides(mc)
+	}
 	return Digest(struct {
 		Image, RestartedAt  string
 		ContainerPort       int32
@@ -188,7 +200,7 @@ func digestOfInputs(mc *v1alpha1.Memcached, r record) string {
 		AgentLogLevel       string                     `json:",omitempty"`
 	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		r.Secrets.revocations(), agentOverrides(mc), agentLogLevel(mc)})
+		r.Secrets.revocations(), agentResources, agentLogLevel})
 }
 
 // nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.

@@ -6,6 +6,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
 	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"k8s.io/utils/ptr"
@@ -15,8 +16,8 @@ import (
 )
 
 // podDisruptionBudget limits how many pods of a component a node drain stops at a time. An unhealthy server holds no
-// data, and never blocks a drain. With an agent, that is not certain: a pod is also not ready if only the agent is down
-// while memcached still serves.
+// data, and never blocks a drain; nor does a proxy. With an agent, a server may hold data nevertheless: its pod is also
+// not ready if only the agent is down.
 func podDisruptionBudget(mc *v1alpha1.Memcached,
 	component names.Component) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
 	budget := mc.Spec.DisruptionBudget
@@ -41,15 +42,22 @@ func podDisruptionBudget(mc *v1alpha1.Memcached,
 type peers []*networkingv1ac.NetworkPolicyPeerApplyConfiguration
 
 // networkPolicies allows only the peers of the spec to reach memcached. With a proxy, these peers may reach the proxy,
-// and only the proxy may reach the servers.
-func networkPolicies(mc *v1alpha1.Memcached) (servers, proxies []runtime.ApplyConfiguration) {
+// and only the proxy may reach the servers. The operator, in its namespace, may ask the agents of proxies.
+func networkPolicies(mc *v1alpha1.Memcached, namespace string) (servers, proxies []runtime.ApplyConfiguration) {
 	spec := mc.Spec.NetworkPolicy
 	if spec == nil {
 		return nil, nil
 	}
 	from := *convert(spec.From, &peers{})
 	if mc.Spec.Proxy != nil {
-		proxies = append(proxies, networkPolicy(mc, names.Proxy(mc), names.Proxies, from))
+		policy := networkPolicy(mc, names.Proxy(mc), names.Proxies, from)
+		var operator peers // everybody, where the operator runs outside of the cluster
+		if namespace != "" {
+			operator = peers{networkingv1ac.NetworkPolicyPeer().WithNamespaceSelector(
+				metav1ac.LabelSelector().WithMatchLabels(map[string]string{corev1.LabelMetadataName: namespace}))}
+		}
+		policy.Spec.WithIngress(ingress(intstr.FromInt32(names.ReportPort(mc)), operator))
+		proxies = append(proxies, policy)
 		from = peers{networkingv1ac.NetworkPolicyPeer().WithPodSelector(matchSelector(mc, names.Proxies))}
 	}
 	return append(servers, networkPolicy(mc, mc.Name, names.Servers, from)), proxies

@@ -3,12 +3,15 @@ package desired
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -20,12 +23,10 @@ import (
 var proxyProgram string
 
 const (
-	proxyPath = "/etc/memcached/proxy"
-	// ProxyDelay is how long a proxy may take to use a server, in seconds. For a changed list of servers: the kubelet
-	// updates the file within about a second, proxy.lua reads the file within another, and one second remains for a retry
-	// of the connection. For a server that became ready again: proxy.lua tries twice, and one second more, because
-	// Kubernetes stores times in whole seconds, so that minReadySeconds may end up to a second early.
-	ProxyDelay = 3
+	// proxyDelay is how long a proxy may take to use a server that became ready again, in seconds: proxy.lua tries twice,
+	// and one second more, because Kubernetes stores times in whole seconds, so that minReadySeconds may end up to a
+	// second early.
+	proxyDelay = 3
 	// proxyReady is the minReadySeconds of the proxies: kube-proxy, which sends clients to them, writes its rules once a
 	// second (minSyncPeriod in KubeProxyConfiguration).
 	proxyReady = 2
@@ -33,41 +34,46 @@ const (
 
 // proxyConfig lists the servers by the addresses of their Services, in the order of their ordinals: the position in the
 // list decides which keys a server stores.
-func proxyConfig(mc *v1alpha1.Memcached, servers []string) *corev1ac.ConfigMapApplyConfiguration {
+func proxyConfig(mc *v1alpha1.Memcached, servers mover.Servers) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
 	return owned(corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
+		WithData(servers.Files()).
 		WithData(map[string]string{
 			"proxy.lua": fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram),
-			"servers":   strings.Join(servers, "\n") + "\n",
 		}), mc, names.Proxies)
+}
+
+// CanMove reports whether the items of mc can be moved: memcached must list its keys, and number the versions of items.
+func CanMove(mc *v1alpha1.Memcached) bool {
+	return !slices.ContainsFunc(mc.Spec.ExtraArgs, func(arg string) bool {
+		return arg == "--disable-cas" || arg == "--disable-dumping" || strings.Contains(arg, "no_lru_crawler") ||
+			strings.Contains(arg, "no_modern")
+	})
 }
 
 // proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
 // the operator may replace them.
 func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConfiguration {
 	p := mc.Spec.Proxy
-	// Each thread has a connection to each server, and a proxy that may not open that many files exits. The number grows
-	// in steps, because a new number replaces the proxies.
-	servers := int32(128)
-	for servers < names.Size(mc) {
+	// Each thread has a connection to each server, and while servers change, to those before and after. A proxy that may
+	// not open that many files exits. The number grows in steps, because a new number replaces the proxies.
+	servers := int32(256)
+	for servers < 2*in.size {
 		servers *= 2
 	}
-	connections := mc.Spec.MaxConnections + servers*p.Threads
-	if needsAgent(mc) {
-		connections += agentConnections
-	}
+	connections := mc.Spec.MaxConnections + servers*p.Threads + agentConnections
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // memcached requires -m to be at least twice -I; proxies store no items
-	args := append(baseArguments(mc, items, connections, p.Threads), "--extended=proxy_config="+proxyPath+"/proxy.lua")
+	args := append(baseArguments(mc, items, connections, p.Threads),
+		"--extended=proxy_config="+agent.ProxyPath+"/proxy.lua")
 	template := memcachedPod(mc, names.Proxies, in, args, proxyResources(p))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
-	template.Spec.Containers[0].WithVolumeMounts(
-		corev1ac.VolumeMount().WithName("proxy").WithMountPath(proxyPath).WithReadOnly(true))
-	if needsAgent(mc) { // with spec.metrics: proxies have neither TLS nor passwords
-		addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
-	}
+	addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
+	mount := corev1ac.VolumeMount().WithName("proxy").WithMountPath(agent.ProxyPath).WithReadOnly(true)
+	template.Spec.Containers[0].WithVolumeMounts(mount)
+	template.Spec.InitContainers[0].WithVolumeMounts(mount)
 	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
 		WithLabels(in.labels). // the same as on the servers' workload
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).

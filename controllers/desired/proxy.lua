@@ -2,11 +2,12 @@
 -- Keys are spread over the servers of the file servers, one address:port a line. When the file changes, it is read
 -- again and no client notices. The addresses are no names: a look-up would block all clients of a thread.
 --
--- While the servers change, the file also has the servers before, as lines "old address:port", and a line "phase 1" or
--- "phase 2". A key whose server changes has its item on the old server or on the new one. In phase 1, proxies prefer
--- the old server and know of the new one; in phase 2, it is the other way around. Not all proxies read the file at
--- once, but no two may be more than one step apart: no phase, phase 1, phase 2, no phase with the new servers. While
--- all are in phase 2, items are moved. Each write leaves an item on one server only, so that no older value comes back.
+-- While the servers change, the file also has the servers before, as lines "old address:port", and a line with a phase.
+-- In "phase 0", proxies use the old servers alone. Then, a key whose server changes has its item on the old server or
+-- on the new one. In "phase 1", proxies prefer the old server and know of the new one; in "phase 2", it is the other
+-- way around. Not all proxies read the file at once, but no two may be more than one step apart: phase 0, phase 1,
+-- phase 2, no phase with the new servers. While all are in phase 2, items are moved. Each write leaves an item on one
+-- server only, so that no older value comes back.
 -- A server that is both an old and a new one has the same position in both lists.
 local file = "/etc/memcached/proxy/servers"
 
@@ -58,7 +59,10 @@ function mcp_config_pools()
     return mcp.pool(list, { iothread = false })
   end
   local phase, name = loaded:match("phase (%d)"), hash(loaded)
-  if not phase then return { name = name, stay = pool(#new, new, function() return true end) } end
+  if not phase or phase == "0" then
+    local servers = phase and old or new
+    return { name = name, stay = pool(#servers, servers, function() return true end) }
+  end
   local function moves(i) return old[i] ~= new[i] end
   local before = pool(#old, old, function(i) return #old < #new or moves(i) end)
   local after = pool(#new, new, function(i) return #new < #old or moves(i) end)

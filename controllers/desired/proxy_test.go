@@ -19,7 +19,7 @@ func TestProxyFiles(t *testing.T) {
 	const clients, threads = 1024, 4
 	limit := func(size int) int {
 		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{size: %d, workload: StatefulSet, proxy: {}}", size)))
-		args := proxyDeployment(mc, Inputs{image: "memcached:1"}).Spec.Template.Spec.Containers[0].Args
+		args := proxyDeployment(mc, Inputs{image: "memcached:1", size: names.Size(mc)}).Spec.Template.Spec.Containers[0].Args
 		n, err := strconv.Atoi(args[slices.Index(args, "-c")+1])
 		if err != nil {
 			t.Fatal(err)
@@ -47,12 +47,12 @@ func TestProxyPlacement(t *testing.T) {
 	if server.Affinity == nil || len(server.TopologySpreadConstraints) != 1 || server.PriorityClassName == nil {
 		t.Errorf("servers lack a field of spec.pod: %+v", server)
 	}
-	proxy := proxyDeployment(mc, Inputs{}).Spec.Template.Spec
+	proxy := proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template.Spec
 	if proxy.TopologySpreadConstraints != nil || proxy.PriorityClassName == nil {
 		t.Errorf("proxies are placed as servers, or lack a field of spec.pod: %+v", proxy)
 	}
 	mc.Spec.Proxy.Affinity, mc.Spec.Pod.Affinity = mc.Spec.Pod.Affinity, nil
-	server, proxy = podTemplate(mc, Inputs{}).Spec, proxyDeployment(mc, Inputs{}).Spec.Template.Spec
+	server, proxy = podTemplate(mc, Inputs{}).Spec, proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template.Spec
 	if server.Affinity != nil || len(proxy.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
 		t.Errorf("want the affinity of the proxies alone, got %+v and %+v", server.Affinity, proxy.Affinity)
 	}
@@ -70,7 +70,7 @@ func TestSpread(t *testing.T) {
 	} {
 		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{workload: StatefulSet, pod: %s, proxy: %s}", pod, pod)))
 		for component, template := range map[string]*corev1ac.PodTemplateSpecApplyConfiguration{
-			"server": podTemplate(mc, Inputs{}), "proxy": proxyDeployment(mc, Inputs{}).Spec.Template} {
+			"server": podTemplate(mc, Inputs{}), "proxy": proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template} {
 			var terms []corev1ac.WeightedPodAffinityTermApplyConfiguration
 			if a := template.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
 				terms = a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution

@@ -53,27 +53,31 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 	return replaceResources(memory, "50m", memory, given.Requests, given.Limits)
 }
 
-// agentResources are those of the agent, which uses 10 MiB, and a little more during a scrape or a handshake.
-func agentResources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfiguration {
-	given := ptr.Deref(agentOverrides(mc), v1alpha1.ComputeResources{})
-	return replaceResources(resource.MustParse("16Mi"), "5m", *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI),
+// agentResources are those of the agent, which uses 10 MiB, and a little more during a scrape or a handshake. Beside a
+// proxy, the agent also holds the items that it moves: some MiB, or one larger item, several times.
+func agentResources(mc *v1alpha1.Memcached,
+	component names.Component) *corev1ac.ResourceRequirementsApplyConfiguration {
+	limit := int64(agent.MemoryLimit)
+	if component == names.Proxies {
+		itemSize := resource.MustParse(mc.Spec.MaxItemSize)
+		limit += 4 * itemSize.Value()
+	}
+	overrides, _ := agentOverrides(mc)
+	given := ptr.Deref(overrides, v1alpha1.ComputeResources{})
+	return replaceResources(resource.MustParse("16Mi"), "5m", *resource.NewQuantity(limit, resource.BinarySI),
 		given.Requests, given.Limits)
 }
 
-// agentOverrides returns what the user sets of the agent's resources; nil for nothing.
-func agentOverrides(mc *v1alpha1.Memcached) *v1alpha1.ComputeResources {
-	if !needsAgent(mc) || mc.Spec.Agent == nil {
-		return nil
+// agentOverrides returns what the user sets of the agent: its resources, nil for nothing, and its log level, empty for
+// the default.
+func agentOverrides(mc *v1alpha1.Memcached) (resources *v1alpha1.ComputeResources, logLevel string) {
+	if mc.Spec.Agent == nil {
+		return nil, ""
 	}
-	return nilIfEmpty(mc.Spec.Agent.Resources)
-}
-
-// agentLogLevel is the log level of the agent; empty for the default.
-func agentLogLevel(mc *v1alpha1.Memcached) string {
-	if !needsAgent(mc) || mc.Spec.Agent == nil || mc.Spec.Agent.LogLevel == "info" {
-		return ""
+	if logLevel = mc.Spec.Agent.LogLevel; logLevel == "info" {
+		logLevel = ""
 	}
-	return mc.Spec.Agent.LogLevel
+	return nilIfEmpty(mc.Spec.Agent.Resources), logLevel
 }
 
 func proxyResources(p *v1alpha1.ProxySpec) *corev1ac.ResourceRequirementsApplyConfiguration {

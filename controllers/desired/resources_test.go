@@ -5,6 +5,7 @@ import (
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -65,7 +66,7 @@ func TestSidecarResources(t *testing.T) {
 		if mc.Spec.Proxy != nil {
 			r = proxyDeployment(mc, Inputs{}).Spec.Template.Spec.Containers[0].Resources
 		} else {
-			r = agentResources(mc)
+			r = agentResources(mc, names.Servers)
 		}
 		requests, limits := *r.Requests, *r.Limits
 		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}

@@ -20,11 +20,11 @@ import (
 // and the kubelet cannot verify by a name that the user is not root.
 const memcachedUser = 11211
 
-// agentConnections are added to spec.maxConnections: the agent keeps one connection for the metrics, and opens another
-// to verify what memcached has reloaded.
+// agentConnections are added to spec.maxConnections: the agent keeps one connection for the metrics, and another to
+// verify what memcached has reloaded, or for the report of a proxy.
 const agentConnections = 2
 
-// needsAgent reports whether an agent runs beside each server of mc.
+// needsAgent reports whether an agent runs beside each server of mc; one runs beside each proxy in any case.
 func needsAgent(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
 }
@@ -177,9 +177,9 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 // It has no probe: memcached serves clients even if the agent does not respond.
 func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod *corev1ac.PodSpecApplyConfiguration) {
-	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil,
-		Proxy: component == names.Proxies, LogLevel: agentLogLevel(mc)}
-	resources := agentResources(mc)
+	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
+	_, options.LogLevel = agentOverrides(mc)
+	resources := agentResources(mc, component)
 	c := restrictedContainer(mc, names.Agent, image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),
 			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit(resources.Limits.Memory().Value()))).
@@ -196,6 +196,12 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 			WithMedium(corev1.StorageMediumMemory).WithSizeLimit(resource.MustParse("1Mi"))))
 		c.WithPorts(containerPort(names.MetricsPort, m.Port)).
 			WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(agent.RunPath))
+	}
+	if component == names.Proxies {
+		options.ReportPort = int(names.ReportPort(mc))
+		c.WithPorts(containerPort("report", names.ReportPort(mc))).
+			WithEnv(corev1ac.EnvVar().WithName(agent.PodName).WithValueFrom(corev1ac.EnvVarSource().
+				WithFieldRef(corev1ac.ObjectFieldSelector().WithFieldPath("metadata.name"))))
 	}
 	pod.WithInitContainers(c.WithArgs(options.Args()...))
 }

@@ -57,7 +57,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 		WithLabels(in.labels).
 		WithAnnotations(in.annotations).
 		WithSpec(appsv1ac.StatefulSetSpec().
-			WithReplicas(names.Size(mc)).
+			WithReplicas(in.size).
 			WithServiceName(mc.Name).
 			WithSelector(matchSelector(mc, names.Servers)).
 			WithPodManagementPolicy(appsv1.ParallelPodManagement).
@@ -67,7 +67,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 			WithTemplate(in.template)), mc, names.Servers)
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {
-		seconds = max(seconds, ProxyDelay)
+		seconds = max(seconds, proxyDelay)
 	}
 	if seconds > 0 {
 		s.Spec.WithMinReadySeconds(seconds)

@@ -107,6 +107,15 @@ func ServerServices(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.ServerAddresses == v1alpha1.AddressesClusterIP || mc.Spec.Proxy != nil
 }
 
+// ReportPort is the port on which the agents of proxies report to the operator: one that no other port of a pod has.
+func ReportPort(mc *v1alpha1.Memcached) int32 {
+	port := int32(9151)
+	for port == mc.Spec.ContainerPort || mc.Spec.Metrics != nil && port == mc.Spec.Metrics.Port {
+		port++
+	}
+	return port
+}
+
 // Host is the name of the headless Service, which resolves to the addresses of the servers. With the name of a server
 // and a dot in front, it resolves to that server's address.
 func Host(mc *v1alpha1.Memcached) string { return ServiceHost(mc, mc.Name) }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -88,26 +87,6 @@ func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 		return -1
 	}
 	return n
-}
-
-// ProxiesToAnnotate returns the proxies whose annotation does not have the digest of their configuration, and how long
-// some proxies may still use an older configuration: delay is the time that a proxy has to load a new one. value is the
-// annotation to set.
-func ProxiesToAnnotate(pods []corev1.Pod, digest string, delay time.Duration,
-	now time.Time) (list []*corev1.Pod, value string, loading time.Duration) {
-	for i := range pods {
-		pod := &pods[i]
-		if !pod.DeletionTimestamp.IsZero() {
-			continue
-		}
-		current, text, _ := strings.Cut(pod.Annotations[v1alpha1.ProxyConfigAnnotation], " ")
-		since, _ := time.Parse(time.RFC3339Nano, text) // older operators wrote no time: long ago
-		if current != digest || since.After(now) {     // a clock may have been set back
-			list, since = append(list, pod), now
-		}
-		loading = max(loading, since.Add(delay).Sub(now))
-	}
-	return list, digest + " " + now.UTC().Format(time.RFC3339Nano), loading
 }
 
 // PodsToAnnotate returns the pods whose annotation must be changed: a kubelet refreshes the Secrets and ConfigMaps that

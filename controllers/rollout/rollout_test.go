@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -166,39 +165,6 @@ func TestReplace(t *testing.T) {
 		}
 		if !slices.Equal(got, tt.want) || wait != tt.wait {
 			t.Errorf("%s: got %v and a wait of %s, want %v and %s", name, got, wait, tt.want, tt.wait)
-		}
-	}
-}
-
-// TestProxiesToAnnotate: a proxy is annotated once for each configuration, and has some time to load it.
-func TestProxiesToAnnotate(t *testing.T) {
-	const delay = 3 * time.Second
-	at := func(digest string, ago time.Duration) string {
-		_, value, _ := ProxiesToAnnotate(nil, digest, delay, now.Add(-ago))
-		return value
-	}
-	for name, tt := range map[string]struct {
-		annotation string
-		want       bool
-		loading    time.Duration
-	}{
-		"none":                      {"", true, delay},
-		"of another configuration":  {at("old", time.Hour), true, delay},
-		"since a moment ago":        {at("new", time.Second), false, 2 * time.Second},
-		"since long ago":            {at("new", time.Hour), false, 0},
-		"of an older operator":      {"new", false, 0},
-		"of a clock that was ahead": {at("new", -time.Hour), true, delay},
-	} {
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Annotations: map[string]string{v1alpha1.ProxyConfigAnnotation: tt.annotation}}}
-		deleted := corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: now}}}
-		pods := []corev1.Pod{deleted, *status.StripPod(&pod)} // as in the informer cache
-		got, value, loading := ProxiesToAnnotate(pods, "new", delay, now)
-		if len(got) > 1 || (len(got) == 1) != tt.want || loading != tt.loading {
-			t.Errorf("%s: got %d pods, loading for %s, want %t and %s", name, len(got), loading, tt.want, tt.loading)
-		}
-		if len(got) == 1 && got[0] != &pods[1] || value != at("new", 0) {
-			t.Errorf("%s: another pod is annotated, or with %q", name, value)
 		}
 	}
 }

@@ -60,17 +60,14 @@ func ServerAddress(mc *v1alpha1.Memcached, ordinal int32, service Service) strin
 // and all servers with a lower ordinal are listed: otherwise the keys of a server that has not started would be misses
 // while its image is pulled. Listed servers remain listed, whatever happens to them, so that no key moves to another
 // server.
-func ProxyServers(mc *v1alpha1.Memcached, listed []string, pods []corev1.Pod, service Service) (list []string) {
-	ready := map[string]bool{}
-	for i := range pods {
-		ready[pods[i].Name] = IsTrue(&pods[i], corev1.PodReady)
-	}
+func ProxyServers(mc *v1alpha1.Memcached, listed []string, service Service,
+	isReady func(name string) bool) (list []string) {
 	for i := range names.Size(mc) {
 		address := ServerAddress(mc, i, service)
 		switch isListed := int(i) < len(listed); {
 		case isListed && address == "":
 			address = listed[i] // its Service is about to be recreated
-		case !isListed && (address == "" || !ready[names.Server(mc, i)]):
+		case !isListed && (address == "" || !isReady(names.Server(mc, i))):
 			return list
 		}
 		list = append(list, address)

@@ -138,7 +138,7 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 		appsv1.DefaultDeploymentUniqueLabelKey)
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
-	out.Status.Phase = p.Status.Phase
+	out.Status.Phase, out.Status.PodIP = p.Status.Phase, p.Status.PodIP
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		// A ready container does not keep the pod from being ready, however it terminated before.

@@ -28,8 +28,12 @@ type Input struct {
 	Proxy *WorkloadState
 	// ProxyPods are those of the proxies.
 	ProxyPods []corev1.Pod
-	// ProxiesLoading says that a proxy may not use the current list of servers yet.
-	ProxiesLoading bool
+	// ServersChange says that items move, because the servers behind the proxies change.
+	ServersChange bool
+	// NotLoaded is a proxy that may not use the current list of servers yet; empty for none.
+	NotLoaded string
+	// Change says how far the change of the servers behind the proxies is.
+	Change ChangeProgress
 	// Servers are the addresses to configure clients with.
 	Servers []string
 	// Problem is the error of this reconcile: of a Secret, of a child, or of the replacement of servers; nil for none.
@@ -43,6 +47,13 @@ type Input struct {
 	Clock Clock
 	// Outdated is status.outdated.
 	Outdated []string
+}
+
+// ChangeProgress says how far a change of the servers behind proxies is, and how many percent of the items of this step
+// were moved or deleted.
+type ChangeProgress struct {
+	Text    string
+	Percent int
 }
 
 // Effect says how this reconcile affects servers and proxies. The status of their workloads does not show that yet.
@@ -68,7 +79,7 @@ type Problem struct {
 // docs/reference/status.md has a table of all cases.
 func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.MemcachedStatus {
 	if mc.Spec.Proxy == nil {
-		in.Proxy, in.ProxyPods, in.ProxyChanging, in.ProxiesLoading = nil, nil, false, false
+		in.Proxy, in.ProxyPods, in.ProxyChanging, in.ServersChange, in.NotLoaded = nil, nil, false, false, ""
 	}
 	list, ready := activePods(in.Pods)
 	s := v1alpha1.MemcachedStatus{
@@ -128,7 +139,9 @@ func (in Input) hasOutdatedPods() bool {
 	return in.Workload.hasOutdatedPods() || in.Proxy.hasOutdatedPods()
 }
 
-func (in Input) progress() int32 { return in.Workload.progress() + in.Proxy.progress() }
+func (in Input) progress() int32 {
+	return in.Workload.progress() + in.Proxy.progress() + int32(in.Change.Percent)
+}
 
 // proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.
 func (in Input) proxiesComplete(mc *v1alpha1.Memcached) bool {
@@ -171,7 +184,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	progress := progressMessage(mc, in, existing, ready)
 	complete := in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" &&
 		in.Workload.complete(mc, size) && existing == size && ready == size && in.proxiesComplete(mc)
-	if complete && !in.ProxiesLoading {
+	if complete && !in.ServersChange && in.NotLoaded == "" {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
@@ -266,7 +279,8 @@ func diagnose(in Input, before history, progress string) conditionState {
 		}
 	case cause != "":
 		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !in.Workload.hasOutdatedPods():
+	case in.ServersChange,
+		before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !in.Workload.hasOutdatedPods():
 		why.reason = v1alpha1.ReasonResizing
 	}
 	return why
@@ -293,8 +307,10 @@ func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) st
 	case !in.proxiesComplete(mc):
 		_, proxies := activePods(in.ProxyPods)
 		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
-	case in.ProxiesLoading:
-		text += "; the proxies load the list of servers"
+	case in.Change.Text != "":
+		text += "; " + in.Change.Text
+	case in.NotLoaded != "":
+		text += fmt.Sprintf("; proxy %s has not loaded the list of servers yet", in.NotLoaded)
 	}
 	return text
 }

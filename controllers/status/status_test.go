@@ -95,8 +95,8 @@ func changing(s *scenario) { s.obs.Changing = true }
 // resizing says that this reconcile only adds or removes servers.
 func resizing(s *scenario) { s.obs.Changing, s.obs.Resizing = true, true }
 
-// loading says that proxies may not use the current list of servers yet.
-func loading(s *scenario) { s.obs.ProxiesLoading = true }
+// loading says that a proxy may not use the current list of servers yet.
+func loading(s *scenario) { s.obs.NotLoaded = "cache-proxy-a" }
 
 func later(d time.Duration) step { return func(s *scenario) { s.now = s.now.Add(d) } }
 

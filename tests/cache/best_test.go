@@ -17,6 +17,8 @@ const lag = 2 * time.Second
 type theory struct {
 	// best is the largest share of keys that any client can find again: a server that is replaced loses its memory.
 	best float64
+	// keptByProxy is the same share through the proxy, which moves items to new servers; 0 for best.
+	keptByProxy float64
 	// keptByAddress is the same share for a client that hashes the addresses of pods, because a replaced server has a new
 	// address.
 	keptByAddress float64
@@ -37,6 +39,8 @@ type measured struct {
 	requests, hits, misses, failures int
 	// kept is the number of keys that still had their original value at the end.
 	kept int
+	// old is the number of requests that read the original value after the client had written another one.
+	old int
 	// unavailable is the expected number of requests for keys of an unavailable server. It is 0 for clients that resolve
 	// the name of a Deployment, unless the server stops without notice.
 	unavailable float64
@@ -55,6 +59,7 @@ func measure(samples []sample, moments []moment, acted time.Time, t theory, v va
 	m := &measured{requests: len(samples), theory: t, variant: v}
 	type second struct{ hits, all float64 }
 	seconds := map[int]*second{}
+	written := map[int]bool{} // by key
 	for i, s := range samples {
 		n := int(math.Floor(s.at.Sub(acted).Seconds()))
 		if seconds[n] == nil {
@@ -70,11 +75,14 @@ func measure(samples []sample, moments []moment, acted time.Time, t theory, v va
 		case keptValue, refilledValue:
 			m.hits++
 			seconds[n].hits++
-			if s.outcome == keptValue && i >= len(samples)-keys {
+			if s.outcome == keptValue && written[i%keys] {
+				m.old++
+			} else if s.outcome == keptValue && i >= len(samples)-keys {
 				m.kept++
 			}
-		case missed:
+		case missed, refused:
 			m.misses++
+			written[i%keys] = written[i%keys] || s.outcome == missed
 		case failed:
 			m.failures++
 			if unavailable == 0 || v.ring == proxied {
@@ -145,8 +153,11 @@ func (m *measured) errorsReason() string {
 // wrong returns what is worse than the theory allows.
 func (m *measured) wrong() (wrong []string) {
 	kept, lost := m.best, 1-m.best
-	if m.ring == podAddresses {
+	switch {
+	case m.ring == podAddresses:
 		kept, lost = m.keptByAddress, m.movedByAddress
+	case m.ring == proxied && m.keptByProxy > 0:
+		kept, lost = m.keptByProxy, 1-m.keptByProxy
 	}
 	if least := (kept - spread(kept)) * keys; float64(m.kept) < least {
 		wrong = append(wrong, fmt.Sprintf("%d of %d keys were kept, want at least %.0f", m.kept, keys, least))
@@ -154,6 +165,9 @@ func (m *measured) wrong() (wrong []string) {
 	if most := (lost+spread(kept))*keys + m.unavailable; float64(m.misses+m.failures) > most {
 		wrong = append(wrong, fmt.Sprintf("%d misses and %d errors, want at most %.0f, %.0f of them while a server was down",
 			m.misses, m.failures, most, m.unavailable))
+	}
+	if m.ring == proxied && m.old > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d old values", m.old))
 	}
 	if n := len(m.unexplained); n > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d errors that nothing explains, such as\n%v", n,

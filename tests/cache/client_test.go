@@ -42,6 +42,7 @@ const (
 	keptValue outcome = iota
 	refilledValue
 	missed
+	refused // missed, and the write was refused
 	failed
 )
 
@@ -147,10 +148,13 @@ func (r *reader) read(key string) (outcome, error) {
 	switch {
 	case errors.Is(err, memcache.ErrCacheMiss):
 		err = r.Set(&memcache.Item{Key: key, Value: []byte(refilled)})
-		if err != nil && !strings.Contains(err.Error(), "SERVER_ERROR server unreachable") {
-			return failed, fmt.Errorf("set %s: %w", key, err)
+		switch {
+		case err == nil:
+			return missed, nil
+		case strings.Contains(err.Error(), "SERVER_ERROR server unreachable"):
+			return refused, nil
 		}
-		return missed, nil
+		return failed, fmt.Errorf("set %s: %w", key, err)
 	case err != nil:
 		return failed, fmt.Errorf("get %s: %w", key, err)
 	case string(item.Value) == original:

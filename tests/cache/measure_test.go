@@ -20,22 +20,25 @@ func TestMeasure(t *testing.T) {
 	for name, c := range map[string]struct {
 		variant
 		theory
-		lost, again, failed int // keys missed once, keys missed twice, errors
-		moments             []moment
-		want                string
+		// keys missed once, keys missed twice, errors, keys missed once and then read with their first value
+		lost, again, failed, old int
+		moments                  []moment
+		want                     string
 	}{
-		"all kept":                    {dns, untouched, 0, 0, 0, nil, ""},
-		"a key lost":                  {dns, untouched, 1, 0, 0, nil, "1999 of 2000 keys were kept"},
-		"an error":                    {dns, untouched, 0, 0, 1, nil, "1 errors that nothing"},
-		"a third lost":                {dns, oneReplaced, third, 0, 0, nil, ""},
-		"a third missed twice":        {dns, oneReplaced, 0, third, 0, nil, "1332 misses"},
-		"half lost":                   {dns, oneReplaced, half, 0, 0, nil, "1000 of 2000 keys were kept"},
-		"half lost by address":        {deployment, oneReplaced, half, 0, 0, nil, ""},
-		"errors of fixed addresses":   {dns, oneReplaced, third, 0, 100, unavailable, ""},
-		"an error of the proxy":       {proxy, oneReplaced, third, 0, 1, unavailable, "1 errors that nothing"},
-		"an error of a deleted pod":   {deployment, oneReplaced, third, 0, 1, unavailable, "1 errors that nothing"},
-		"an error of a killed server": {deployment, oneKilled, third, 0, 1, unavailable, ""},
-		"a late error of fixed addresses": {dns, oneReplaced, third, 0, 1,
+		"all kept":                    {dns, untouched, 0, 0, 0, 0, nil, ""},
+		"a key lost":                  {dns, untouched, 1, 0, 0, 0, nil, "1999 of 2000 keys were kept"},
+		"an error":                    {dns, untouched, 0, 0, 1, 0, nil, "1 errors that nothing"},
+		"a third lost":                {dns, oneReplaced, third, 0, 0, 0, nil, ""},
+		"a third missed twice":        {dns, oneReplaced, 0, third, 0, 0, nil, "1332 misses"},
+		"half lost":                   {dns, oneReplaced, half, 0, 0, 0, nil, "1000 of 2000 keys were kept"},
+		"half lost by address":        {deployment, oneReplaced, half, 0, 0, 0, nil, ""},
+		"errors of fixed addresses":   {dns, oneReplaced, third, 0, 100, 0, unavailable, ""},
+		"an error of the proxy":       {proxy, oneReplaced, third, 0, 1, 0, unavailable, "1 errors that nothing"},
+		"an error of a deleted pod":   {deployment, oneReplaced, third, 0, 1, 0, unavailable, "1 errors that nothing"},
+		"an error of a killed server": {deployment, oneKilled, third, 0, 1, 0, unavailable, ""},
+		"old values":                  {dns, oneMore, 0, 0, 0, keys / 5, nil, ""},
+		"old values of the proxy":     {proxy, oneReplaced, 0, 0, 0, 1, nil, "1 old values"},
+		"a late error of fixed addresses": {dns, oneReplaced, third, 0, 1, 0,
 			[]moment{{acted.Add(time.Second), 2, 3}}, "1 errors that nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,6 +52,9 @@ func TestMeasure(t *testing.T) {
 			}
 			for i := range c.again {
 				first[i].outcome, last[i].outcome = missed, missed
+			}
+			for i := range c.old {
+				first[i].outcome, last[i].outcome = missed, keptValue
 			}
 			for i := range c.failed { // around the fourth second
 				first[keys/2+i].outcome, first[keys/2+i].err = failed, errors.New("refused")

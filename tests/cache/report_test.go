@@ -23,8 +23,8 @@ type row struct {
 }
 
 func (m *measured) String() string {
-	return fmt.Sprintf("%5.1f %% kept (best %.1f), hit ratio %.1f %% (best %.1f), %d errors in %d requests",
-		100*m.keptShare(), 100*m.best, 100*m.hitRatio(), 100*m.bestHitRatio(), m.failures, m.requests)
+	return fmt.Sprintf("%5.1f %% kept (best %.1f), hit ratio %.1f %% (best %.1f), "+
+		"%d errors and %d old values in %d requests", 100*m.keptShare(), 100*m.best, 100*m.hitRatio(), 100*m.bestHitRatio(), m.failures, m.old, m.requests)
 }
 
 // tables returns the tables of the page in Markdown.
@@ -66,6 +66,8 @@ func tables(rows []*row) string {
 		})
 	table("Errors", func(scenario) string { return "0" },
 		func(m *measured) string { return fmt.Sprintf("%d of %d%s", m.failures, m.requests, m.errorsReason()) })
+	table("Old values", func(scenario) string { return "0" },
+		func(m *measured) string { return fmt.Sprintf("%d of %d", m.old, m.requests) })
 	return strings.TrimSpace(b.String()) + "\n"
 }
 

@@ -3,7 +3,9 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,7 +29,7 @@ var (
 	allReplaced = theory{best: 0, keptByAddress: 0, movedByAddress: 2}
 	oneReplaced = theory{best: (n - 1) / n, keptByAddress: (n - 1) / (n + 1), movedByAddress: 2 / n}
 	oneKilled   = theory{best: (n - 1) / n, keptByAddress: (n - 1) / n, movedByAddress: 1 / n, unannounced: true}
-	oneMore     = theory{best: n / (n + 1), keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}
+	oneMore     = theory{best: n / (n + 1), keptByProxy: 1, keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}
 	untouched   = theory{best: 1, keptByAddress: 1}
 )
 
@@ -48,6 +50,25 @@ func plain(w world, operator *cluster.Operator) []scenario {
 		{"rolling update", allReplaced, servers, patch(`{"spec": {"threads": 2}}`)},
 		{"scale 3 to 4", oneMore, 1, patch(`{"spec": {"size": 4}}`)},
 		{"scale 4 to 3", oneMore, 0, patch(`{"spec": {"size": 3}}`)},
+		{"scale 3 to 4 and back", oneMore, 0, func(ctx context.Context, s *subject) error {
+			for _, size := range []int{4, 3} {
+				if err := s.patch(ctx, fmt.Sprintf(`{"spec": {"size": %d}}`, size)); err != nil {
+					return err
+				}
+				if size == 4 {
+					if err := s.eventually(ctx, func(now state) error {
+						if len(now.pods) != 4 {
+							return errors.New("not four servers")
+						}
+						return now.settled()
+					}); err != nil {
+						return err
+					}
+					time.Sleep(2 * keys * time.Second / rate) // clients have missed each key that moved
+				}
+			}
+			return nil
+		}},
 		{"deleted pod", oneReplaced, 1, func(ctx context.Context, s *subject) error {
 			return s.api.Delete(ctx, s.first())
 		}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +20,9 @@ import (
 
 //go:embed kwokctl.yaml
 var kwokctlConfig string
+
+//go:embed kwok-proxy.yaml
+var proxyStage []byte
 
 // kwok is a control plane with simulated nodes and pods. A pod is Running a moment after it was scheduled.
 type kwok struct{ *Cluster }
@@ -71,6 +75,11 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 	if err != nil {
 		return fmt.Errorf("kwokctl.yaml: %w", err)
 	}
+	if node == nil {
+		if err := c.addStages(ctx, &config); err != nil {
+			return err
+		}
+	}
 	if err := os.WriteFile(c.path("kwokctl.yaml"), config.Bytes(), 0o644); err != nil {
 		return err
 	}
@@ -83,6 +92,30 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 		return c.tail(err, gone[0])
 	}
 	return err
+}
+
+// addStages adds what kwok simulates: its own defaults, which it leaves out as soon as there is any other stage, and
+// proxies.
+func (c *Cluster) addStages(ctx context.Context, config *bytes.Buffer) error {
+	output, err := run(ctx, nil, "go", "-C", filepath.Join(c.root, "tools", "kwok"), "mod", "download", "-json",
+		"sigs.k8s.io/kwok")
+	if err != nil {
+		return err
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal([]byte(output), &module); err != nil {
+		return err
+	}
+	for _, name := range []string{"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease",
+		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"} {
+		stage, err := os.ReadFile(filepath.Join(module.Dir, "kustomize", "stage", filepath.FromSlash(name+".yaml")))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(config, "---\n%s", stage)
+	}
+	fmt.Fprintf(config, "---\n%s", proxyStage)
+	return nil
 }
 
 // kwokctl runs kwokctl with its state in the cluster's folder. The programs that it starts inherit its environment.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -10,10 +11,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
+
+	"github.com/example/memcached-operator/tests/versions"
 )
 
 // TestProxy: clients use real servers through the proxy while the servers change.
@@ -64,25 +71,111 @@ func TestProxy(t *testing.T) {
 				w.Errorf("%d misses and %d refused writes: the server was never unavailable", l.misses, l.refused)
 			}
 		})).
-		Assess("follows the servers when they are resized", step(func(w world) {
-			w.loadProxy("cache", func() {
-				w.merge("cache", `{"size":4}`)
-				w.awaitReady("cache")
-				w.eventually("wait until the proxy uses the new server", func() error {
-					if w.items("cache")["cache-3"] < keys/8 {
-						return errors.New("the new server has few keys")
-					}
-					return nil
+		Assess("finds all keys while the servers are resized", step(func(w world) {
+			for _, size := range []int{4, 3, 1, 2} {
+				l := w.loadProxy("cache", func() {
+					w.merge("cache", fmt.Sprintf(`{"size":%d}`, size))
+					w.awaitReady("cache")
 				})
-			})
-			l := w.loadProxy("cache", func() {
-				w.merge("cache", `{"size":3}`)
-				w.awaitReady("cache")
-			})
-			if l.hits == 0 {
-				w.Error("no key was found again")
+				if l.misses > 0 || l.refused > 0 {
+					w.Errorf("with %d servers: %d misses and %d refused writes", size, l.misses, l.refused)
+				}
+				items := w.items("cache")
+				for name, n := range items {
+					if n < keys/size {
+						w.Errorf("with %d servers, %s has %d of %d keys", size, name, n, 2*keys)
+					}
+				}
+				if len(items) != size {
+					w.Errorf("got %d servers, want %d", len(items), size)
+				}
 			}
 			w.mustNotReplace(before, w.uidsOf("cache", "proxy"))
+		})).Feature())
+}
+
+// TestNoOldValues: while servers are added and removed behind two proxies, no client reads a value older than one whose
+// write or delete was acknowledged, whatever is killed meanwhile.
+func TestNoOldValues(t *testing.T) {
+	needRealPods(t)
+	proxies := func(w world) (addresses []string) {
+		pods, err := w.podsOf("cache", "proxy")
+		w.must(err)
+		for i := range pods {
+			if pods[i].Status.PodIP != "" && pods[i].DeletionTimestamp.IsZero() {
+				addresses = append(addresses, net.JoinHostPort(pods[i].Status.PodIP, "11211"))
+			}
+		}
+		return addresses
+	}
+	resize := func(w world, size int, kill func(after time.Duration)) *versions.Clients {
+		w.Helper()
+		var current atomic.Pointer[[]string]
+		list := proxies(w)
+		current.Store(&list)
+		c := &versions.Clients{Proxies: func() []string { return *current.Load() }, Pause: time.Millisecond}
+		stop := c.Start(6)
+		time.Sleep(time.Second) // most keys have been written
+		w.merge("cache", fmt.Sprintf(`{"size":%d}`, size))
+		begin := time.Now()
+		w.eventually("wait until it is ready", func() error {
+			list := proxies(w)
+			current.Store(&list)
+			kill(time.Since(begin))
+			return w.ready("cache")
+		})
+		stop()
+		w.Logf("with %d servers after %.1f s: %s", size, time.Since(begin).Seconds(), c)
+		if n := c.Old.Load(); n > 0 {
+			w.Errorf("with %d servers, clients read %d values that were too old", size, n)
+		}
+		if n := len(w.items("cache")); n != size {
+			w.Errorf("got %d servers, want %d", n, size)
+		}
+		return c
+	}
+	testEnv.Test(t, features.New("resizing behind two proxies").
+		Setup(step(func(w world) {
+			w.createSpec("cache", `{size: 3, workload: StatefulSet, proxy: {size: 2, threads: 2, memory: 72Mi}, `+
+				smallServer+`}`)
+			w.awaitReady("cache")
+		})).
+		Assess("loses nothing", step(func(w world) {
+			for _, size := range []int{4, 3} {
+				if c := resize(w, size, func(time.Duration) {}); c.Errors.Load() > 0 {
+					w.Errorf("with %d servers, %d requests failed", size, c.Errors.Load())
+				}
+			}
+		})).
+		Assess("shows no old value whatever is killed", step(func(w world) {
+			random := func(component string) string {
+				pods, err := w.podsOf("cache", component)
+				w.must(err)
+				return pods[rand.IntN(len(pods))].Name
+			}
+			killContainer := func(component, container string) {
+				if err := testCluster.KillContainer(w.ctx, w.ns, random(component), container); err != nil {
+					w.Log(err) // the kubelet waits before it starts the container again
+				}
+			}
+			for i, kill := range []func(){
+				func() { killContainer("proxy", "agent") },
+				func() { killContainer("proxy", "memcached") },
+				func() { killContainer("server", "memcached") },
+				func() {
+					w.must(client.IgnoreNotFound(w.Delete(w.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+						Namespace: w.ns, Name: random("proxy")}})))
+				},
+				func() { w.must(operator.Kill(w.ctx)); w.must(operator.Stop(w.ctx)); w.restart() },
+			} {
+				next := time.Duration(0)
+				resize(w, 4-i%2, func(after time.Duration) {
+					if after > next && after < 20*time.Second {
+						kill()
+						next = after + 2*time.Second + rand.N(3*time.Second)
+					}
+				})
+			}
 		})).Feature())
 }
 

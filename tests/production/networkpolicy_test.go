@@ -57,6 +57,8 @@ spec: {size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {from: [{podS
 	w.mustReach("friend", names.Proxies, true)
 	w.mustReach("stranger", names.Proxies, false)
 	w.mustReach("friend", names.Servers, false)
+	w.merge(`{"size": 3}`) // proxies report to the operator, and one moves items
+	w.ready("cache")
 
 	w.merge(`{"proxy": null, "networkPolicy": {"from": []}}`)
 	w.mustReach("friend", names.Servers, false)

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"regexp"
@@ -39,49 +38,49 @@ func TestModel(t *testing.T) {
 			operations += len(requests)
 		}
 	}
-	for n, change := range []mover.Change{
+	for _, p := range proxies {
+		p.use(mover.Servers{After: f.addresses[:2]})
+	}
+	for n, change := range []mover.Servers{
 		{Before: f.addresses[:2], After: f.addresses},
 		{Before: f.addresses, After: f.addresses[:2]},
 		{Before: f.addresses[:2], After: []string{f.addresses[0], f.addresses[2]}},
 		{Before: []string{f.addresses[0], f.addresses[2]}, After: []string{f.addresses[0], f.addresses[2], f.addresses[1]}},
 	} {
-		for i := range proxies {
-			proxies[i].change("", change)
+		moved := make(chan error, 1)
+		move := func() {
+			m := mover.Mover{Servers: change, Limit: rate.Inf}
+			moved <- m.Run(t.Context(), slog.New(slog.DiscardHandler))
 		}
-		compare(2000)
-		move := mover.Mover{Change: change, Limit: rate.Inf}
-		require.NoError(t, move.Purge(t.Context()))
-		for _, phase := range []string{"1", "2"} {
+		for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
+			change.Phase = phase
 			for i := range proxies {
-				proxies[i].change(phase, change)
+				proxies[i].use(change)
 				compare(2000, n, phase, i)
 			}
+			if phase == mover.Purge {
+				move()
+				require.NoError(t, <-moved)
+			}
 		}
-		moved := make(chan error, 1)
-		go func() { moved <- move.Move(t.Context(), slog.New(slog.DiscardHandler)) }()
+		go move()
 		for len(moved) == 0 {
 			compare(10, n, "moving")
 		}
 		require.NoError(t, <-moved)
 		for i := range proxies {
-			proxies[i].change("", mover.Change{Before: change.After})
+			proxies[i].use(mover.Servers{After: change.After})
 			compare(2000, n, "done", i)
 		}
 	}
 	t.Logf("%d operations", operations)
 }
 
-// change writes the servers before and after a change, and waits until the proxy uses the list.
-func (f *proxyProcess) change(phase string, c mover.Change) {
+// use writes the list of servers, and waits until the proxy uses the list.
+func (f *proxyProcess) use(s mover.Servers) {
 	f.Helper()
-	text := strings.Join(c.Before, "\n") + "\n"
-	if phase != "" {
-		text = fmt.Sprintf("phase %s\nold %s\n%s\n", phase, strings.Join(c.Before, "\nold "), strings.Join(c.After, "\n"))
-	}
-	f.write("servers", text)
-	digest := fnv.New64a()
-	_, _ = digest.Write([]byte(text))
-	want := fmt.Sprintf("STAT funcs_%016x 4", digest.Sum64())
+	f.write("servers", s.Files()["servers"])
+	want := fmt.Sprintf("STAT funcs_%s 4", s.List())
 	harness.Eventually(f, "load the list", harness.Patience, func() error {
 		answer := dial(f.T, f.proxy).ask("stats proxyfuncs") // the proxy may have been restarted
 		answer = slices.DeleteFunc(answer, func(line string) bool { return !strings.HasPrefix(line, "STAT funcs_") })

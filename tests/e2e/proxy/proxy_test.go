@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/textproto"
@@ -22,6 +23,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/harness"
@@ -159,6 +161,43 @@ var memcached = sync.OnceValues(func() ([]string, error) {
 	return c.MemcachedCommand(context.Background())
 })
 
+// TestListInUse: a proxy reports that it uses a list until the last request that began with the list has ended.
+func TestListInUse(t *testing.T) {
+	t.Parallel()
+	f := start(t, 2)
+	program, err := os.ReadFile(filepath.Join(f.directory, "proxy.lua"))
+	require.NoError(t, err)
+	f.write("proxy.lua", strings.ReplaceAll(string(program), "read_timeout(0.5)", "read_timeout(5)"))
+	f.restart()
+	f.client = dial(t, f.proxy)
+	lists := func() string { return strings.Join(dial(t, f.proxy).ask("stats proxyfuncs"), " ") }
+	before, after := mover.Servers{After: f.addresses}, mover.Servers{After: f.addresses[:1]}
+	require.Contains(t, lists(), before.List())
+
+	key, conn, answered := f.keyOf(1), dial(t, f.proxy), make(chan struct{})
+	require.NoError(t, f.servers[1].Process.Signal(syscall.SIGSTOP))
+	go func() {
+		defer close(answered)
+		conn.ask("get %s", key)
+	}()
+	f.write("servers", after.Files()["servers"])
+	harness.Eventually(t, "use the new list", harness.Patience, func() error {
+		if !strings.Contains(lists(), after.List()) {
+			return errors.New("the new list is not in use")
+		}
+		return nil
+	})
+	select {
+	case <-answered:
+		t.Fatal("the request ended before the proxy used the new list")
+	default:
+	}
+	require.Contains(t, lists(), before.List())
+	<-answered
+	f.eventually("use no other list", func() []string { return []string{lists()} },
+		fmt.Sprintf("STAT funcs_%[1]s 4 STAT slots_%[1]s 4 END", after.List()))
+}
+
 // fleet is a proxy and its servers.
 type fleet struct {
 	*proxyProcess
@@ -195,7 +234,7 @@ func startProxy(t *testing.T, command, servers []string) *proxyProcess {
 	t.Helper()
 	f := &proxyProcess{client: client{T: t}, directory: t.TempDir()}
 	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
-	current := desired.Current{ProxyServers: servers}
+	current := desired.Current{ProxyServers: mover.Servers{After: servers}}
 	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
 		switch child := child.(type) {
 		case *corev1ac.ConfigMapApplyConfiguration:
