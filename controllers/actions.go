@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
@@ -41,7 +42,13 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
 		a.set = set
-		a.replace, a.wait = rollout.ServersToReplace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
+		servers, _ := o.proxyServers()
+		switch {
+		case o.movesWhenReplaced():
+			a.replace = rollout.UnusedToReplace(set, o.servers, o.inUse)
+		case servers.Phase == mover.NoChange: // otherwise, first the items reach their new servers
+			a.replace, a.wait = rollout.ServersToReplace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
+		}
 	}
 	versions := secrets.Annotation()
 	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
@@ -94,6 +101,15 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 	if live.UID != a.set.UID || live.Generation != a.set.Generation ||
 		live.Status.UpdateRevision != a.set.Status.UpdateRevision {
 		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("informer cache is outdated"))
+	}
+	if config := o.ownChild(proxyConfigKey(o.mc)); config != nil { // the list of the proxies may be outdated too
+		live := &corev1.ConfigMap{}
+		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(config), live); err != nil {
+			return fmt.Errorf("look up ConfigMap %s: %w", config.GetName(), err)
+		}
+		if live.ResourceVersion != config.GetResourceVersion() {
+			return apierrors.NewConflict(corev1.Resource("configmaps"), live.Name, errors.New("informer cache is outdated"))
+		}
 	}
 	var errs []error
 	for _, pod := range a.replace {

@@ -122,6 +122,7 @@ func (o observation) statusInput(options desired.Options, effect status.Effect) 
 		s.Proxy = status.ReadState(p)
 		servers, proxies := o.proxyServers()
 		s.ServersChange = servers.Phase != mover.NoChange
+		s.ServersResize = s.ServersChange && len(servers.Before) != len(servers.After)
 		if !o.mc.Spec.Paused {
 			s.NotLoaded = proxies.NotLoaded()
 		}

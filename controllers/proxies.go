@@ -14,7 +14,9 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -48,31 +50,24 @@ func (o observation) proxyServers() (servers mover.Servers, proxies rollout.Prox
 	return servers, proxies
 }
 
-// nextProxyServers returns the next step of the servers that the proxies use, and the number of servers that must run
-// until the proxies use no more than the spec says; 0 once they do.
+// nextProxyServers returns the next step of the servers that the proxies use, and the number of servers that must run,
+// even if the spec asks for fewer.
 func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, minServers int32, err error) {
 	if o.mc.Spec.Proxy == nil {
 		return next, 0, nil
 	}
-	replicas := int32(0)
-	if set := o.workload(); set != nil {
-		replicas = status.ReadState(set).Wanted
+	if err := o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children); err != nil {
+		return next, 0, err
 	}
 	stored, proxies := o.proxyServers()
+	servers, replicas := o.ordinals()
 	current := stored
-	current.Before, current.After = o.withAddresses(stored.Before, replicas), o.withAddresses(stored.After, replicas)
-	installed, ready := status.Installed(o.mc), o.readyServers()
-	wanted := status.ProxyServers(o.mc, current.After, o.service, func(name string) bool {
-		return ready[name] || installed && len(current.After) == 0
-	})
-	warm := installed && desired.CanMove(o.mc)
-	for i := len(wanted); i < len(current.After); i++ { // nothing can be moved from a server that is down
-		warm = warm && ready[names.Server(o.mc, int32(i))]
-	}
-	size := int(names.Size(o.mc))
-	next = proxies.Next(current, wanted, size, warm)
-	isLast := next.Equal(mover.Servers{After: wanted})
-	if installed && (!next.Equal(current) || isLast && int(replicas) > size) {
+	current.Before = o.withAddresses(stored.Before, replicas)
+	current.After = o.withAddresses(stored.After, replicas)
+	installed := status.Installed(o.mc)
+	wanted, warm := o.wantedServers(servers, current.After)
+	next = proxies.Next(current, wanted, servers.Size, warm)
+	if installed && (!next.Equal(current) || replicas > servers.Size) {
 		// The informer cache may not show a proxy that has just been created.
 		var pods corev1.PodList
 		if err := o.set.APIReader.List(ctx, &pods, client.InNamespace(o.mc.Namespace),
@@ -81,32 +76,96 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		}
 		o.proxies = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, names.Proxy(o.mc)) })
 		_, proxies = o.proxyServers()
-		next = proxies.Next(current, wanted, size, warm)
-		isLast = next.Equal(mover.Servers{After: wanted})
+		next = proxies.Next(current, wanted, servers.Size, warm)
 	}
-	if installed && !o.mc.Spec.Paused && !(isLast && next.Equal(stored) && proxies.NotLoaded() == "") {
-		minServers = replicas
+	if installed && !o.mc.Spec.Paused {
+		n := servers.MinServers(append(o.ordinalsOf(next.Before), o.ordinalsOf(next.After)...))
+		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(stored) || proxies.NotLoaded() != "" {
+			n = max(n, replicas)
+		}
+		minServers = int32(n)
 	}
 	return next, minServers, nil
 }
 
-// readyServers returns which servers are ready, by name.
-func (o observation) readyServers() map[string]bool {
-	ready := map[string]bool{}
-	for i := range o.servers {
-		ready[o.servers[i].Name] = status.IsTrue(&o.servers[i], corev1.PodReady)
+// wantedServers returns the servers to reach next, and whether items can move there.
+func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
+	using, installed := o.ordinalsOf(current), status.Installed(o.mc)
+	if installed && len(using) == 0 { // no server has an item: misses are better than another distribution soon
+		for i := range servers.Size {
+			servers.Ready[i] = status.ServerAddress(o.mc, int32(i), o.service) != ""
+		}
 	}
-	return ready
-}
-
-// withAddresses replaces the addresses of servers whose Services were recreated, and removes those that are not ours:
-// somebody else may have changed the list.
-func (o observation) withAddresses(servers []string, replicas int32) (list []string) {
-	for i, server := range servers[:min(len(servers), int(max(replicas, names.Size(o.mc))))] {
-		if address := status.ServerAddress(o.mc, int32(i), o.service); address != "" {
-			server = address
+	warm = installed && desired.CanMove(o.mc)
+	wanted := servers.Wanted(using, warm)
+	for _, ordinal := range using { // nothing can be moved from a server that is down
+		warm = warm && (servers.Ready[ordinal] || slices.Contains(wanted, ordinal))
+	}
+	for _, ordinal := range wanted {
+		server := mover.Server{Name: names.Server(o.mc, int32(ordinal)),
+			Address: status.ServerAddress(o.mc, int32(ordinal), o.service)}
+		if i := slices.Index(using, ordinal); i >= 0 { // with its address, even if its Service is about to be recreated
+			server = current[i]
 		}
 		list = append(list, server)
+	}
+	return list, warm
+}
+
+// ordinals returns the servers, and the number of them that the StatefulSet runs.
+func (o observation) ordinals() (servers rollout.Ordinals, replicas int) {
+	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}}
+	if set, ok := o.workload().(*appsv1.StatefulSet); ok {
+		replicas = int(ptr.Deref(set.Spec.Replicas, 1))
+		if o.movesWhenReplaced() {
+			servers.Outdated = rollout.OutdatedServing(set, o.servers)
+		}
+	}
+	for i := range o.servers {
+		n := names.Ordinal(o.mc, o.servers[i].Name)
+		servers.Ready[n] = o.servers[i].DeletionTimestamp.IsZero() && status.IsTrue(&o.servers[i], corev1.PodReady) &&
+			status.ServerAddress(o.mc, int32(n), o.service) != ""
+	}
+	return servers, replicas
+}
+
+// movesWhenReplaced reports whether the items of a server are moved before the server is replaced: over a spare server,
+// whose Service may have the name of a foreign one.
+func (o observation) movesWhenReplaced() bool {
+	p := o.mc.Spec.Proxy
+	if p == nil || p.MoveItems == v1alpha1.MoveItemsOnResize || !desired.CanMove(o.mc) || !status.Installed(o.mc) {
+		return false
+	}
+	_, free := o.service(names.Server(o.mc, names.Size(o.mc)))
+	return free
+}
+
+// inUse reports whether a proxy may use a server.
+func (o observation) inUse(name string) bool {
+	servers, proxies := o.proxyServers()
+	return len(servers.After) == 0 || proxies.NotLoaded() != "" ||
+		slices.ContainsFunc(append(servers.Before, servers.After...), func(s mover.Server) bool { return s.Name == name })
+}
+
+func (o observation) ordinalsOf(servers []mover.Server) (list []int) {
+	for _, s := range servers {
+		list = append(list, names.Ordinal(o.mc, s.Name))
+	}
+	return list
+}
+
+// withAddresses replaces the addresses of servers whose Services were recreated. It removes servers that are not ours,
+// and those that are listed twice: somebody else may have changed the list.
+func (o observation) withAddresses(servers []mover.Server, replicas int) (list []mover.Server) {
+	for _, s := range servers {
+		n := names.Ordinal(o.mc, s.Name)
+		if n < 0 || n > max(replicas, int(names.Size(o.mc))) || slices.Contains(o.ordinalsOf(list), n) {
+			continue
+		}
+		if address := status.ServerAddress(o.mc, int32(n), o.service); address != "" {
+			s.Address = address
+		}
+		list = append(list, s)
 	}
 	return list
 }

@@ -21,7 +21,12 @@ import (
 // setProxied acts as the controllers and the kubelets: this number of servers and one proxy are ready.
 func (f *fixture) setProxied(size int) {
 	f.Helper()
-	f.setServers(slices.Repeat([]server{updated()}, size)...)
+	f.setServersAndProxy(slices.Repeat([]server{updated()}, size)...)
+}
+
+func (f *fixture) setServersAndProxy(servers ...server) {
+	f.Helper()
+	f.setServers(servers...)
 	d := f.proxy()
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: 1, UpdatedReplicas: 1,
 		ReadyReplicas: 1, AvailableReplicas: 1}
@@ -46,8 +51,8 @@ func (f *fixture) confirm(done bool) {
 		f.report.Done = f.report.List
 	}
 	f.mustReconcile()
-	if !slices.Contains(f.requests, "patch Pod") {
-		f.Errorf("got requests %q, want the confirmation stored", f.requests)
+	if !slices.Contains(f.requests, "patch Pod") || slices.Contains(f.requests, "dry-run Deployment") {
+		f.Errorf("got requests %q, want the confirmation stored, and the proxies as desired", f.requests)
 	}
 }
 
@@ -68,7 +73,8 @@ func TestProxy(t *testing.T) {
 		"2 of 2 servers ready; proxy cache-proxy-a does not answer the operator on port 9151")
 	f.silent, f.now = false, f.now.Add(progressInterval)
 	f.mustReconcile()
-	f.wantMessage(v1alpha1.ConditionReady, "2 of 2 servers ready; proxy cache-proxy-a has not loaded the list of servers yet")
+	f.wantMessage(v1alpha1.ConditionReady,
+		"2 of 2 servers ready; proxy cache-proxy-a has not loaded the list of servers yet")
 	f.confirm(false)
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	f.mustReconcile()
@@ -177,6 +183,79 @@ func TestResizeWithProxy(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if !equality.Semantic.DeepEqual(f.proxy().Spec.Template, template) {
 		t.Error("the template of the proxies changed with the number of servers")
+	}
+}
+
+// TestReplaceWithProxy: a server is replaced once its items have moved to a spare server, and the spare one is removed
+// once its items have moved back.
+func TestReplaceWithProxy(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
+	f.mustReconcile()
+	f.setProxied(1)
+	f.mustReconcile()
+	f.setProxied(1)
+	f.mustReconcile()
+	f.confirm(false)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	// set changes the servers, and lets the proxy, which is created again, report.
+	set := func(servers ...server) {
+		t.Helper()
+		f.setServersAndProxy(servers...)
+		f.mustReconcile()
+		f.confirm(false)
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+	}
+	wantReplicas := func(want int32) {
+		t.Helper()
+		if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != want {
+			t.Errorf("got %d servers, want %d", got, want)
+		}
+	}
+	move := func(from, to string) {
+		t.Helper()
+		for _, done := range []bool{true, false, false, true} {
+			config := &corev1.ConfigMap{}
+			f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+			if s := mover.Parse(config.Data); len(s.Before) != 1 || s.Before[0].Name != from || s.After[0].Name != to {
+				t.Errorf("got servers %+v, want a move from %s to %s", s, from, to)
+			}
+			f.wantNotDeleted()
+			f.confirm(done)
+			f.now = f.now.Add(progressInterval)
+			f.mustReconcile()
+		}
+		f.wantNotDeleted()
+		f.confirm(false)
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+	}
+	f.patch(`{"spec":{"threads":2}}`)
+	f.mustReconcile()
+	set(outdated())
+	wantReplicas(2)
+	f.wantNotDeleted()
+	set(outdated(), updated().notReady())
+	f.wantNotDeleted()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	set(outdated(), updated())
+	move("cache-0", "cache-1")
+	if !slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("got requests %q, want the old server deleted", f.requests)
+	}
+	wantReplicas(2)
+	set(updated(), updated())
+	move("cache-1", "cache-0")
+	wantReplicas(1)
+	set(updated())
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+func (f *fixture) wantNotDeleted() {
+	f.Helper()
+	if slices.Contains(f.requests, "delete Pod") {
+		f.Errorf("got requests %q, want no server deleted", f.requests)
 	}
 }
 

@@ -214,6 +214,8 @@ func (c *conn) dump(act func(*item) error) error {
 			return nil
 		case strings.HasPrefix(line, "BUSY"), strings.HasPrefix(line, "ERROR locked"):
 			return errBusy
+		case strings.HasPrefix(line, "ERROR"), strings.HasPrefix(line, "CLIENT_ERROR"):
+			return nil // its options forbid it, so nothing can be moved
 		case line != "OK":
 			err = fmt.Errorf("memcached answered %q", line)
 		}

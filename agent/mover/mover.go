@@ -70,50 +70,75 @@ func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// serverOf returns the server that memcached's proxy selects for a key by default; empty if there is none.
-func serverOf(servers []string, key string) string {
+// addressOf returns the address of the server that memcached's proxy selects for a key by default; empty if there is
+// none.
+func addressOf(servers []Server, key string) string {
 	if len(servers) == 0 {
 		return ""
 	}
-	return servers[jump.Hash(xxh3.HashString(key), len(servers))]
+	return servers[jump.Hash(xxh3.HashString(key), len(servers))].Address
 }
 
 // target returns the server to which an item of a server must be moved: the same one if the item must be deleted, and
 // empty if it must stay.
 func (m *Mover) target(server, key string) string {
-	before := serverOf(m.Before, key)
+	before := addressOf(m.Before, key)
 	switch {
 	case m.Phase == Purge && before != server: // left over from another change: it would seem newer
 		return server
-	case m.Phase == PreferAfter && before == server && serverOf(m.After, key) != server:
-		return serverOf(m.After, key)
+	case m.Phase == PreferAfter && before == server && addressOf(m.After, key) != server:
+		return addressOf(m.After, key)
 	}
 	return ""
+}
+
+// affected returns the addresses of the servers from which keys move, and of those to which they move: if servers are
+// added, these get keys from all others; if some are removed, all others get their keys.
+func (m *Mover) affected() (sources, targets []string) {
+	for i, s := range m.Before {
+		if len(m.After) > len(m.Before) || i >= len(m.After) || m.After[i] != s {
+			sources = append(sources, s.Address)
+		}
+	}
+	for i, s := range m.After {
+		if len(m.Before) > len(m.After) || i >= len(m.Before) || m.Before[i] != s {
+			targets = append(targets, s.Address)
+		}
+	}
+	return sources, targets
 }
 
 // pass deletes or moves the items that it finds, one server after the other, and returns how many it found. Because
 // clients may change items meanwhile, none is left once a pass finds none.
 func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, err error) {
-	servers := slices.Concat(m.Before, m.After)
-	slices.Sort(servers)
-	servers = slices.Compact(servers)
+	sources, targets := m.affected()
+	visited := sources
+	if m.Phase == Purge {
+		visited = targets
+	}
 	m.visited.Store(0)
 	m.items.Store(0)
 	conns := map[string]*conn{}
-	for _, server := range servers {
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for _, server := range append(sources, targets...) {
 		c, err := dial(ctx, server)
 		if err != nil {
 			return 0, err
 		}
-		defer func() { _ = c.Close() }()
+		conns[server] = c
 		items, err := c.items()
 		if err != nil {
 			return 0, err
 		}
-		conns[server] = c
-		m.items.Add(items)
+		if slices.Contains(visited, server) {
+			m.items.Add(items)
+		}
 	}
-	for _, server := range servers {
+	for _, server := range visited {
 		n, err := m.visit(ctx, server, conns, limiter)
 		if found += n; err != nil {
 			return found, err

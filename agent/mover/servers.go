@@ -22,14 +22,22 @@ const (
 	PreferAfter Phase = "2"
 )
 
-// Servers are the servers behind proxies, each an address with a port, or a change of them. They are the content of two
-// files: servers, which the proxies read, and mover.
+// Server is a server behind proxies.
+type Server struct {
+	// Name is that of its pod.
+	Name string
+	// Address is an IP address with a port.
+	Address string
+}
+
+// Servers are the servers behind proxies, or a change of them. They are the content of two files: servers, which the
+// proxies read, and mover.
 type Servers struct {
 	Phase Phase
 	// Before are the servers before a change; none without a change.
-	Before []string
+	Before []Server
 	// After are the servers; during a change, those after it.
-	After []string
+	After []Server
 	// Mover is the proxy's pod whose agent deletes or moves items now; empty for none.
 	Mover string
 }
@@ -38,13 +46,13 @@ type Servers struct {
 func Parse(files map[string]string) (s Servers) {
 	s.Mover = strings.TrimSpace(files["mover"])
 	for line := range strings.Lines(files["servers"]) {
-		line = strings.TrimSpace(line)
-		if phase, ok := strings.CutPrefix(line, "phase "); ok {
-			s.Phase = Phase(phase)
-		} else if server, ok := strings.CutPrefix(line, "old "); ok {
-			s.Before = append(s.Before, server)
-		} else if line != "" {
-			s.After = append(s.After, line)
+		switch fields := strings.Fields(line); {
+		case len(fields) == 2 && fields[0] == "phase":
+			s.Phase = Phase(fields[1])
+		case len(fields) == 2:
+			s.After = append(s.After, Server{fields[0], fields[1]})
+		case len(fields) == 3 && fields[0] == "old":
+			s.Before = append(s.Before, Server{fields[1], fields[2]})
 		}
 	}
 	return s
@@ -57,9 +65,12 @@ func (s Servers) Files() map[string]string {
 		lines = append(lines, "phase "+string(s.Phase))
 	}
 	for _, server := range s.Before {
-		lines = append(lines, "old "+server)
+		lines = append(lines, "old "+server.Name+" "+server.Address)
 	}
-	return map[string]string{"servers": strings.Join(append(lines, s.After...), "\n") + "\n", "mover": s.Mover}
+	for _, server := range s.After {
+		lines = append(lines, server.Name+" "+server.Address)
+	}
+	return map[string]string{"servers": strings.Join(lines, "\n") + "\n", "mover": s.Mover}
 }
 
 // List names the content of the file servers as proxy.lua does: "stats proxyfuncs" of a proxy says which threads use

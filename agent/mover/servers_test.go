@@ -7,13 +7,16 @@ import (
 // TestFiles: Parse reads what Files writes.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	two, three := []string{"10.0.0.1:11211", "[fd00::2]:11211"}, []string{"10.0.0.1:11211", "[fd00::2]:11211", "c:1"}
+	three := []Server{{"c-0", "10.0.0.1:11211"}, {"c-1", "[fd00::2]:11211"}, {"c-2", "10.0.0.3:11211"}}
+	two := three[:2]
 	for text, s := range map[string]Servers{
-		"\n":                                {},
-		"10.0.0.1:11211\n[fd00::2]:11211\n": {After: two},
-		"phase 1\nold 10.0.0.1:11211\nold [fd00::2]:11211\n10.0.0.1:11211\n[fd00::2]:11211\nc:1\n": {
+		"\n": {},
+		"c-0 10.0.0.1:11211\nc-1 [fd00::2]:11211\n": {After: two},
+		"phase 1\nold c-0 10.0.0.1:11211\nold c-1 [fd00::2]:11211\n" +
+			"c-0 10.0.0.1:11211\nc-1 [fd00::2]:11211\nc-2 10.0.0.3:11211\n": {
 			Phase: PreferBefore, Before: two, After: three},
-		"phase 2\nold 10.0.0.1:11211\nold [fd00::2]:11211\nold c:1\n10.0.0.1:11211\n[fd00::2]:11211\n": {
+		"phase 2\nold c-0 10.0.0.1:11211\nold c-1 [fd00::2]:11211\nold c-2 10.0.0.3:11211\n" +
+			"c-0 10.0.0.1:11211\nc-1 [fd00::2]:11211\n": {
 			Phase: PreferAfter, Before: three, After: two, Mover: "cache-proxy-a"},
 	} {
 		files := s.Files()
@@ -26,12 +29,13 @@ func TestFiles(t *testing.T) {
 // TestTarget: in each phase, the mover touches only items that are on a wrong server.
 func TestTarget(t *testing.T) {
 	t.Parallel()
-	two, three := []string{"a", "b"}, []string{"a", "b", "c"}
+	three := []Server{{"c-0", "a"}, {"c-1", "b"}, {"c-2", "c"}}
+	two := three[:2]
 	moved := 0
 	for i := range 1000 {
 		key := string(rune('a'+i%26)) + string(rune('a'+i/26))
-		before, after := serverOf(two, key), serverOf(three, key)
-		for _, server := range three {
+		before, after := addressOf(two, key), addressOf(three, key)
+		for _, server := range []string{"a", "b", "c"} {
 			purged := (&Mover{Servers: Servers{Phase: Purge, Before: two, After: three}}).target(server, key)
 			if want := map[bool]string{false: server}[server == before]; purged != want {
 				t.Errorf("phase 0, key %s of %s on %s: got target %q, want %q", key, before, server, purged, want)

@@ -202,6 +202,17 @@ type IPBlock struct {
 	Except []string `json:"except,omitempty"`
 }
 
+// MoveItems says when items move to other servers.
+//
+// +kubebuilder:validation:Enum=Always;OnResize
+type MoveItems string
+
+// When items move to other servers.
+const (
+	MoveItemsAlways   MoveItems = "Always"
+	MoveItemsOnResize MoveItems = "OnResize"
+)
+
 // ProxySpec puts memcached's built-in proxy in front of the servers.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
@@ -234,6 +245,15 @@ type ProxySpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
 	Memory string `json:"memory,omitempty"`
+
+	// moveItems says when items move to other servers, so that no client misses one. Always, the default: when size
+	// changes, and before a server is replaced, one after the other; the cluster then needs room for one more server until
+	// all are replaced. OnResize: only when size changes; a server that is replaced starts empty, as spec.rollout says.
+	//
+	// +kubebuilder:default=Always
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Move items",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Always","urn:alm:descriptor:com.tectonic.ui:select:OnResize"}
+	MoveItems MoveItems `json:"moveItems,omitempty"`
 
 	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy.
 	//

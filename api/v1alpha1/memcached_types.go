@@ -192,8 +192,9 @@ type MemcachedSpec struct {
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
 
 	// proxy puts memcached's built-in proxy in front of the servers of a StatefulSet: one address for clients that
-	// cannot spread keys over servers. When size changes, items move to their new servers, and no client misses one. The
-	// proxy speaks neither TLS nor passwords to the servers, so proxy cannot be combined with tls or auth.
+	// cannot spread keys over servers. When size changes or servers are replaced, items move to their new servers, and no
+	// client misses one. The proxy speaks neither TLS nor passwords to the servers, so proxy cannot be combined with tls
+	// or auth.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
@@ -274,6 +275,7 @@ type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
 	// more servers than size run during a rollout, except for a Deployment with a size of 1: then the new server starts
 	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest numbers.
+	// Servers behind proxies are replaced one at a time, after their items have moved, unless proxy.moveItems is OnResize.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -283,7 +285,7 @@ type RolloutSpec struct {
 	MaxUnavailable int32 `json:"maxUnavailable,omitempty"`
 
 	// minReadySeconds is how long a new server must be ready before the next one is replaced, in seconds, from 0 to
-	// 86400, 0 by default. It gives a cold cache the time to fill.
+	// 86400, 0 by default. It gives a cold cache the time to fill. Servers that get the items of others do not wait.
 	//
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0

@@ -76,7 +76,8 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	}
 	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default",
 		Namespace: "operators"}
-	servers := []string{"10.0.0.1:11211", "[fd00::2]:11211"}
+	servers := []mover.Server{{Name: mc.Name + "-0", Address: "10.0.0.1:11211"},
+		{Name: mc.Name + "-1", Address: "[fd00::2]:11211"}}
 	current := Current{Secrets: secrets, ProxyServers: mover.Servers{After: servers}}
 	for _, config := range NewPlan(mc, Resolve(mc, current, options)).Children {
 		b, err := yaml.Marshal(config)

@@ -112,8 +112,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	case wasReady:
 		r.PreviousImage = recorded.Image
 	}
-	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers), image: image,
-		record: r,
+	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
+		image: image, record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	digest := Digest(own.Template)
 	in.unrecorded = own.Template != nil && recorded.Template != digest

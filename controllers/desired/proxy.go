@@ -32,8 +32,8 @@ const (
 	proxyReady = 2
 )
 
-// proxyConfig lists the servers by the addresses of their Services, in the order of their ordinals: the position in the
-// list decides which keys a server stores.
+// proxyConfig lists the servers by the addresses of their Services. The position of a server in the list decides which
+// keys the server stores.
 func proxyConfig(mc *v1alpha1.Memcached, servers mover.Servers) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
@@ -59,7 +59,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	// Each thread has a connection to each server, and while servers change, to those before and after. A proxy that may
 	// not open that many files exits. The number grows in steps, because a new number replaces the proxies.
 	servers := int32(256)
-	for servers < 2*in.size {
+	for servers < 2*max(names.Size(mc), in.size-1) { // a spare server runs only during a rollout
 		servers *= 2
 	}
 	connections := mc.Spec.MaxConnections + servers*p.Threads + agentConnections

@@ -1,14 +1,14 @@
 -- Configuration of memcached's built-in proxy: https://docs.memcached.org/features/proxy/
--- Keys are spread over the servers of the file servers, one address:port a line. When the file changes, it is read
--- again and no client notices. The addresses are no names: a look-up would block all clients of a thread.
+-- Keys are spread over the servers of the file servers, one "name address:port" a line. When the file changes, it is
+-- read again and no client notices. The name is for readers: a look-up would block all clients of a thread.
 --
--- While the servers change, the file also has the servers before, as lines "old address:port", and a line with a phase.
--- In "phase 0", proxies use the old servers alone. Then, a key whose server changes has its item on the old server or
--- on the new one. In "phase 1", proxies prefer the old server and know of the new one; in "phase 2", it is the other
--- way around. Not all proxies read the file at once, but no two may be more than one step apart: phase 0, phase 1,
--- phase 2, no phase with the new servers. While all are in phase 2, items are moved. Each write leaves an item on one
--- server only, so that no older value comes back.
--- A server that is both an old and a new one has the same position in both lists.
+-- While the servers change, the file also has the servers before, as lines "old name address:port", and a line with a
+-- phase. In "phase 0", proxies use the old servers alone. Then, a key whose server changes has its item on the old
+-- server or on the new one. In "phase 1", proxies prefer the old server and know of the new one; in "phase 2", it is
+-- the other way around. Not all proxies read the file at once, but no two may be more than one step apart: phase 0,
+-- phase 1, phase 2, no phase with the new servers. While all are in phase 2, items are moved. Each write leaves an item
+-- on one server only, so that no older value comes back. A server that is both an old and a new one has the same
+-- position in both lists.
 local file = "/etc/memcached/proxy/servers"
 
 local function read()

@@ -201,7 +201,7 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 		options.ReportPort = int(names.ReportPort(mc))
 		c.WithPorts(containerPort("report", names.ReportPort(mc))).
 			WithEnv(corev1ac.EnvVar().WithName(agent.PodName).WithValueFrom(corev1ac.EnvVarSource().
-				WithFieldRef(corev1ac.ObjectFieldSelector().WithFieldPath("metadata.name"))))
+				WithFieldRef(corev1ac.ObjectFieldSelector().WithAPIVersion("v1").WithFieldPath("metadata.name"))))
 	}
 	pod.WithInitContainers(c.WithArgs(options.Args()...))
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
@@ -97,6 +98,15 @@ func Pod(mc *v1alpha1.Memcached) v1alpha1.PodSpec { return ptr.Deref(mc.Spec.Pod
 // Server is the name of a server of a StatefulSet, and of the Service that has its address.
 func Server(mc *v1alpha1.Memcached, ordinal int32) string {
 	return fmt.Sprintf("%s-%d", mc.Name, ordinal)
+}
+
+// Ordinal returns the ordinal of a server by its name; -1 for another name.
+func Ordinal(mc *v1alpha1.Memcached, server string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(server, mc.Name+"-"))
+	if err != nil || n < 0 || Server(mc, int32(n)) != server {
+		return -1
+	}
+	return n
 }
 
 // Proxy is the name of the proxy of mc, and of the Service that has its address.

@@ -46,10 +46,10 @@ func (p Proxies) Annotation(c Confirmation) string {
 // confirmation returns what a proxy has confirmed; ok says that its annotation has the newest digest.
 func (p Proxies) confirmation(pod *corev1.Pod) (c Confirmation, ok bool) {
 	digest, text, _ := strings.Cut(pod.Annotations[v1alpha1.ProxyConfigAnnotation], " ")
-	if digest != p.digest {
-		return Unasked, false
+	if c = Confirmation(text); digest != p.digest || c != Loaded && c != Moved {
+		c = Unasked
 	}
-	return Confirmation(text), true
+	return c, digest == p.digest
 }
 
 // ToAnnotate returns the proxies whose annotation does not have the newest digest: the kubelet refreshes their files
@@ -88,9 +88,9 @@ func (p Proxies) NotLoaded() string {
 }
 
 // Next returns the next step of the servers, so that no two proxies are ever more than one step apart. wanted are the
-// servers to reach, size is their number once all are ready. Unless warm is set, items are not moved. A change that
-// proxies know of is finished before the next one begins.
-func (p Proxies) Next(s mover.Servers, wanted []string, size int, warm bool) mover.Servers {
+// servers to reach next, as Wanted says. Unless warm is set, items are not moved. A change that proxies know of is
+// finished before the next one begins; size is the number of servers that the spec asks for.
+func (p Proxies) Next(s mover.Servers, wanted []mover.Server, size int, warm bool) mover.Servers {
 	allLoaded := p.NotLoaded() == ""
 	moverExists := slices.ContainsFunc(p.pods, func(pod corev1.Pod) bool { return pod.Name == s.Mover })
 	moved := slices.ContainsFunc(p.pods, func(pod corev1.Pod) bool {
@@ -100,7 +100,7 @@ func (p Proxies) Next(s mover.Servers, wanted []string, size int, warm bool) mov
 	switch s.Phase {
 	case mover.Purge, mover.PreferAfter:
 		switch {
-		case s.Phase == mover.Purge && len(wanted) != len(s.After):
+		case s.Phase == mover.Purge && len(s.After) != size:
 			return mover.Servers{After: s.Before}
 		case s.Phase == mover.Purge && moved && allLoaded:
 			return mover.Servers{Phase: mover.PreferBefore, Before: s.Before, After: s.After}
@@ -115,16 +115,86 @@ func (p Proxies) Next(s mover.Servers, wanted []string, size int, warm bool) mov
 		}
 	default:
 		switch {
-		case !warm || len(s.After) == len(wanted):
+		case !warm || slices.Equal(s.After, wanted):
 			return mover.Servers{After: wanted}
 		case !allLoaded:
 		case len(s.After) == 0 || len(wanted) == 0:
 			return mover.Servers{After: wanted}
-		case len(wanted) == size:
+		default:
 			return mover.Servers{Phase: mover.Purge, Before: s.After, After: wanted, Mover: p.mover()}
 		}
 	}
 	return s
+}
+
+// Ordinals are the servers of a StatefulSet, by their ordinals.
+type Ordinals struct {
+	// Size is the number of servers that the spec asks for.
+	Size int
+	// Ready are the servers that are ready, and Outdated those whose items must be moved before they are replaced.
+	Ready, Outdated map[int]bool
+}
+
+// Wanted returns the ordinals of the servers that proxies should use next, in order. With warm, items move from the
+// current servers to these, in one change: servers are removed from the end, or added to the end once all are ready, or
+// one is replaced by another, at the same position. A server that is outdated, or beyond the size, is replaced by one
+// that is not in use; MinServers says that there is a spare one. Without warm, servers are
+// removed, and added once they are ready and all with a lower ordinal are in use.
+func (o Ordinals) Wanted(current []int, warm bool) []int {
+	list := slices.Clone(current)
+	unused := func(ordinal int) bool { return o.Ready[ordinal] && !slices.Contains(list, ordinal) }
+	if !warm {
+		list = slices.DeleteFunc(list, func(ordinal int) bool { return ordinal >= o.Size })
+		for ordinal := 0; ordinal < o.Size && (unused(ordinal) || slices.Contains(list, ordinal)); ordinal++ {
+			if unused(ordinal) {
+				list = append(list, ordinal)
+			}
+		}
+		return list
+	}
+	if len(list) > o.Size {
+		return list[:o.Size]
+	}
+	for ordinal := 0; ordinal < o.Size && len(list) < o.Size; ordinal++ {
+		if unused(ordinal) {
+			list = append(list, ordinal)
+		}
+	}
+	if len(list) < o.Size {
+		return current // not all are ready
+	}
+	if len(list) > len(current) {
+		return list
+	}
+	// Servers beyond the size last: they are the spare ones.
+	for position, ordinal := range list {
+		if ordinal < o.Size && (!o.Outdated[ordinal] || !o.Ready[ordinal]) || ordinal >= o.Size && o.hasOutdated(list) {
+			continue
+		}
+		for other := range o.Size + 1 {
+			if unused(other) && !o.Outdated[other] && (other < o.Size || o.Outdated[ordinal]) {
+				list[position] = other
+				return list
+			}
+		}
+	}
+	return list
+}
+
+func (o Ordinals) hasOutdated(list []int) bool {
+	return slices.ContainsFunc(list, func(ordinal int) bool { return o.Outdated[ordinal] })
+}
+
+// MinServers returns the number of servers that must run for proxies that use these ones: one more than the size while
+// one of them is outdated.
+func (o Ordinals) MinServers(inUse []int) (n int) {
+	if o.hasOutdated(inUse) {
+		n = o.Size + 1
+	}
+	for _, ordinal := range inUse {
+		n = max(n, ordinal+1)
+	}
+	return n
 }
 
 // mover returns the name of a ready proxy; empty for none.

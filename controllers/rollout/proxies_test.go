@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +22,7 @@ type cluster struct {
 	told    []mover.Servers // all of them, the newest last
 	proxies []*simulated
 	created int
-	moved   []string // the servers that all items were last moved to
+	moved   []mover.Server // the servers that all items were last moved to
 }
 
 type simulated struct {
@@ -53,7 +52,7 @@ func (c *cluster) observe() Proxies {
 }
 
 // step lets one thing happen.
-func (c *cluster) step(wanted []string) {
+func (c *cluster) step(wanted []mover.Server) {
 	proxies := c.observe()
 	switch p := c.proxies[c.IntN(len(c.proxies))]; c.IntN(6) {
 	case 0: // the operator
@@ -122,9 +121,9 @@ func (c *cluster) move() {
 func prefers(s mover.Servers) string {
 	switch s.Phase {
 	case mover.NoChange:
-		return strings.Join(s.After, ",")
+		return fmt.Sprint(s.After)
 	case mover.Purge:
-		return strings.Join(s.Before, ",")
+		return fmt.Sprint(s.Before)
 	}
 	return fmt.Sprint(s.Phase, s.Before, s.After)
 }
@@ -157,16 +156,23 @@ func (c *cluster) check() {
 // all proxies allow that, and in the end all proxies use the wanted servers.
 func TestNext(t *testing.T) {
 	t.Parallel()
-	all := []string{"a:1", "b:1", "c:1", "d:1", "e:1"}
+	var all []mover.Server
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		all = append(all, mover.Server{Name: name, Address: name})
+	}
 	changes := 0
-	for seed := range uint64(50) {
+	for seed := range uint64(25) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), told: []mover.Servers{{After: all[:3]}}, moved: all[:3]}
 			c.create()
 			c.create()
-			var wanted []string
+			var wanted []mover.Server
 			for range 10 {
-				wanted = all[:1+c.IntN(len(all))]
+				wanted = slices.Clone(all[:1+c.IntN(len(all))])
+				if c.IntN(3) == 0 && len(wanted) == len(c.now().After) { // one is replaced
+					wanted = slices.Clone(c.now().After)
+					wanted[c.IntN(len(wanted))] = mover.Server{Name: "f", Address: strconv.Itoa(c.IntN(1000))}
+				}
 				for range c.IntN(400) {
 					c.step(wanted)
 				}
@@ -183,33 +189,112 @@ func TestNext(t *testing.T) {
 	t.Logf("about %d changes", changes)
 }
 
-// TestNextAtOnce: servers change at once where nothing can be kept, and wait where some are not ready.
+// TestNextAtOnce: servers change at once where nothing can be kept.
 func TestNextAtOnce(t *testing.T) {
-	two, three := []string{"a:1", "b:1"}, []string{"a:1", "b:1", "c:1"}
+	three := []mover.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}, {Name: "c", Address: "3"}}
+	two := three[:2]
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"}}
 	loaded := NewProxies([]corev1.Pod{pod}, "digest")
 	pod.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: loaded.Annotation(Loaded)}
 	loaded = NewProxies([]corev1.Pod{pod}, "digest")
+	notLoaded := NewProxies([]corev1.Pod{pod}, "newer")
+	change := mover.Servers{Phase: mover.Purge, Before: two, After: three}
 	for name, tt := range map[string]struct {
 		proxies     Proxies
-		now, wanted []string
-		size        int
+		now, wanted []mover.Server
 		warm        bool
 		want        mover.Servers
 	}{
-		"none before":      {loaded, nil, two, 3, true, mover.Servers{After: two}},
-		"none after":       {loaded, two, nil, 0, true, mover.Servers{}},
-		"not warm":         {loaded, two, three, 4, false, mover.Servers{After: three}},
-		"an address":       {loaded, two, []string{"a:1", "c:1"}, 2, true, mover.Servers{After: []string{"a:1", "c:1"}}},
-		"one is not ready": {loaded, two, three, 4, true, mover.Servers{After: two}},
-		"a proxy has not loaded the list": {NewProxies([]corev1.Pod{pod}, "newer"), two, three, 3, true,
-			mover.Servers{After: two}},
-		"a proxy has no node": {NewProxies([]corev1.Pod{{}}, "newer"), two, three, 3, true,
-			mover.Servers{Phase: mover.Purge, Before: two, After: three}},
-		"all are ready": {loaded, two, three, 3, true, mover.Servers{Phase: mover.Purge, Before: two, After: three}},
+		"none before":                             {loaded, nil, two, true, mover.Servers{After: two}},
+		"none before, a proxy not loaded":         {notLoaded, nil, two, true, mover.Servers{}},
+		"none after":                              {loaded, two, nil, true, mover.Servers{}},
+		"not warm":                                {notLoaded, two, three, false, mover.Servers{After: three}},
+		"a proxy has not loaded the list":         {notLoaded, two, three, true, mover.Servers{After: two}},
+		"a proxy has no node":                     {NewProxies([]corev1.Pod{{}}, "newer"), two, three, true, change},
+		"all proxies have loaded the list":        {loaded, two, three, true, change},
+		"all proxies have loaded the list, as is": {loaded, two, two, true, mover.Servers{After: two}},
 	} {
-		if got := tt.proxies.Next(mover.Servers{After: tt.now}, tt.wanted, tt.size, tt.warm); !got.Equal(tt.want) {
+		got := tt.proxies.Next(mover.Servers{After: tt.now}, tt.wanted, len(tt.wanted), tt.warm)
+		if !got.Equal(tt.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+// TestWanted covers the rules in the comment of Wanted.
+func TestWanted(t *testing.T) {
+	t.Parallel()
+	set := func(ordinals ...int) map[int]bool {
+		m := map[int]bool{}
+		for _, ordinal := range ordinals {
+			m[ordinal] = true
+		}
+		return m
+	}
+	for name, tt := range map[string]struct {
+		size            int
+		ready, outdated map[int]bool
+		current         []int
+		cold            bool
+		want            []int
+		minServers      int // for the current ones
+	}{
+		"as it is":                  {3, set(0, 1, 2), nil, []int{0, 1, 2}, false, []int{0, 1, 2}, 3},
+		"in another order":          {3, set(0, 1, 2), nil, []int{1, 2, 0}, false, []int{1, 2, 0}, 3},
+		"none is ready":             {3, nil, nil, []int{0, 1, 2}, false, []int{0, 1, 2}, 3},
+		"two more":                  {4, set(0, 1, 2, 3), nil, []int{1, 0}, false, []int{1, 0, 2, 3}, 2},
+		"two more, one is ready":    {4, set(0, 1, 2), nil, []int{0, 1}, false, []int{0, 1}, 2},
+		"two more, one is cold":     {4, set(0, 1, 2), nil, []int{0, 1}, true, []int{0, 1, 2}, 2},
+		"two more, not in order":    {4, set(0, 1, 3), nil, []int{0, 1}, true, []int{0, 1}, 2},
+		"one fewer":                 {2, set(0, 1, 2), nil, []int{0, 1, 2}, false, []int{0, 1}, 3},
+		"one fewer, another order":  {2, set(0, 1, 2), nil, []int{1, 2, 0}, false, []int{1, 2}, 3},
+		"one beyond the size":       {2, set(0, 1, 2), nil, []int{1, 2}, false, []int{1, 0}, 3},
+		"one beyond, none ready":    {2, set(1, 2), nil, []int{1, 2}, false, []int{1, 2}, 3},
+		"one fewer, cold":           {2, set(0, 1, 2), nil, []int{1, 2, 0}, true, []int{1, 0}, 3},
+		"outdated":                  {2, set(0, 1), set(0, 1), []int{0, 1}, false, []int{0, 1}, 3},
+		"outdated, a spare one":     {2, set(0, 1, 2), set(0, 1), []int{0, 1}, false, []int{2, 1}, 3},
+		"one was replaced":          {2, set(0, 1, 2), set(1), []int{2, 1}, false, []int{2, 0}, 3},
+		"one is being replaced":     {2, set(1, 2), set(1), []int{2, 1}, false, []int{2, 1}, 3},
+		"all were replaced":         {2, set(0, 1, 2), nil, []int{2, 0}, false, []int{1, 0}, 3},
+		"the spare one is outdated": {2, set(0, 1, 2), set(0, 2), []int{0, 2}, false, []int{1, 2}, 3},
+		"zero":                      {0, set(0, 1), nil, []int{0, 1}, false, nil, 2},
+	} {
+		o := Ordinals{tt.size, tt.ready, tt.outdated}
+		if got := o.Wanted(tt.current, !tt.cold); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+		if got := o.MinServers(tt.current); got != tt.minServers {
+			t.Errorf("%s: got a minimum of %d servers, want %d", name, got, tt.minServers)
+		}
+	}
+}
+
+// TestWantedRollout: each server is replaced while it is not in use, and items move once more often than there are
+// servers.
+func TestWantedRollout(t *testing.T) {
+	t.Parallel()
+	for size := range 6 {
+		o := Ordinals{Size: size, Ready: map[int]bool{}, Outdated: map[int]bool{}}
+		var current []int
+		for ordinal := range size {
+			o.Ready[ordinal], o.Outdated[ordinal] = true, true
+			current = append(current, ordinal)
+		}
+		moves := 0
+		for {
+			o.Ready[size] = o.MinServers(current) > size
+			for ordinal := range o.Outdated {
+				o.Outdated[ordinal] = o.Outdated[ordinal] && slices.Contains(current, ordinal)
+			}
+			next := o.Wanted(current, true)
+			if slices.Equal(next, current) {
+				break
+			}
+			current = next
+			moves++
+		}
+		if o.MinServers(current) != size || o.hasOutdated(current) || len(current) != size || moves != min(size, 1)*(size+1) {
+			t.Errorf("%d servers: after %d moves, %v are in use", size, moves, current)
 		}
 	}
 }

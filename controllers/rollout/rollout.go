@@ -69,6 +69,35 @@ func ServersToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable
 	return append(down, serving[:affordable]...), wait
 }
 
+// UnusedToReplace returns the servers of a StatefulSet to delete now, where the items of each server are moved before
+// it is replaced: the outdated ones that no proxy uses, and those that are down.
+func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
+	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && (isDown(pod) || !inUse(pod.Name)) &&
+			pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision {
+			list = append(list, pod)
+		}
+	}
+	return list
+}
+
+// OutdatedServing returns the ordinals of the servers of an older template that have items to move. A new template
+// counts once the controller of the StatefulSet has observed it; a new number of servers changes nothing.
+func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
+	outdated := map[int]bool{}
+	for i := range pods {
+		pod := &pods[i]
+		if n := ordinal(set, pod); n >= 0 && !isDown(pod) {
+			outdated[n] = pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision
+		}
+	}
+	return outdated
+}
+
 // isDown reports whether memcached does not serve, by the last report of the kubelet. The last report from a node that
 // is unreachable may still say that memcached is ready.
 func isDown(pod *corev1.Pod) bool {

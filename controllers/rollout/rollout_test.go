@@ -168,3 +168,33 @@ func TestReplace(t *testing.T) {
 		}
 	}
 }
+
+// TestUnusedToReplace: where items move before a server is replaced, only an outdated server that no proxy uses, or
+// that is down, is deleted.
+func TestUnusedToReplace(t *testing.T) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set"}}
+	set.Status.UpdateRevision = "new"
+	var pods []corev1.Pod
+	for i, s := range []*server{outdated(), outdated(), outdated().down(), outdated().terminating(), updated(),
+		outdated().agentDown()} {
+		s.Name = fmt.Sprintf("cache-%d", i)
+		pods = append(pods, *status.StripPod(&s.Pod))
+	}
+	var got []string
+	for _, pod := range UnusedToReplace(set, pods, func(name string) bool { return name != "cache-1" }) {
+		got = append(got, pod.Name)
+	}
+	if want := []string{"cache-1", "cache-2"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	outdated := OutdatedServing(set, pods)
+	for i, want := range []bool{true, true, false, true, false, true} {
+		if outdated[i] != want {
+			t.Errorf("server %d: got outdated %t, want %t", i, outdated[i], want)
+		}
+	}
+	set.Generation++
+	if got := UnusedToReplace(set, pods, func(string) bool { return false }); len(got) > 0 {
+		t.Errorf("got %d servers to delete before the controller has observed the template", len(got))
+	}
+}

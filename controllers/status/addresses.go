@@ -55,22 +55,3 @@ func ServerAddress(mc *v1alpha1.Memcached, ordinal int32, service Service) strin
 	}
 	return net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))
 }
-
-// ProxyServers returns the addresses of the servers that proxies use, by ordinal. A server is added once it is ready
-// and all servers with a lower ordinal are listed: otherwise the keys of a server that has not started would be misses
-// while its image is pulled. Listed servers remain listed, whatever happens to them, so that no key moves to another
-// server.
-func ProxyServers(mc *v1alpha1.Memcached, listed []string, service Service,
-	isReady func(name string) bool) (list []string) {
-	for i := range names.Size(mc) {
-		address := ServerAddress(mc, i, service)
-		switch isListed := int(i) < len(listed); {
-		case isListed && address == "":
-			address = listed[i] // its Service is about to be recreated
-		case !isListed && (address == "" || !isReady(names.Server(mc, i))):
-			return list
-		}
-		list = append(list, address)
-	}
-	return list
-}

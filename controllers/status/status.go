@@ -28,8 +28,9 @@ type Input struct {
 	Proxy *WorkloadState
 	// ProxyPods are those of the proxies.
 	ProxyPods []corev1.Pod
-	// ServersChange says that items move, because the servers behind the proxies change.
-	ServersChange bool
+	// ServersChange says that items move, because the servers behind the proxies change, and ServersResize that their
+	// number changes.
+	ServersChange, ServersResize bool
 	// NotLoaded is a proxy that may not use the current list of servers yet; empty for none.
 	NotLoaded string
 	// Change says how far the change of the servers behind the proxies is.
@@ -139,6 +140,14 @@ func (in Input) hasOutdatedPods() bool {
 	return in.Workload.hasOutdatedPods() || in.Proxy.hasOutdatedPods()
 }
 
+// wanted is the number of servers that the workload runs; 0 without a workload.
+func (in Input) wanted() int32 {
+	if in.Workload == nil {
+		return 0
+	}
+	return in.Workload.Wanted
+}
+
 func (in Input) progress() int32 {
 	return in.Workload.progress() + in.Proxy.progress() + int32(in.Change.Percent)
 }
@@ -202,7 +211,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
-		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < size && in.cause() == "" {
+		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < max(size, in.wanted()) && in.cause() == "" {
 			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
 		}
 	}
@@ -260,7 +269,7 @@ func lostServers(mc *v1alpha1.Memcached, in Input, before history, ready int32) 
 	if (before.wasReady() || interrupted) && (in.Problem != nil || !in.changing() && !w.rolling() && !in.Proxy.rolling()) {
 		return true
 	}
-	return Installed(mc) && (in.Problem != nil || in.hasOutdatedPods() && cause != "")
+	return Installed(mc) && (in.Problem != nil || in.hasOutdatedPods() && cause != "" && ready < names.Size(mc))
 }
 
 // diagnose returns the reason and the message why mc is not ready.
@@ -274,12 +283,12 @@ func diagnose(in Input, before history, progress string) conditionState {
 	case in.Waiting != "":
 		why.message = progress + "; " + in.Waiting
 	case in.Changing:
-		if in.Resizing {
+		if in.Resizing && !in.Workload.hasOutdatedPods() {
 			why.reason = v1alpha1.ReasonResizing
 		}
 	case cause != "":
 		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case in.ServersChange,
+	case in.ServersResize && !in.Workload.hasOutdatedPods(),
 		before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !in.Workload.hasOutdatedPods():
 		why.reason = v1alpha1.ReasonResizing
 	}
@@ -294,7 +303,8 @@ func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) st
 	case in.Changing && !in.Resizing && ready > 0:
 		text = fmt.Sprintf("0 of %d servers updated, %d ready", size, min(ready, size))
 	case w.hasOutdatedPods():
-		text = fmt.Sprintf("%d of %d servers updated, %d ready", min(w.Updated, size), size, min(ready, size))
+		updated := max(0, min(w.Updated, size-w.Outdated)) // a spare server is updated too
+		text = fmt.Sprintf("%d of %d servers updated, %d ready", updated, size, min(ready, size))
 	}
 	if w != nil && ready >= size && w.Ready >= size && w.Available < size && mc.Spec.Rollout.MinReadySeconds > 0 {
 		text += fmt.Sprintf(", waiting until each has been ready for %d s", mc.Spec.Rollout.MinReadySeconds)

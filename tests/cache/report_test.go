@@ -24,7 +24,8 @@ type row struct {
 
 func (m *measured) String() string {
 	return fmt.Sprintf("%5.1f %% kept (best %.1f), hit ratio %.1f %% (best %.1f), "+
-		"%d errors and %d old values in %d requests", 100*m.keptShare(), 100*m.best, 100*m.hitRatio(), 100*m.bestHitRatio(), m.failures, m.old, m.requests)
+		"%d errors and %d old values in %d requests", 100*m.keptShare(), 100*m.best, 100*m.hitRatio(),
+		100*m.bestHitRatio(), m.failures, m.old, m.requests)
 }
 
 // tables returns the tables of the page in Markdown.

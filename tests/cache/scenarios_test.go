@@ -26,7 +26,7 @@ type scenario struct {
 const n = float64(servers)
 
 var (
-	allReplaced = theory{best: 0, keptByAddress: 0, movedByAddress: 2}
+	allReplaced = theory{best: 0, keptByProxy: 1, keptByAddress: 0, movedByAddress: 2}
 	oneReplaced = theory{best: (n - 1) / n, keptByAddress: (n - 1) / (n + 1), movedByAddress: 2 / n}
 	oneKilled   = theory{best: (n - 1) / n, keptByAddress: (n - 1) / n, movedByAddress: 1 / n, unannounced: true}
 	oneMore     = theory{best: n / (n + 1), keptByProxy: 1, keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}

@@ -40,8 +40,9 @@ func TestProxy(t *testing.T) {
 			config, err := load[corev1.ConfigMap](w, "cache-proxy")
 			w.must(err)
 			for server := range strings.Lines(config.Data["servers"]) {
-				if _, err := netip.ParseAddrPort(strings.TrimSpace(server)); err != nil {
-					w.Errorf("a server of the proxy is not an IP address: %v", err)
+				_, address, _ := strings.Cut(strings.TrimSpace(server), " ")
+				if _, err := netip.ParseAddrPort(address); err != nil {
+					w.Errorf("a server of the proxy has no IP address: %v", err)
 				}
 			}
 			l := w.loadProxy("cache", func() {})
@@ -70,6 +71,17 @@ func TestProxy(t *testing.T) {
 			if l.misses == 0 || l.refused == 0 {
 				w.Errorf("%d misses and %d refused writes: the server was never unavailable", l.misses, l.refused)
 			}
+		})).
+		Assess("finds all keys while the servers are replaced", step(func(w world) {
+			servers := w.uids("cache")
+			l := w.loadProxy("cache", func() {
+				w.merge("cache", `{"threads":2}`)
+				w.awaitReady("cache")
+			})
+			if l.misses > 0 || l.refused > 0 {
+				w.Errorf("%d misses and %d refused writes", l.misses, l.refused)
+			}
+			w.mustReplaceAll(servers, "cache")
 		})).
 		Assess("finds all keys while the servers are resized", step(func(w world) {
 			for _, size := range []int{4, 3, 1, 2} {

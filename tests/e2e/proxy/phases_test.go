@@ -38,14 +38,15 @@ func TestModel(t *testing.T) {
 			operations += len(requests)
 		}
 	}
+	all := servers(f.addresses...)
 	for _, p := range proxies {
-		p.use(mover.Servers{After: f.addresses[:2]})
+		p.use(mover.Servers{After: all[:2]})
 	}
 	for n, change := range []mover.Servers{
-		{Before: f.addresses[:2], After: f.addresses},
-		{Before: f.addresses, After: f.addresses[:2]},
-		{Before: f.addresses[:2], After: []string{f.addresses[0], f.addresses[2]}},
-		{Before: []string{f.addresses[0], f.addresses[2]}, After: []string{f.addresses[0], f.addresses[2], f.addresses[1]}},
+		{Before: all[:2], After: all},
+		{Before: all, After: all[:2]},
+		{Before: all[:2], After: []mover.Server{all[0], all[2]}},
+		{Before: []mover.Server{all[0], all[2]}, After: []mover.Server{all[0], all[2], all[1]}},
 	} {
 		moved := make(chan error, 1)
 		move := func() {

@@ -171,7 +171,8 @@ func TestListInUse(t *testing.T) {
 	f.restart()
 	f.client = dial(t, f.proxy)
 	lists := func() string { return strings.Join(dial(t, f.proxy).ask("stats proxyfuncs"), " ") }
-	before, after := mover.Servers{After: f.addresses}, mover.Servers{After: f.addresses[:1]}
+	before, after := mover.Servers{After: servers(f.addresses...)},
+		mover.Servers{After: servers(f.addresses[:1]...)}
 	require.Contains(t, lists(), before.List())
 
 	key, conn, answered := f.keyOf(1), dial(t, f.proxy), make(chan struct{})
@@ -230,11 +231,11 @@ func start(t *testing.T, servers int) *fleet {
 }
 
 // startProxy starts a proxy in front of these servers.
-func startProxy(t *testing.T, command, servers []string) *proxyProcess {
+func startProxy(t *testing.T, command, addresses []string) *proxyProcess {
 	t.Helper()
 	f := &proxyProcess{client: client{T: t}, directory: t.TempDir()}
 	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
-	current := desired.Current{ProxyServers: mover.Servers{After: servers}}
+	current := desired.Current{ProxyServers: mover.Servers{After: servers(addresses...)}}
 	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
 		switch child := child.(type) {
 		case *corev1ac.ConfigMapApplyConfiguration:
@@ -284,7 +285,17 @@ func launch(t *testing.T, args []string) *exec.Cmd {
 }
 
 // list writes the list of servers of the proxy.
-func (f *proxyProcess) list(servers ...string) { f.write("servers", strings.Join(servers, "\n")+"\n") }
+func (f *proxyProcess) list(addresses ...string) {
+	f.write("servers", mover.Servers{After: servers(addresses...)}.Files()["servers"])
+}
+
+// servers gives names to servers.
+func servers(addresses ...string) (list []mover.Server) {
+	for i, address := range addresses {
+		list = append(list, mover.Server{Name: fmt.Sprintf("cache-%d", i), Address: address})
+	}
+	return list
+}
 
 // write replaces a file of the proxy atomically, as the kubelet does.
 func (f *proxyProcess) write(name, text string) {

@@ -32,8 +32,9 @@ func TestNoOldValues(t *testing.T) {
 			command, err := memcached()
 			require.NoError(t, err)
 			proxies := []*proxyProcess{f.proxyProcess, startProxy(t, command, f.addresses)}
-			grow := mover.Servers{Before: f.addresses[:2], After: f.addresses}
-			shrink := mover.Servers{Before: f.addresses, After: f.addresses[:2]}
+			all := servers(f.addresses...)
+			grow := mover.Servers{Before: all[:2], After: all}
+			shrink := mover.Servers{Before: all, After: all[:2]}
 			for _, p := range proxies {
 				p.use(mover.Servers{After: grow.Before})
 			}
