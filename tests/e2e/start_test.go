@@ -51,7 +51,7 @@ func TestEveryAcceptedSpecStarts(t *testing.T) {
 func (w world) allArguments() (all [][]string) {
 	w.Helper()
 	seen := map[string]bool{}
-	for _, spec := range append(specs.Generate(1000), specs.Accepted...) {
+	for _, spec := range append(specs.Generate(1200), specs.Accepted...) {
 		mc := &v1alpha1.Memcached{}
 		w.must(yaml.Unmarshal([]byte(`{metadata: {name: test}, spec: `+spec+`}`), mc))
 		mc.Namespace = w.ns
