@@ -77,8 +77,8 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && (isDown(pod) || !inUse(pod.Name)) &&
-			pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision {
+		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() &&
+			pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision && (isDown(pod) || !inUse(pod.Name)) {
 			list = append(list, pod)
 		}
 	}
