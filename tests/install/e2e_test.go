@@ -290,8 +290,8 @@ func TestE2EInstallYAML(t *testing.T) {
 	assert.Equal(t, servers, w.servers("default"), "the caches were not kept")
 
 	// kubectl deletes the operator with the CRD, so this would hang.
-	w.kubectl("delete", "--wait=false", "--filename", file)
 	w.stop()
+	w.kubectl("delete", "--wait=false", "--filename", file)
 	_, err := command.Run(t.Context(), "kubectl", "wait", "--for=delete", "--timeout=3s",
 		"crd/memcacheds.cache.example.com")
 	require.ErrorContains(t, err, "timed out", "the deletion does not hang: the pages say that it does")
@@ -308,8 +308,8 @@ func TestE2EInstallYAML(t *testing.T) {
 	// The same, by hand.
 	install()
 	w.cache("default")
-	w.kubectl("delete", "--wait=false", "--filename", file)
 	w.stop()
+	w.kubectl("delete", "--wait=false", "--filename", file)
 	patch := strings.NewReplacer("NAMESPACE", "default", " NAME ", " memcached-sample ").Replace(
 		block(t, "kustomize.md", "### If a deletion hangs", "sh", "kubectl get memcacheds --all-namespaces"))
 	shell(patch)
