@@ -56,6 +56,19 @@ func (f *fixture) confirm(done bool) {
 	}
 }
 
+// becomeReadyWithProxy makes the Memcached ready: this number of servers and one proxy, which uses them.
+func (f *fixture) becomeReadyWithProxy(size int) {
+	f.Helper()
+	f.mustReconcile()
+	f.setProxied(size)
+	f.mustReconcile()
+	f.setProxied(size)
+	f.mustReconcile()
+	f.confirm(false)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
 // TestProxy: a Memcached with a proxy has one address, that of the proxy. It becomes ready once the proxies use the
 // list of servers.
 func TestProxy(t *testing.T) {
@@ -111,14 +124,7 @@ func TestProxy(t *testing.T) {
 // before was confirmed. A server is removed last, and proxies are not replaced.
 func TestResizeWithProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
-	f.mustReconcile()
-	f.setProxied(2)
-	f.mustReconcile()
-	f.setProxied(2)
-	f.mustReconcile()
-	f.confirm(false)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.becomeReadyWithProxy(2)
 	template := f.proxy().Spec.Template
 	wantServers := func(phase mover.Phase, movingPod string, before, after int) {
 		t.Helper()
@@ -190,14 +196,7 @@ func TestResizeWithProxy(t *testing.T) {
 // once its items have moved back.
 func TestReplaceWithProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 1}}")
-	f.mustReconcile()
-	f.setProxied(1)
-	f.mustReconcile()
-	f.setProxied(1)
-	f.mustReconcile()
-	f.confirm(false)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.becomeReadyWithProxy(1)
 	// set changes the servers, and lets the proxy, which is created again, report.
 	set := func(servers ...server) {
 		t.Helper()

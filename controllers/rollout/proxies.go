@@ -181,8 +181,9 @@ func (o Ordinals) Wanted(current []int, warm bool) []int {
 	return list
 }
 
+// hasOutdated reports whether a server must be replaced. A spare one is removed instead, even if it is outdated itself.
 func (o Ordinals) hasOutdated(list []int) bool {
-	return slices.ContainsFunc(list, func(ordinal int) bool { return o.Outdated[ordinal] })
+	return slices.ContainsFunc(list, func(ordinal int) bool { return ordinal < o.Size && o.Outdated[ordinal] })
 }
 
 // MinServers returns the number of servers that must run for proxies that use these ones: one more than the size while

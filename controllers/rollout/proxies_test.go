@@ -270,31 +270,42 @@ func TestWanted(t *testing.T) {
 }
 
 // TestWantedRollout: each server is replaced while it is not in use, and items move once more often than there are
-// servers.
+// servers. If the template changes again in between, the rollout begins again, and ends.
 func TestWantedRollout(t *testing.T) {
 	t.Parallel()
 	for size := range 6 {
-		o := Ordinals{Size: size, Ready: map[int]bool{}, Outdated: map[int]bool{}}
-		var current []int
-		for ordinal := range size {
-			o.Ready[ordinal], o.Outdated[ordinal] = true, true
-			current = append(current, ordinal)
-		}
-		moves := 0
-		for {
-			o.Ready[size] = o.MinServers(current) > size
-			for ordinal := range o.Outdated {
-				o.Outdated[ordinal] = o.Outdated[ordinal] && slices.Contains(current, ordinal)
+		for again := range size + 2 { // 0: the template changes only once
+			o := Ordinals{Size: size, Ready: map[int]bool{}, Outdated: map[int]bool{}}
+			var current []int
+			changeTemplate := func() {
+				for ordinal := range o.Ready {
+					o.Outdated[ordinal] = true
+				}
 			}
-			next := o.Wanted(current, true)
-			if slices.Equal(next, current) {
-				break
+			for ordinal := range size {
+				o.Ready[ordinal] = true
+				current = append(current, ordinal)
 			}
-			current = next
-			moves++
-		}
-		if o.MinServers(current) != size || o.hasOutdated(current) || len(current) != size || moves != min(size, 1)*(size+1) {
-			t.Errorf("%d servers: after %d moves, %v are in use", size, moves, current)
+			changeTemplate()
+			moves := 0
+			for {
+				o.Ready[size] = o.MinServers(current) > size
+				if moves++; moves == again {
+					changeTemplate()
+				}
+				for ordinal := range o.Outdated {
+					o.Outdated[ordinal] = o.Outdated[ordinal] && slices.Contains(current, ordinal)
+				}
+				next := o.Wanted(current, true)
+				if slices.Equal(next, current) || moves > 3*size+3 {
+					break
+				}
+				current = next
+			}
+			most := min(size, 1)*(size+1) + again
+			if o.MinServers(current) != size || o.hasOutdated(current) || len(current) != size || moves-1 > most {
+				t.Errorf("%d servers, another template at move %d: after %d moves, %v are in use", size, again, moves-1, current)
+			}
 		}
 	}
 }
