@@ -1,6 +1,6 @@
-// Package agent is the sidecar of memcached: it serves metrics, and makes memcached reload certificates and passwords
-// without a restart. Beside a proxy, it reports which list of servers the proxy uses, and moves items. It has no
-// permissions in the cluster: it reads mounted files, connects to memcached, and sends memcached a signal.
+// Package agent is the sidecar of memcached: it serves metrics, makes memcached reload certificates and passwords
+// without a restart, and reports to the operator. Beside a proxy, it also moves items. It has no permissions in the
+// cluster: it reads mounted files, connects to memcached, and sends memcached a signal.
 package agent
 
 import (
@@ -69,8 +69,10 @@ type Options struct {
 	TLS credentials.Checks
 	// Auth says that a Secret is mounted at AuthPath.
 	Auth bool
-	// ReportPort is that of the Report; 0 where memcached is no proxy. A proxy has metrics of its own, too.
+	// ReportPort is that of the Report; 0 for none.
 	ReportPort int
+	// Proxy says that memcached is a proxy, which has metrics and a Report of its own.
+	Proxy bool
 	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
 	LogLevel string
 }
@@ -81,6 +83,9 @@ func (o Options) Args() []string {
 		"--tls-checks=" + string(o.TLS), "--auth=" + strconv.FormatBool(o.Auth)}
 	if o.ReportPort != 0 {
 		args = append(args, "--report-port="+strconv.Itoa(o.ReportPort))
+	}
+	if o.Proxy {
+		args = append(args, "--proxy")
 	}
 	if o.LogLevel != "" {
 		args = append(args, "--log-level="+o.LogLevel)
@@ -95,7 +100,8 @@ func parse(args []string) (o Options, err error) {
 	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
 	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for none")
 	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
-	fs.IntVar(&o.ReportPort, "report-port", 0, "memcached is a proxy: port of the report on its list of servers")
+	fs.IntVar(&o.ReportPort, "report-port", 0, "port of the report to the operator; 0 for none")
+	fs.BoolVar(&o.Proxy, "proxy", false, "memcached is a proxy: report its list of servers, and move items")
 	fs.StringVar(&o.LogLevel, "log-level", "", "least severity that is logged: debug, info or error (default info)")
 	return o, fs.Parse(args)
 }
@@ -114,19 +120,24 @@ func Run(ctx context.Context, args []string) error {
 	log.Info("started", "options", o)
 	registry := prometheus.NewRegistry()
 	m := &memcached{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}
+	stats := &statsConn{memcached: m}
 	r := newReloader(o, m, log, registry)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.run(ctx) })
 	if o.MetricsPort != 0 {
 		process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
-		registry.MustRegister(newCollector(m, o.ReportPort != 0, log), process)
+		registry.MustRegister(newCollector(stats, o.Proxy, log), process)
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 		group.Go(func() error { return serve(ctx, o.MetricsPort, "/metrics", handler) })
 	}
-	if o.ReportPort != 0 {
-		p := newProxy(m, os.Getenv(PodName), log)
+	report := func(ctx context.Context) (Report, error) { return reportServer(ctx, stats) }
+	if o.Proxy {
+		p := &proxy{pod: os.Getenv(PodName), log: log, stats: stats}
+		report = p.report
 		group.Go(func() error { return p.run(ctx) })
-		group.Go(func() error { return serve(ctx, o.ReportPort, ReportPath, p) })
+	}
+	if o.ReportPort != 0 {
+		group.Go(func() error { return serve(ctx, o.ReportPort, ReportPath, reportHandler(report)) })
 	}
 	return group.Wait()
 }
@@ -158,17 +169,15 @@ const socket = RunPath + "/memcached.sock"
 // connection to memcached open. The exporter connects to a Unix socket of the agent, which relays its requests.
 type collector struct {
 	*exporter.Exporter
-	memcached *memcached
-	proxy     bool // memcached is a proxy
-	log       *slog.Logger
+	stats *statsConn
+	proxy bool // memcached is a proxy
+	log   *slog.Logger
 
-	collecting sync.Mutex // guards stats, and the socket, which exists only during Collect
-	stats      statsConn
+	collecting sync.Mutex // guards the socket, which exists only during Collect
 }
 
-func newCollector(m *memcached, proxy bool, log *slog.Logger) *collector {
-	return &collector{Exporter: exporter.New(socket, timeout, log, nil), memcached: m, proxy: proxy, log: log,
-		stats: statsConn{memcached: m}}
+func newCollector(stats *statsConn, proxy bool, log *slog.Logger) *collector {
+	return &collector{Exporter: exporter.New(socket, timeout, log, nil), stats: stats, proxy: proxy, log: log}
 }
 
 var certificateExpires = prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
@@ -191,7 +200,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.proxy {
 		c.collectProxy(ch)
 	}
-	if certificate := c.memcached.lastCertificate.Load(); certificate != nil {
+	if certificate := c.stats.memcached.lastCertificate.Load(); certificate != nil {
 		ch <- prometheus.MustNewConstMetric(certificateExpires, prometheus.GaugeValue,
 			time.Until(certificate.NotAfter).Seconds())
 	}

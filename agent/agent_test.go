@@ -21,7 +21,7 @@ func TestArgs(t *testing.T) {
 		{Port: 11211},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair, LogLevel: "error"},
-		{Port: 12000, MetricsPort: 9150, ReportPort: 9151},
+		{Port: 12000, MetricsPort: 9150, ReportPort: 9151, Proxy: true},
 	} {
 		if got, err := parse(want.Args()[1:]); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -157,12 +158,16 @@ func (c connection) stats(request string) (response []byte, err error) {
 // statsConn is a connection for stats commands, which stays open between them.
 type statsConn struct {
 	memcached *memcached
-	conn      *connection // nil for none
+
+	mu   sync.Mutex
+	conn *connection // nil for none
 }
 
 // get returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed the
 // connection when it was idle or when memcached stopped.
 func (s *statsConn) get(ctx context.Context, request string) (response []byte, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for range 2 {
 		if s.conn == nil {
 			conn, err := s.memcached.connect(ctx)

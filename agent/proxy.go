@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,32 +14,17 @@ import (
 	"github.com/example/memcached-operator/agent/mover"
 )
 
-const (
-	// ReportPath is the path of the Report.
-	ReportPath = "/servers"
-	// moveLimit is the number of items that are moved in a second. Moving takes the processors of servers from clients.
-	moveLimit rate.Limit = 20000
-)
-
-// Report says what a proxy and its agent do with the list of servers.
-type Report struct {
-	// List names the list that all threads of the proxy use, as mover.Servers.List does; empty while they change it, until
-	// the last request that began with the list before has ended.
-	List string `json:"list,omitempty"`
-	// Done names the list for which the agent has deleted or moved all items.
-	Done string `json:"done,omitempty"`
-	// Percent says how much of that work is done.
-	Percent int `json:"percent,omitempty"`
-}
+// moveLimit is the number of items that are moved in a second. Moving takes the processors of servers from clients.
+const moveLimit rate.Limit = 20000
 
 // proxy reports on the proxy in the same pod, and moves items where the list of servers names this pod.
 type proxy struct {
-	pod string
-	log *slog.Logger
+	pod   string
+	log   *slog.Logger
+	stats *statsConn
 
-	mu    sync.Mutex // guards what follows
-	stats statsConn
-	job   *job // nil for none
+	mu  sync.Mutex
+	job *job // nil for none
 }
 
 // job is the work of one mover.
@@ -50,10 +33,6 @@ type job struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error // valid after ended
-}
-
-func newProxy(m *memcached, pod string, log *slog.Logger) *proxy {
-	return &proxy{pod: pod, log: log, stats: statsConn{memcached: m}}
 }
 
 // run moves items whenever the mounted files name this pod, until ctx is done.
@@ -116,25 +95,15 @@ func (p *proxy) start(ctx context.Context, servers mover.Servers) {
 	}()
 }
 
-// ServeHTTP sends a Report.
-func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	report, err := p.report(r.Context())
-	if err != nil {
-		http.Error(w, "memcached does not answer", http.StatusServiceUnavailable)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(report)
-}
-
+// report says what the proxy and this agent do with the list of servers.
 func (p *proxy) report(ctx context.Context) (r Report, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	response, err := p.stats.get(ctx, "stats proxyfuncs")
 	if err != nil {
 		return r, err
 	}
 	r.List = listOfAll(string(response))
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.job == nil {
 		return r, nil
 	}

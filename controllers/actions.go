@@ -22,8 +22,8 @@ import (
 
 // actions are the pods to replace and to annotate.
 type actions struct {
-	set      *appsv1.StatefulSet // controls the servers in replace
-	replace  []*corev1.Pod
+	set      *appsv1.StatefulSet // controls the servers
+	rollout  rollout.Step
 	wait     time.Duration // until there is more to do; 0 if a watch event will trigger it
 	annotate []annotation
 	ask      []*corev1.Pod // proxies, whether they use the current list of servers
@@ -45,9 +45,10 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		servers, _ := o.proxyServers()
 		switch {
 		case o.movesWhenReplaced():
-			a.replace = rollout.UnusedToReplace(set, o.servers, o.inUse)
+			a.rollout.Replace = rollout.UnusedToReplace(set, o.servers, o.inUse)
 		case servers.Phase == mover.NoChange: // otherwise, first the items reach their new servers
-			a.replace, a.wait = rollout.ServersToReplace(set, o.servers, o.mc.Spec.Rollout.MaxUnavailable, now)
+			a.rollout = rollout.NextStep(set, o.servers, o.mc.Spec.Rollout, now)
+			a.wait = a.rollout.Wait
 		}
 	}
 	versions := secrets.Annotation()
@@ -69,7 +70,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 // perform performs all actions, continues after an error, and joins the errors.
 func (r *MemcachedReconciler) perform(ctx context.Context, o observation, a actions) error {
 	var errs []error
-	if len(a.replace) > 0 {
+	if len(a.rollout.Replace) > 0 {
 		errs = append(errs, r.replace(ctx, o, a))
 	}
 	for _, annotation := range a.annotate {
@@ -112,7 +113,7 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 		}
 	}
 	var errs []error
-	for _, pod := range a.replace {
+	for _, pod := range a.rollout.Replace {
 		log.FromContext(ctx).Info("replacing a server", "pod", pod.Name, "generation", o.mc.Generation)
 		if err := o.set.Delete(ctx, pod, metav1.DeletePropagationBackground); err != nil {
 			errs = append(errs, fmt.Errorf("replace a server: %w", err))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -80,8 +81,9 @@ type fixture struct {
 	requests []string                 // of the last reconcile, such as "apply Service"; no reads of the informer cache
 	failures map[string]error         // the response to a request, such as "apply Service" or "patch Pod cache-0"
 	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
-	report   agent.Report             // of all proxies
-	silent   bool                     // proxies do not answer
+	report   agent.Report             // of all agents
+	items    map[string]int64         // that servers report, by the addresses of their pods
+	silent   bool                     // no agent answers
 	now      time.Time
 }
 
@@ -113,11 +115,14 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 		Client: f.cacheClient(), APIReader: f.apiReader(), Recorder: f.events,
 		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"},
 		Now:     func() time.Time { return f.now },
-		AskProxy: func(context.Context, string) (agent.Report, error) {
+		AskAgent: func(_ context.Context, address string) (agent.Report, error) {
 			if f.silent {
 				return agent.Report{}, errors.New("no answer")
 			}
-			return f.report, nil
+			report := f.report
+			host, _, _ := net.SplitHostPort(address)
+			report.Items = f.items[host]
+			return report, nil
 		},
 	}
 	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
@@ -307,6 +312,9 @@ func (f *fixture) deletePods() {
 	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
 }
 
+// podIP is the address of a pod, by the last letter of its name.
+func podIP(name string) string { return fmt.Sprintf("10.0.0.%d", name[len(name)-1]) }
+
 // createPod creates a pod that is not ready, or has been ready for an hour.
 func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool) {
 	f.Helper()
@@ -318,7 +326,7 @@ func (f *fixture) createPod(name string, labels map[string]string, owners []meta
 	}
 	f.must(f.api.Create(f.ctx, p))
 	if ready {
-		p.Status.PodIP = "10.0.0.1"
+		p.Status.PodIP = podIP(name)
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
 			LastTransitionTime: metav1.NewTime(f.now.Add(-time.Hour))}}
 		f.must(f.api.Status().Update(f.ctx, p))

@@ -5,6 +5,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,8 +71,8 @@ type MemcachedReconciler struct {
 	Options desired.Options
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
-	// AskProxy asks the agent of a proxy, at an address with a port, for its report; over HTTP by default.
-	AskProxy func(ctx context.Context, address string) (agent.Report, error)
+	// AskAgent asks an agent, at an address with a port, for its report; over HTTP by default.
+	AskAgent func(ctx context.Context, address string) (agent.Report, error)
 
 	states states
 }
@@ -81,8 +82,8 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	if r.AskProxy == nil {
-		r.AskProxy = askProxy
+	if r.AskAgent == nil {
+		r.AskAgent = askAgent
 	}
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
@@ -194,26 +195,28 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	actions := nextActions(o, secrets, secretsErr, now)
-	if len(actions.replace) > 0 && status.WasReady(mc) { // outdated although Ready: somebody else changed the template
+	// Servers are outdated although mc is Ready if somebody else changed the template.
+	if len(actions.rollout.Replace) > 0 && status.WasReady(mc) {
 		effect.Changing = true
 		if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {
 			return 0, err
 		}
 	}
 	change, askWait, askErr := r.askProxies(ctx, o, actions.ask)
-	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr)
+	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, actions.rollout)
+	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, warmUpErr)
 	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
 	s := o.statusInput(r.Options, effect)
-	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, change
+	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, cmp.Or(change, warmUp)
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, askWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, askWait, warmUpWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

@@ -3,15 +3,9 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -29,14 +22,11 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
+// proxyRetry is the delay before proxies are asked again, and silentRetry the one if one of them did not answer, which
+// costs a worker agentTimeout.
 const (
-	// proxyRetry is the delay before proxies are asked again, and silentRetry the one if one of them did not answer, which
-	// costs a worker proxyTimeout.
-	proxyRetry   = 500 * time.Millisecond
-	silentRetry  = 10 * time.Second
-	proxyTimeout = 500 * time.Millisecond
-	// maxAnswer limits the header and the body of an answer, in bytes.
-	maxAnswer = 4 << 10
+	proxyRetry  = 500 * time.Millisecond
+	silentRetry = 10 * time.Second
 )
 
 // The servers behind proxies change in steps. What the proxies are told is in their ConfigMap, and what each has
@@ -179,13 +169,8 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 	}
 	wait = proxyRetry
 	servers, proxies := o.proxyServers()
-	list, port := servers.List(), strconv.Itoa(int(names.ReportPort(o.mc)))
-	reports, errs := make([]agent.Report, len(pods)), make([]error, len(pods))
-	var group sync.WaitGroup
-	for i, pod := range pods {
-		group.Go(func() { reports[i], errs[i] = r.AskProxy(ctx, net.JoinHostPort(pod.Status.PodIP, port)) })
-	}
-	group.Wait()
+	list := servers.List()
+	reports, errs := r.askAgents(ctx, o.mc, pods)
 	for i, pod := range pods {
 		report, confirmed := reports[i], rollout.Loaded
 		if report.Done == list {
@@ -195,7 +180,7 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 		case errs[i] != nil:
 			wait = silentRetry
 			log.FromContext(ctx).Info("a proxy does not answer", "pod", pod.Name, "error", errs[i].Error())
-			change.Text = fmt.Sprintf("proxy %s does not answer the operator on port %s", pod.Name, port)
+			change.Text = fmt.Sprintf("proxy %s does not answer the operator on port %d", pod.Name, names.ReportPort(o.mc))
 		case pod.Name == servers.Mover:
 			work := "moving items"
 			if servers.Phase == mover.Purge {
@@ -210,28 +195,4 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 		}
 	}
 	return change, wait, err
-}
-
-// proxyClient opens a connection for each request, because the agent closes it. Another process in the pod could listen
-// in place of the agent: redirects are not followed, and the size of an answer is limited.
-var proxyClient = &http.Client{Timeout: proxyTimeout,
-	Transport:     &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswer},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-
-// askProxy asks the agent of a proxy for its report.
-func askProxy(ctx context.Context, address string) (report agent.Report, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+agent.ReportPath, nil)
-	if err != nil {
-		return report, err
-	}
-	response, err := proxyClient.Do(request)
-	if err != nil {
-		return report, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return report, fmt.Errorf("%s answers %s", address, response.Status)
-	}
-	err = json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&report)
-	return report, err
 }

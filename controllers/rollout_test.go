@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +87,37 @@ func TestStatefulSetRollout(t *testing.T) {
 	if slices.Contains(f.requests, "delete Pod") {
 		t.Errorf("got requests %q, want no pod deleted: the newest template is unknown", f.requests)
 	}
+}
+
+// TestWarmUp: the next server is replaced once the agents report that the new one holds its share of items, and the
+// status says how many.
+func TestWarmUp(t *testing.T) {
+	f := newFixtureOf(t, `{size: 2, workload: StatefulSet, metrics: {},
+		rollout: {warmUp: {percent: 50, timeoutSeconds: 86400}}}`)
+	f.mustReconcile()
+	f.setServers(updated(), updated())
+	f.mustReconcile()
+	f.patch(`{"spec":{"threads":2}}`)
+	f.mustReconcile()
+	f.setServers(outdated(), updated())
+	step := func(silent bool, items int64, message string, requests ...string) {
+		t.Helper()
+		f.now = f.now.Add(progressInterval)
+		f.silent, f.items = silent, map[string]int64{podIP("cache-0"): 100, podIP("cache-1"): items}
+		result := f.mustReconcile()
+		f.wantRequests(requests...)
+		if message == "" {
+			return
+		}
+		f.wantMessage(v1alpha1.ConditionReady, "1 of 2 servers updated, 2 ready; "+message)
+		if want := map[bool]time.Duration{false: warmUpRetry, true: silentRetry}[silent]; result.RequeueAfter != want {
+			t.Errorf("got a reconcile after %s, want %s", result.RequeueAfter, want)
+		}
+	}
+	step(false, 49, "server cache-1 holds 49 % of the items of the others, warm with 50 %", "patch status")
+	step(true, 0, "server cache-1 cannot be compared with the others: not all agents answer", "patch status")
+	step(false, 50, "", "patch Pod", "patch status")
+	step(false, 0, "", "get StatefulSet", "delete Pod")
 }
 
 // TestRefusedReplacement: the status says why a server cannot be replaced. If one pod cannot be annotated, the others

@@ -37,6 +37,10 @@ const (
 	// has reported: loaded, or moved if it has moved all items too. When the annotation changes, the kubelet refreshes the
 	// pod's volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
+
+	// WarmAnnotation on a server's pod says that the server has its share of items, as spec.rollout.warmUp asks: since
+	// when the pod was ready then. A server that became ready again has to warm up again.
+	WarmAnnotation = "cache.example.com/warm"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.
@@ -52,6 +56,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || has(self.proxy) || (has(self.serverAddresses) && self.serverAddresses == 'ClusterIP')",fieldPath=".service.type",message="must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP: the Service of the servers has no cluster IP then"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.trafficDistribution) || has(self.proxy)",fieldPath=".service.trafficDistribution",message="needs spec.proxy: without proxies, clients choose the server by the key"
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.rollout.warmUp) || (has(self.metrics) && has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".rollout.warmUp",message="needs spec.workload StatefulSet, whose servers the operator replaces, and spec.metrics: the agents report how many items servers hold"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
 	// servers. An autoscaler sets size through the scale subresource; leave size out of git then.
@@ -294,8 +299,16 @@ type RolloutSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min ready seconds"
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
+	// warmUp makes the next server wait until clients have filled the new one; not set by default. It needs workload
+	// StatefulSet and metrics. Servers that get the items of others do not wait.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Warm up"
+	WarmUp *WarmUpSpec `json:"warmUp,omitempty"`
+
 	// progressDeadlineSeconds is how long a rollout may make no progress before the object becomes Stalled, in seconds,
-	// more than minReadySeconds and at most 172800, 600 by default. The operator keeps trying after that.
+	// more than minReadySeconds and at most 172800, 600 by default. The time that new servers may need to warm up is
+	// added. The operator keeps trying after that.
 	//
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=1
@@ -303,6 +316,29 @@ type RolloutSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Progress deadline seconds"
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
+}
+
+// WarmUpSpec says when a new server counts as warm.
+type WarmUpSpec struct {
+	// percent is the number of items that a new server must hold, in percent of the average of the servers that are yet
+	// to be replaced, from 1 to 100, 80 by default.
+	//
+	// +kubebuilder:default=80
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Percent"
+	Percent int32 `json:"percent,omitempty"`
+
+	// timeoutSeconds is how long a new server may take, in seconds since it became ready, from 1 to 86400, 1800 by
+	// default. After that, the next server is replaced in any case.
+	//
+	// +kubebuilder:default=1800
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=86400
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Timeout seconds"
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }
 
 // DisruptionBudgetSpec limits voluntary disruptions.

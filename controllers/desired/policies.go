@@ -42,25 +42,30 @@ func podDisruptionBudget(mc *v1alpha1.Memcached,
 type peers []*networkingv1ac.NetworkPolicyPeerApplyConfiguration
 
 // networkPolicies allows only the peers of the spec to reach memcached. With a proxy, these peers may reach the proxy,
-// and only the proxy may reach the servers. The operator, in its namespace, may ask the agents of proxies.
+// and only the proxy may reach the servers. The operator, in its namespace, may ask the agents for their reports.
 func networkPolicies(mc *v1alpha1.Memcached, namespace string) (servers, proxies []runtime.ApplyConfiguration) {
 	spec := mc.Spec.NetworkPolicy
 	if spec == nil {
 		return nil, nil
 	}
 	from := *convert(spec.From, &peers{})
+	var operator peers // everybody, where the operator runs outside of the cluster
+	if namespace != "" {
+		operator = peers{networkingv1ac.NetworkPolicyPeer().WithNamespaceSelector(
+			metav1ac.LabelSelector().WithMatchLabels(map[string]string{corev1.LabelMetadataName: namespace}))}
+	}
+	reports := ingress(intstr.FromInt32(names.ReportPort(mc)), operator)
 	if mc.Spec.Proxy != nil {
 		policy := networkPolicy(mc, names.Proxy(mc), names.Proxies, from)
-		var operator peers // everybody, where the operator runs outside of the cluster
-		if namespace != "" {
-			operator = peers{networkingv1ac.NetworkPolicyPeer().WithNamespaceSelector(
-				metav1ac.LabelSelector().WithMatchLabels(map[string]string{corev1.LabelMetadataName: namespace}))}
-		}
-		policy.Spec.WithIngress(ingress(intstr.FromInt32(names.ReportPort(mc)), operator))
+		policy.Spec.WithIngress(reports)
 		proxies = append(proxies, policy)
 		from = peers{networkingv1ac.NetworkPolicyPeer().WithPodSelector(matchSelector(mc, names.Proxies))}
 	}
-	return append(servers, networkPolicy(mc, mc.Name, names.Servers, from)), proxies
+	policy := networkPolicy(mc, mc.Name, names.Servers, from)
+	if serversReport(mc) {
+		policy.Spec.WithIngress(reports)
+	}
+	return append(servers, policy), proxies
 }
 
 func networkPolicy(mc *v1alpha1.Memcached, name string, component names.Component,

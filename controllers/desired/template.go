@@ -20,14 +20,18 @@ import (
 // and the kubelet cannot verify by a name that the user is not root.
 const memcachedUser = 11211
 
-// agentConnections are added to spec.maxConnections: the agent keeps one connection for the metrics, and another to
-// verify what memcached has reloaded, or for the report of a proxy.
+// agentConnections are added to spec.maxConnections: the agent keeps one connection for statistics, and needs another
+// to verify what memcached has reloaded.
 const agentConnections = 2
 
 // needsAgent reports whether an agent runs beside each server of mc; one runs beside each proxy in any case.
 func needsAgent(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
 }
+
+// serversReport says whether the agents of servers report to the operator. With only tls or auth, memcached may refuse
+// the agent.
+func serversReport(mc *v1alpha1.Memcached) bool { return mc.Spec.Metrics != nil }
 
 // podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
 // changes something that replaces the servers anyway.
@@ -197,11 +201,14 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 		c.WithPorts(containerPort(names.MetricsPort, m.Port)).
 			WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(agent.RunPath))
 	}
-	if component == names.Proxies {
+	if component == names.Proxies || serversReport(mc) {
 		options.ReportPort = int(names.ReportPort(mc))
-		c.WithPorts(containerPort("report", names.ReportPort(mc))).
-			WithEnv(corev1ac.EnvVar().WithName(agent.PodName).WithValueFrom(corev1ac.EnvVarSource().
-				WithFieldRef(corev1ac.ObjectFieldSelector().WithAPIVersion("v1").WithFieldPath("metadata.name"))))
+		c.WithPorts(containerPort("report", names.ReportPort(mc)))
+	}
+	if component == names.Proxies {
+		options.Proxy = true
+		c.WithEnv(corev1ac.EnvVar().WithName(agent.PodName).WithValueFrom(corev1ac.EnvVarSource().
+			WithFieldRef(corev1ac.ObjectFieldSelector().WithAPIVersion("v1").WithFieldPath("metadata.name"))))
 	}
 	pod.WithInitContainers(c.WithArgs(options.Args()...))
 }

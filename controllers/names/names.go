@@ -117,7 +117,7 @@ func ServerServices(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.ServerAddresses == v1alpha1.AddressesClusterIP || mc.Spec.Proxy != nil
 }
 
-// ReportPort is the port on which the agents of proxies report to the operator: one that no other port of a pod has.
+// ReportPort is the port on which agents report to the operator: one that no other port of a pod has.
 func ReportPort(mc *v1alpha1.Memcached) int32 {
 	port := int32(9151)
 	for port == mc.Spec.ContainerPort || mc.Spec.Metrics != nil && port == mc.Spec.Metrics.Port {

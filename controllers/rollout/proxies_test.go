@@ -290,7 +290,8 @@ func TestWantedRollout(t *testing.T) {
 			moves := 0
 			for {
 				o.Ready[size] = o.MinServers(current) > size
-				if moves++; moves == again {
+				moves++
+				if moves == again {
 					changeTemplate()
 				}
 				for ordinal := range o.Outdated {

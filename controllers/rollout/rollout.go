@@ -14,12 +14,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// ServersToReplace returns the servers of a StatefulSet to delete now, so that it recreates them from the newest
-// template, and how long until a new server counts as available; 0 if a watch event will trigger a reconcile.
+// Step is what a rollout of a StatefulSet does next.
+type Step struct {
+	// Replace are the servers to delete now, so that the StatefulSet recreates them from the newest template.
+	Replace []*corev1.Pod
+	// Warming are the new servers that must warm up before the next one is replaced, and Peers the outdated ones that they
+	// are compared with.
+	Warming, Peers []*corev1.Pod
+	// Wait is how long until a new server counts as available; 0 if a watch event will trigger a reconcile.
+	Wait time.Duration
+}
+
+// NextStep returns the next step of a rollout.
 //
 //   - An outdated server whose memcached container the kubelet reports as not ready, or that is on no node, is deleted
 //     at once: it holds no data.
@@ -27,15 +38,15 @@ import (
 //     not ready may still serve: the control plane marks it as not ready when its node is unreachable, and the kubelet
 //     when only the agent is down.
 //   - A server that is missing, is being deleted, or is new and not ready for minReadySeconds yet, is unavailable.
+//   - With warmUp, a new server is unavailable until its pod is annotated as warm, or until the timeout.
 //   - Servers with a higher ordinal are deleted first.
 //   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
-func ServersToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable int32,
-	now time.Time) (replace []*corev1.Pod, wait time.Duration) {
+func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutSpec, now time.Time) (s Step) {
 	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
-		return nil, 0
+		return s
 	}
 	size := int(ptr.Deref(set.Spec.Replicas, 1))
-	budget, minReady := int(maxUnavailable)-size, time.Duration(set.Spec.MinReadySeconds)*time.Second
+	budget, minReady := int(spec.MaxUnavailable)-size, time.Duration(set.Spec.MinReadySeconds)*time.Second
 	var down, serving []*corev1.Pod
 	for i := range pods {
 		pod := &pods[i]
@@ -52,10 +63,14 @@ func ServersToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable
 			continue
 		}
 		if since, ready := status.ReadySince(pod); ready {
-			if left := since.Add(minReady).Sub(now); left <= 0 {
+			left := since.Add(minReady).Sub(now)
+			if warmUp := untilWarm(pod, spec.WarmUp, now); left <= 0 && warmUp > 0 {
+				left, s.Warming = warmUp, append(s.Warming, pod)
+			}
+			if left <= 0 {
 				budget++
-			} else if wait == 0 || left < wait {
-				wait = left
+			} else if s.Wait == 0 || left < s.Wait {
+				s.Wait = left
 			}
 		}
 	}
@@ -63,10 +78,11 @@ func ServersToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, maxUnavailable
 	slices.SortFunc(down, highestFirst)
 	slices.SortFunc(serving, highestFirst)
 	affordable := min(max(budget, 0), len(serving))
-	if affordable == len(serving) {
-		wait = 0
+	s.Replace, s.Peers = slices.Concat(down, serving[:affordable]), serving[affordable:]
+	if len(s.Peers) == 0 {
+		s.Wait, s.Warming = 0, nil
 	}
-	return append(down, serving[:affordable]...), wait
+	return s
 }
 
 // UnusedToReplace returns the servers of a StatefulSet to delete now, where the items of each server are moved before

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -86,8 +87,30 @@ func (s *server) terminating() *server {
 	return s
 }
 
-// TestReplace covers the rules in the comment of Replace.
-func TestReplace(t *testing.T) {
+// rolloutOf returns a StatefulSet whose newest template is "new", and its pods as in the informer cache.
+func rolloutOf(size, minReady int32, servers []*server) (*appsv1.StatefulSet, []corev1.Pod) {
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set", Generation: 4}}
+	set.Spec.Replicas, set.Spec.MinReadySeconds = ptr.To(size), minReady
+	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: 4, UpdateRevision: "new"}
+	var pods []corev1.Pod
+	for i, s := range servers {
+		if s != missing {
+			s.Name = fmt.Sprintf("cache-%d", i)
+			pods = append(pods, *status.StripPod(&s.Pod))
+		}
+	}
+	return set, pods
+}
+
+func podNames(pods []*corev1.Pod) (list []string) {
+	for _, pod := range pods {
+		list = append(list, pod.Name)
+	}
+	return list
+}
+
+// TestNextStep covers the rules in the comment of NextStep, except warmUp.
+func TestNextStep(t *testing.T) {
 	t.Parallel()
 	sixOutdated := func(change func(*server) *server) (list []*server) {
 		for range 6 {
@@ -145,26 +168,13 @@ func TestReplace(t *testing.T) {
 		"StatefulSet being deleted": {size: 2, servers: []*server{outdated(), outdated()},
 			change: func(s *appsv1.StatefulSet, _ []corev1.Pod) { s.DeletionTimestamp = &metav1.Time{Time: now} }},
 	} {
-		set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set", Generation: 4}}
-		set.Spec.Replicas, set.Spec.MinReadySeconds = ptr.To(tt.size), tt.minReady
-		set.Status = appsv1.StatefulSetStatus{ObservedGeneration: 4, UpdateRevision: "new"}
-		var pods []corev1.Pod
-		for i, s := range tt.servers {
-			if s != missing {
-				s.Name = fmt.Sprintf("cache-%d", i)
-				pods = append(pods, *status.StripPod(&s.Pod)) // as in the informer cache
-			}
-		}
+		set, pods := rolloutOf(tt.size, tt.minReady, tt.servers)
 		if tt.change != nil {
 			tt.change(set, pods)
 		}
-		replace, wait := ServersToReplace(set, pods, max(tt.maxUnavailable, 1), now)
-		var got []string
-		for _, pod := range replace {
-			got = append(got, pod.Name)
-		}
-		if !slices.Equal(got, tt.want) || wait != tt.wait {
-			t.Errorf("%s: got %v and a wait of %s, want %v and %s", name, got, wait, tt.want, tt.wait)
+		s := NextStep(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: max(tt.maxUnavailable, 1)}, now)
+		if got := podNames(s.Replace); !slices.Equal(got, tt.want) || s.Wait != tt.wait {
+			t.Errorf("%s: got %v and a wait of %s, want %v and %s", name, got, s.Wait, tt.want, tt.wait)
 		}
 	}
 }
@@ -180,10 +190,7 @@ func TestUnusedToReplace(t *testing.T) {
 		s.Name = fmt.Sprintf("cache-%d", i)
 		pods = append(pods, *status.StripPod(&s.Pod))
 	}
-	var got []string
-	for _, pod := range UnusedToReplace(set, pods, func(name string) bool { return name != "cache-1" }) {
-		got = append(got, pod.Name)
-	}
+	got := podNames(UnusedToReplace(set, pods, func(name string) bool { return name != "cache-1" }))
 	if want := []string{"cache-1", "cache-2"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

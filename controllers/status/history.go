@@ -98,5 +98,9 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 // End returns when the progress deadline is exceeded.
 func (c Clock) End(mc *v1alpha1.Memcached) time.Time {
 	r := mc.Spec.Rollout
-	return c.since.Add(time.Duration(r.MinReadySeconds+r.ProgressDeadlineSeconds) * time.Second)
+	seconds := r.MinReadySeconds + r.ProgressDeadlineSeconds
+	if r.WarmUp != nil {
+		seconds += r.WarmUp.TimeoutSeconds
+	}
+	return c.since.Add(time.Duration(seconds) * time.Second)
 }

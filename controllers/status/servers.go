@@ -136,7 +136,8 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out.DeletionTimestamp, out.OwnerReferences = p.DeletionTimestamp, p.OwnerReferences
 	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
 		appsv1.DefaultDeploymentUniqueLabelKey)
-	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation)
+	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
+		v1alpha1.WarmAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	out.Status.Phase, out.Status.PodIP = p.Status.Phase, p.Status.PodIP
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })

@@ -33,7 +33,7 @@ type Input struct {
 	ServersChange, ServersResize bool
 	// NotLoaded is a proxy that may not use the current list of servers yet; empty for none.
 	NotLoaded string
-	// Change says how far the change of the servers behind the proxies is.
+	// Change says how far the change of the servers behind the proxies is, or else how far new servers have warmed up.
 	Change ChangeProgress
 	// Servers are the addresses to configure clients with.
 	Servers []string
@@ -51,7 +51,7 @@ type Input struct {
 }
 
 // ChangeProgress says how far a change of the servers behind proxies is, and how many percent of the items of this step
-// were moved or deleted.
+// were moved or deleted; or how many percent of its share a new server holds.
 type ChangeProgress struct {
 	Text    string
 	Percent int
@@ -313,7 +313,6 @@ func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) st
 		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
 	switch {
-	case mc.Spec.Proxy == nil:
 	case !in.proxiesComplete(mc):
 		_, proxies := activePods(in.ProxyPods)
 		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)

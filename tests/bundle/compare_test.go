@@ -39,6 +39,7 @@ var exceptions = map[string][]exception{
 		{"^.spec", "must not be spec.containerPort, which memcached listens on", newField},
 		{"^.spec", "must be at least 2·threads·maxItemSize", newField},
 		{"^.spec", "must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP", newField},
+		{"^.spec", "needs spec.workload StatefulSet, whose servers the operator replaces, and spec.metrics", newField},
 		{"^.spec", "needs spec.proxy: without proxies, clients choose the server by the key", newField},
 		{"^.spec", "must be at least spec.memory + 48Mi + 4Mi·threads",
 			"the kernel killed the server when its cache filled; the rule lets an object keep the limit that it has"},

@@ -56,6 +56,7 @@ func (g generator) spec() object {
 		"extraArgs":      g.extraArgs(),
 		"pod":            g.pod(),
 		"rollout": g.some(object{"maxUnavailable": g.one(1, 1000), "minReadySeconds": g.one(0, 10, 599),
+			"warmUp":                  g.some(object{"percent": g.one(1, 100), "timeoutSeconds": g.one(1, 86400)}),
 			"progressDeadlineSeconds": g.one(1, 600, 172800)}),
 		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000),
 			"minAvailable": g.one(0, 1000, 1001, "0%", "75%", "101%")}),

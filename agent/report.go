@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// ReportPath is the path of the Report.
+const ReportPath = "/report"
+
+// Report is what an agent tells the operator about its memcached.
+type Report struct {
+	// Items is the number of items that a server holds.
+	Items int64 `json:"items,omitempty"`
+	// List names the list that all threads of a proxy use, as mover.Servers.List does; empty while they change it, until
+	// the last request that began with the list before has ended.
+	List string `json:"list,omitempty"`
+	// Done names the list for which the agent of a proxy has deleted or moved all items.
+	Done string `json:"done,omitempty"`
+	// Percent says how much of that work is done.
+	Percent int `json:"percent,omitempty"`
+}
+
+// reportHandler sends the Report that a function returns.
+func reportHandler(report func(context.Context) (Report, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		report, err := report(r.Context())
+		if err != nil {
+			http.Error(w, "memcached does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(report)
+	})
+}
+
+// reportServer says what a server holds.
+func reportServer(ctx context.Context, stats *statsConn) (r Report, err error) {
+	response, err := stats.get(ctx, "stats")
+	if err != nil {
+		return r, err
+	}
+	for line := range bytes.Lines(response) {
+		if value, ok := strings.CutPrefix(string(line), "STAT curr_items "); ok {
+			r.Items, err = strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return r, err
+		}
+	}
+	return r, fmt.Errorf("memcached answered %q to stats", response)
+}

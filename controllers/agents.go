@@ -1,0 +1,102 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/rollout"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+const (
+	// warmUpRetry is the delay before servers are asked again for the number of their items.
+	warmUpRetry = 5 * time.Second
+	// agentTimeout is how long an agent may take to answer.
+	agentTimeout = 500 * time.Millisecond
+	// maxAnswer limits the header and the body of an answer, in bytes.
+	maxAnswer = 4 << 10
+)
+
+// askAgents asks the agents of pods for their reports, all at once. For each pod, it returns a report or an error.
+func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcached,
+	pods []*corev1.Pod) ([]agent.Report, []error) {
+	reports, errs := make([]agent.Report, len(pods)), make([]error, len(pods))
+	port := strconv.Itoa(int(names.ReportPort(mc)))
+	var group sync.WaitGroup
+	for i, pod := range pods {
+		group.Go(func() { reports[i], errs[i] = r.AskAgent(ctx, net.JoinHostPort(pod.Status.PodIP, port)) })
+	}
+	group.Wait()
+	return reports, errs
+}
+
+// warmUp asks servers how many items they hold, and annotates the new ones that have their share. It says how far one
+// of the others is, and how long until servers must be asked again.
+func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation,
+	step rollout.Step) (change status.ChangeProgress, wait time.Duration, err error) {
+	if len(step.Warming) == 0 {
+		return change, 0, nil
+	}
+	reports, errs := r.askAgents(ctx, o.mc, slices.Concat(step.Warming, step.Peers))
+	var peers []int64
+	for i := len(step.Warming); i < len(reports); i++ {
+		if errs[i] == nil {
+			peers = append(peers, reports[i].Items)
+		}
+	}
+	wait = warmUpRetry
+	for i, pod := range step.Warming {
+		percent, ok := rollout.Share(reports[i].Items, peers)
+		switch {
+		case errs[i] != nil || !ok:
+			change.Text = fmt.Sprintf("server %s cannot be compared with the others: not all agents answer", pod.Name)
+			wait = silentRetry
+		case percent >= int(o.mc.Spec.Rollout.WarmUp.Percent):
+			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.WarmAnnotation, rollout.WarmSince(pod)))
+			wait = min(wait, proxyRetry)
+		default:
+			change = status.ChangeProgress{Percent: percent, Text: fmt.Sprintf(
+				"server %s holds %d %% of the items of the others, warm with %d %%", pod.Name, percent,
+				o.mc.Spec.Rollout.WarmUp.Percent)}
+		}
+	}
+	return change, wait, err
+}
+
+// agentClient opens a connection for each request, because the agent closes it. Another process in the pod could listen
+// in place of the agent: redirects are not followed, and the size of an answer is limited.
+var agentClient = &http.Client{Timeout: agentTimeout,
+	Transport:     &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswer},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+// askAgent asks an agent for its report.
+func askAgent(ctx context.Context, address string) (report agent.Report, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+agent.ReportPath, nil)
+	if err != nil {
+		return report, err
+	}
+	response, err := agentClient.Do(request)
+	if err != nil {
+		return report, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return report, fmt.Errorf("%s answers %s", address, response.Status)
+	}
+	err = json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&report)
+	return report, err
+}
