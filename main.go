@@ -133,6 +133,10 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	canResize, err := startup.CanResize(ctx, config)
+	if err != nil {
+		return err
+	}
 	agentImage, err := startup.AgentImage(ctx, live)
 	if err != nil {
 		return err
@@ -147,6 +151,7 @@ func run(ctx context.Context, o *options) error {
 		APIReader: mgr.GetAPIReader(),
 		Recorder:  mgr.GetEventRecorder("memcached-operator"),
 		Options: desired.Options{DefaultImage: image, AgentImage: agentImage, OpenShift: openShift,
+			CanResize: canResize,
 			Namespace: os.Getenv("POD_NAMESPACE"), ImagePullSecrets: names(o.pullSecrets)},
 	}
 	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
@@ -157,7 +162,7 @@ func run(ctx context.Context, o *options) error {
 		return fmt.Errorf("set up health checks: %w", err)
 	}
 	ctrl.Log.Info("starting", "version", version, "namespaces", namespaces, "image", image, "agent", agentImage,
-		"openshift", openShift)
+		"openshift", openShift, "resize", canResize)
 	return mgr.Start(ctx)
 }
 

@@ -37,12 +37,19 @@ const (
 	AuthPath = "/etc/memcached/auth"
 	// ProxyPath has the configuration of a proxy.
 	ProxyPath = "/etc/memcached/proxy"
+	// PodPath has what the operator asks for by annotations of the pod.
+	PodPath = "/etc/memcached/pod"
 	// RunPath is a volume of the agent alone.
 	RunPath = "/run/memcached-agent"
 )
 
 // PodName is the environment variable with the name of the agent's pod.
 const PodName = "POD_NAME"
+
+// HashTableShare is the part of the memory for items, as a divisor, that the hash table needs in addition. The worst
+// case is items of 96 bytes, the smallest chunk. A table of 8-byte buckets doubles at 1.5 items a bucket (assoc.c), and
+// the old and the new one exist together while items move: 16 bytes an item, a sixth of the memory for items.
+const HashTableShare = 6
 
 // MemoryLimit is the default memory limit of the agent's container, in bytes.
 const MemoryLimit = 64 << 20
@@ -130,13 +137,14 @@ func Run(ctx context.Context, args []string) error {
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 		group.Go(func() error { return serve(ctx, o.MetricsPort, "/metrics", handler) })
 	}
-	report := func(ctx context.Context) (Report, error) { return reportServer(ctx, stats) }
+	s := &cacheServer{stats: stats, log: log}
+	report, do := s.report, s.run
 	if o.Proxy {
 		p := &proxy{pod: os.Getenv(PodName), log: log, stats: stats}
-		report = p.report
-		group.Go(func() error { return p.run(ctx) })
+		report, do = p.report, p.run
 	}
 	if o.ReportPort != 0 {
+		group.Go(func() error { return do(ctx) })
 		group.Go(func() error { return serve(ctx, o.ReportPort, ReportPath, reportHandler(report)) })
 	}
 	return group.Wait()

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,7 +141,7 @@ func (c connection) expect(request, want string) error {
 	return nil
 }
 
-// stats returns the response to one of the stats commands.
+// stats returns the response to one of the stats commands, or to another one whose response is a line.
 func (c connection) stats(request string) (response []byte, err error) {
 	err = c.SetDeadline(time.Now().Add(timeout))
 	if err == nil {
@@ -155,7 +156,7 @@ func (c connection) stats(request string) (response []byte, err error) {
 	return response, err
 }
 
-// statsConn is a connection for stats commands, which stays open between them.
+// statsConn is a connection for stats and other commands of the agent, which stays open between them.
 type statsConn struct {
 	memcached *memcached
 
@@ -163,7 +164,7 @@ type statsConn struct {
 	conn *connection // nil for none
 }
 
-// get returns memcached's response to one of the stats commands. It tries twice, because memcached may have closed the
+// get returns memcached's response as connection.stats does. It tries twice, because memcached may have closed the
 // connection when it was idle or when memcached stopped.
 func (s *statsConn) get(ctx context.Context, request string) (response []byte, err error) {
 	s.mu.Lock()
@@ -183,6 +184,20 @@ func (s *statsConn) get(ctx context.Context, request string) (response []byte, e
 		s.conn = nil
 	}
 	return nil, err
+}
+
+// values returns the numbers in memcached's response to one of the stats commands, by name.
+func (s *statsConn) values(ctx context.Context, request string) (map[string]int64, error) {
+	response, err := s.get(ctx, request)
+	values := map[string]int64{}
+	for line := range bytes.Lines(response) {
+		if fields := strings.Fields(string(line)); len(fields) == 3 {
+			if n, err := strconv.ParseInt(fields[2], 10, 64); err == nil {
+				values[fields[1]] = n
+			}
+		}
+	}
+	return values, err
 }
 
 // signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process

@@ -1,13 +1,9 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 )
 
 // ReportPath is the path of the Report.
@@ -15,8 +11,13 @@ const ReportPath = "/report"
 
 // Report is what an agent tells the operator about its memcached.
 type Report struct {
-	// Items is the number of items that a server holds.
-	Items int64 `json:"items,omitempty"`
+	// Items is the number of items that a server holds, and Memory the memory for items in bytes.
+	Items  int64 `json:"items,omitempty"`
+	Memory int64 `json:"memory,omitempty"`
+	// Applied is the value of the annotation MemoryAnnotation with which memcached got this memory; empty for none.
+	// Problem says why memcached has no other memory; empty for nothing.
+	Applied string `json:"applied,omitempty"`
+	Problem string `json:"problem,omitempty"`
 	// List names the list that all threads of a proxy use, as mover.Servers.List does; empty while they change it, until
 	// the last request that began with the list before has ended.
 	List string `json:"list,omitempty"`
@@ -37,19 +38,4 @@ func reportHandler(report func(context.Context) (Report, error)) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(report)
 	})
-}
-
-// reportServer says what a server holds.
-func reportServer(ctx context.Context, stats *statsConn) (r Report, err error) {
-	response, err := stats.get(ctx, "stats")
-	if err != nil {
-		return r, err
-	}
-	for line := range bytes.Lines(response) {
-		if value, ok := strings.CutPrefix(string(line), "STAT curr_items "); ok {
-			r.Items, err = strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			return r, err
-		}
-	}
-	return r, fmt.Errorf("memcached answered %q to stats", response)
 }

@@ -24,6 +24,7 @@ import (
 type actions struct {
 	set      *appsv1.StatefulSet // controls the servers
 	rollout  rollout.Step
+	memory   rollout.MemoryStep
 	wait     time.Duration // until there is more to do; 0 if a watch event will trigger it
 	annotate []annotation
 	ask      []*corev1.Pod // proxies, whether they use the current list of servers
@@ -42,6 +43,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
 		a.set = set
+		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))
 		servers, _ := o.proxyServers()
 		switch {
 		case o.movesWhenReplaced():

@@ -13,7 +13,12 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -75,6 +80,67 @@ func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation,
 		}
 	}
 	return change, wait, err
+}
+
+// changeMemory makes the next step of a server towards the memory of its template. It says what the step is, and how
+// long until the next one.
+func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
+	step rollout.MemoryStep) (change status.ChangeProgress, wait time.Duration, err error) {
+	if step.Pod == nil {
+		return change, 0, nil
+	}
+	pod := step.Pod
+	progress := func(text string, wait time.Duration) (status.ChangeProgress, time.Duration, error) {
+		return status.ChangeProgress{Text: "server " + pod.Name + ": " + text}, wait, nil
+	}
+	if step.Confirm > 0 {
+		reports, errs := r.askAgents(ctx, o.mc, []*corev1.Pod{pod})
+		switch report := reports[0]; {
+		case errs[0] != nil:
+			return progress("its agent does not answer the operator", silentRetry)
+		case report.Problem != "":
+			return progress(report.Problem, silentRetry)
+		case report.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || report.Memory>>20 != step.Confirm:
+			return progress(fmt.Sprintf("memcached gets %d MiB", step.Confirm), proxyRetry)
+		}
+	}
+	switch {
+	case step.Annotation != "":
+		err = r.annotate(ctx, pod, v1alpha1.MemoryAnnotation, step.Annotation)
+	case step.Resize != nil:
+		err = r.resize(ctx, pod, *step.Resize)
+	case step.Revision != "":
+		after := pod.DeepCopy()
+		after.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
+		after.Annotations[v1alpha1.MemoryAnnotation] += " " + status.MemoryDone
+		err = r.Client.Patch(ctx, after, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}),
+			client.FieldOwner(names.Operator))
+	default:
+		return progress(step.Waiting, silentRetry)
+	}
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // for example, the node has no room
+		return progress(err.Error(), silentRetry)
+	case client.IgnoreNotFound(err) != nil:
+		return change, 0, fmt.Errorf("change the memory of server %s: %w", pod.Name, err)
+	}
+	return change, proxyRetry, nil
+}
+
+// resize changes the memory of the container of memcached.
+func (r *MemcachedReconciler) resize(ctx context.Context, pod *corev1.Pod, m status.Memory) error {
+	memory := func(bytes int64) map[string]any {
+		return map[string]any{"memory": resource.NewQuantity(bytes, resource.BinarySI)}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": pod.ResourceVersion},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": names.Container,
+			"resources": map[string]any{"limits": memory(m.Limit), "requests": memory(m.Request)}}}}})
+	if err != nil {
+		return err
+	}
+	return r.Client.SubResource("resize").Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch),
+		client.FieldOwner(names.Operator))
 }
 
 // agentClient opens a connection for each request, because the agent closes it. Another process in the pod could listen

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -32,6 +34,12 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	}
 	w := status.ReadState(workload, o.servers...)
 	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.WasReady()
+	if set, ok := workload.(*appsv1.StatefulSet); ok && w.Observed {
+		c.Revision = set.Status.UpdateRevision
+		for i := range o.servers {
+			c.PodRevisions = append(c.PodRevisions, o.servers[i].Labels[appsv1.StatefulSetRevisionLabel])
+		}
+	}
 	if record := workload.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
 		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // owned by another manager
 	}

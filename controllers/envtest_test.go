@@ -113,7 +113,7 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 	f.must(api.Create(f.ctx, ns))
 	f.r = &MemcachedReconciler{
 		Client: f.cacheClient(), APIReader: f.apiReader(), Recorder: f.events,
-		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"},
+		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true},
 		Now:     func() time.Time { return f.now },
 		AskAgent: func(_ context.Context, address string) (agent.Report, error) {
 			if f.silent {
@@ -286,6 +286,8 @@ func (f *fixture) setServers(servers ...server) {
 	set := get[appsv1.StatefulSet](f)
 	f.deletePods()
 	status := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
+	t := set.Spec.Template.Spec.Containers[0]
+	container := corev1.Container{Name: t.Name, Image: t.Image, Args: t.Args, Resources: t.Resources}
 	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
 	for i, s := range servers {
 		if s == missing {
@@ -293,7 +295,7 @@ func (f *fixture) setServers(servers ...server) {
 		}
 		labels := names.Servers.Labels(f.mc)
 		labels[appsv1.StatefulSetRevisionLabel] = s.revision
-		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready)
+		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready, container)
 		status.Replicas++
 		if s.revision == status.UpdateRevision {
 			status.UpdatedReplicas++
@@ -316,11 +318,14 @@ func (f *fixture) deletePods() {
 func podIP(name string) string { return fmt.Sprintf("10.0.0.%d", name[len(name)-1]) }
 
 // createPod creates a pod that is not ready, or has been ready for an hour.
-func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool) {
+func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool,
+	containers ...corev1.Container) {
 	f.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, Labels: labels,
 		OwnerReferences: owners}}
-	p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+	if p.Spec.Containers = containers; len(containers) == 0 {
+		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+	}
 	if ready {
 		p.Spec.NodeName = "node"
 	}

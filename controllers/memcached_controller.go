@@ -34,6 +34,7 @@ import (
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/status,verbs=patch
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -204,19 +205,21 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	change, askWait, askErr := r.askProxies(ctx, o, actions.ask)
 	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, actions.rollout)
-	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, warmUpErr)
+	memory, memoryWait, memoryErr := r.changeMemory(ctx, o, actions.memory)
+	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, warmUpErr, memoryErr)
 	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
 	s := o.statusInput(r.Options, effect)
-	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, cmp.Or(change, warmUp)
+	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, cmp.Or(change, warmUp, memory)
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, askWait, warmUpWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, askWait, warmUpWait, memoryWait,
+		untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,10 +10,15 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
 )
 
 // server is the state of one server of a StatefulSet, for setServers.
@@ -118,6 +124,83 @@ func TestWarmUp(t *testing.T) {
 	step(true, 0, "server cache-1 cannot be compared with the others: not all agents answer", "patch status")
 	step(false, 50, "", "patch Pod", "patch status")
 	step(false, 0, "", "get StatefulSet", "delete Pod")
+}
+
+// TestMemory: a server gets another memory in steps, each after the one before was seen, and is not replaced. The
+// status says what a step waits for.
+func TestMemory(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, metrics: {}, memory: 64Mi}")
+	f.mustReconcile()
+	f.setServers(updated())
+	f.mustReconcile()
+	// The API server compares what the pods of a node request with the node.
+	one := resource.MustParse("1Gi")
+	room := corev1.ResourceList{corev1.ResourceMemory: one, corev1.ResourceCPU: one}
+	f.must(f.api.Create(f.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"},
+		Status: corev1.NodeStatus{Allocatable: room}}))
+	before := status.ReadMemory(&get[appsv1.StatefulSet](f).Spec.Template.Spec)
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	set := get[appsv1.StatefulSet](f)
+	wanted := status.ReadMemory(&set.Spec.Template.Spec)
+	set.Status.ObservedGeneration, set.Status.UpdateRevision, set.Status.UpdatedReplicas = set.Generation, "newer", 0
+	f.must(f.api.Status().Update(f.ctx, set))
+
+	pod := func() *corev1.Pod {
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
+		return pod
+	}
+	step := func(retry time.Duration, message string, requests ...string) {
+		t.Helper()
+		f.now = f.now.Add(progressInterval)
+		result := f.mustReconcile()
+		f.wantRequests(requests...)
+		f.wantMessage(v1alpha1.ConditionReady, "0 of 1 servers updated, 1 ready"+message)
+		if result.RequeueAfter != retry {
+			t.Errorf("got a reconcile after %s, want %s", result.RequeueAfter, retry)
+		}
+	}
+	wantAnnotation := func(want string) {
+		t.Helper()
+		if got := pod().Annotations[v1alpha1.MemoryAnnotation]; got != want {
+			t.Errorf("got the annotation %q, want %q", got, want)
+		}
+	}
+	step(proxyRetry, "", "patch Pod")
+	wantAnnotation("64 2")
+	f.failures["patch resize"] = apierrors.NewForbidden(corev1.Resource("pods"), "cache-0", errors.New("there is no room"))
+	step(silentRetry, `; server cache-0: pods "cache-0" is forbidden: there is no room`, "patch resize", "patch status")
+	delete(f.failures, "patch resize")
+	step(proxyRetry, "", "patch resize", "patch status")
+	if got := status.ReadMemory(&pod().Spec); got.Limit != wanted.Limit || got.Request != wanted.Request {
+		t.Errorf("got a container with %+v after %+v, want %+v", got, before, wanted)
+	}
+	step(silentRetry, "; server cache-0: the kubelet changes the memory of the container", "patch status")
+	resized := pod()
+	resized.Status.ObservedGeneration = resized.Generation
+	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: true, Image: "memcached",
+		Resources: &resized.Spec.Containers[0].Resources}}
+	f.must(f.api.Status().Update(f.ctx, resized))
+	step(proxyRetry, "", "patch Pod", "patch status")
+	wantAnnotation("128 2")
+	f.silent = true
+	step(silentRetry, "; server cache-0: its agent does not answer the operator", "patch status")
+	f.silent, f.report = false, agent.Report{Memory: 64 << 20, Applied: "64 2"}
+	step(proxyRetry, "; server cache-0: memcached gets 128 MiB", "patch status")
+	f.report.Problem = "it is full"
+	step(silentRetry, "; server cache-0: it is full", "patch status")
+	f.report = agent.Report{Memory: 128 << 20, Applied: "128 2"}
+	step(proxyRetry, "", "patch Pod", "patch status")
+	wantAnnotation("128 2 done")
+	if got := pod().Labels[appsv1.StatefulSetRevisionLabel]; got != "newer" {
+		t.Errorf("got the revision %q, want that of the template", got)
+	}
+	set = get[appsv1.StatefulSet](f)
+	set.Status.UpdatedReplicas = 1
+	f.must(f.api.Status().Update(f.ctx, set))
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 // TestRefusedReplacement: the status says why a server cannot be replaced. If one pod cannot be annotated, the others

@@ -38,6 +38,11 @@ const (
 	// pod's volumes at once.
 	ProxyConfigAnnotation = "cache.example.com/proxy-config"
 
+	// MemoryAnnotation on a server's pod is the memory for items that memcached has in place of that of its arguments, in
+	// MiB, and the generation of the Memcached that asked for it. The agent reads the annotation, and changes memcached
+	// without a restart. The operator adds the word done once memcached and its container have that memory.
+	MemoryAnnotation = "cache.example.com/memory"
+
 	// WarmAnnotation on a server's pod says that the server has its share of items, as spec.rollout.warmUp asks: since
 	// when the pod was ready then. A server that became ready again has to warm up again.
 	WarmAnnotation = "cache.example.com/warm"
@@ -110,7 +115,9 @@ type MemcachedSpec struct {
 
 	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default.
 	// The memory request and limit of the container are derived from memory: they add what connections, threads and the
-	// hash table need.
+	// hash table need. In a StatefulSet with metrics, on Kubernetes 1.33 and newer, a change of memory alone replaces no
+	// server: more memory loses no item, and with less, the items that no longer fit are dropped. Otherwise a change
+	// replaces every server.
 	//
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:MaxLength=12

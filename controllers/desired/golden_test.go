@@ -75,7 +75,7 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 		secrets.Auth = &Secret{Name: mc.Spec.Auth.SecretName, Version: "uid/2"}
 	}
 	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default",
-		Namespace: "operators"}
+		CanResize: true, Namespace: "operators"}
 	servers := []mover.Server{{Name: mc.Name + "-0", Address: "10.0.0.1:11211"},
 		{Name: mc.Name + "-1", Address: "[fd00::2]:11211"}}
 	current := Current{Secrets: secrets, ProxyServers: mover.Servers{After: servers}}

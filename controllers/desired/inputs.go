@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,6 +27,8 @@ type Options struct {
 	ImagePullSecrets []string
 	// Namespace is the operator's own; empty if the operator runs outside of the cluster.
 	Namespace string
+	// CanResize says that the cluster can change the resources of a running pod.
+	CanResize bool
 	// OpenShift leaves the user and group of the pods to the cluster: the restricted-v2 security context constraint
 	// assigns them and refuses others.
 	OpenShift bool
@@ -35,6 +38,10 @@ type Options struct {
 type Current struct {
 	// Workload holds the fields of the workload of the servers that the operator owns; nil if there is none.
 	*Workload
+	// Revision is that of a StatefulSet's pod template; empty unless its controller has observed the template.
+	// PodRevisions are those of its pods.
+	Revision     string
+	PodRevisions []string
 	// Empty says that the workload has no pod, so that a new pod template loses no data.
 	Empty bool
 	// WasReady says that a server of the newest pod template was ready, Installed that all servers were at some time.
@@ -72,6 +79,7 @@ type Inputs struct {
 //   - The restart annotation was removed: the template is preserved.
 //   - A new operator would build another template: the current one is preserved while its inputs are the same, because
 //     an upgrade of the operator must not empty a cache.
+//   - Only the memory differs, and servers can change it without a restart: all else of the template is preserved.
 //   - The inputs differ, somebody changed the template, or the workload has no pod: the builder builds a new
 //     template.
 //   - The record of the inputs was lost, or a release before v0.0.3 wrote none: the current template is recorded, if it
@@ -117,10 +125,24 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	digest := Digest(own.Template)
 	in.unrecorded = own.Template != nil && recorded.Template != digest
+	var withMemory *corev1ac.PodTemplateSpecApplyConfiguration
+	if ok && !sameInputs && !in.unrecorded && current.Revision != "" && !current.Empty {
+		withMemory = own.withMemory(mc, r, recorded, o)
+	}
 	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
-	if preserve && own.Template != nil && !current.Empty {
+	switch {
+	case preserve && own.Template != nil && !current.Empty:
 		in.template, in.record.Template, in.record.Agent = own.Template, digest, cmp.Or(recorded.Agent, r.Agent)
-	} else {
+		in.record.InPlace = recorded.InPlace
+	case withMemory != nil:
+		in.template, in.record.Template, in.record.Agent = withMemory, Digest(withMemory), cmp.Or(recorded.Agent, r.Agent)
+		in.record.InPlace = []string{current.Revision}
+		for _, revision := range recorded.InPlace {
+			if revision != current.Revision && slices.Contains(current.PodRevisions, revision) {
+				in.record.InPlace = append(in.record.InPlace, revision)
+			}
+		}
+	default:
 		in.template = podTemplate(mc, in)
 		in.record.Template = Digest(in.template)
 	}
@@ -230,6 +252,8 @@ type record struct {
 	// Template is the digest of the template as the API server stored it. If the current template has another digest,
 	// somebody has changed it.
 	Template string `json:"template,omitempty"`
+	// InPlace are the revisions of the StatefulSet whose servers differ from the template only in their memory.
+	InPlace []string `json:"inPlace,omitempty"`
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`
 }

@@ -28,10 +28,6 @@ const (
 	// base: the program, its other threads, and the first page of 1 MiB of each of about 40 slab classes, which memcached
 	// takes even where -m is exhausted (do_slabs_newslab in slabs.c).
 	base = 48 * mebi
-	// hashTableShare: the worst case is items of 96 bytes, the smallest chunk. A table of 8-byte buckets doubles at 1.5
-	// items a bucket (assoc.c), and the old and the new one exist together while items move: 16 bytes an item, a sixth of
-	// -m.
-	hashTableShare = 6
 )
 
 // containerMemory is the memory request and limit of the memcached container of mc. They are equal, so that a node
@@ -41,7 +37,7 @@ func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
 	if mc.Spec.TLS != nil {
 		connection += perTLSConnection
 	}
-	bytes := items.Value() + items.Value()/hashTableShare +
+	bytes := items.Value() + items.Value()/agent.HashTableShare +
 		int64(mc.Spec.MaxConnections)*connection + int64(mc.Spec.Threads)*perThread + base
 	return *resource.NewQuantity((bytes+mebi-1)/mebi*mebi, resource.BinarySI)
 }

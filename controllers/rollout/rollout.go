@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -45,7 +46,7 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
 		return s
 	}
-	size := int(ptr.Deref(set.Spec.Replicas, 1))
+	size, inPlace := int(ptr.Deref(set.Spec.Replicas, 1)), desired.ChangesInPlace(set.Annotations)
 	budget, minReady := int(spec.MaxUnavailable)-size, time.Duration(set.Spec.MinReadySeconds)*time.Second
 	var down, serving []*corev1.Pod
 	for i := range pods {
@@ -53,7 +54,7 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 		if n := ordinal(set, pod); n < 0 || n >= size || !pod.DeletionTimestamp.IsZero() {
 			continue // foreign, about to be removed, or being replaced already
 		}
-		if pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision {
+		if isOutdated(set, pod, inPlace) {
 			if isDown(pod) {
 				down = append(down, pod)
 			} else {
@@ -91,10 +92,11 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
 		return nil
 	}
+	inPlace := desired.ChangesInPlace(set.Annotations)
 	for i := range pods {
 		pod := &pods[i]
-		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() &&
-			pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision && (isDown(pod) || !inUse(pod.Name)) {
+		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && isOutdated(set, pod, inPlace) &&
+			(isDown(pod) || !inUse(pod.Name)) {
 			list = append(list, pod)
 		}
 	}
@@ -104,14 +106,21 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 // OutdatedServing returns the ordinals of the servers of an older template that have items to move. A new template
 // counts once the controller of the StatefulSet has observed it; a new number of servers changes nothing.
 func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
-	outdated := map[int]bool{}
+	outdated, inPlace := map[int]bool{}, desired.ChangesInPlace(set.Annotations)
 	for i := range pods {
 		pod := &pods[i]
 		if n := ordinal(set, pod); n >= 0 && !isDown(pod) {
-			outdated[n] = pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision
+			outdated[n] = isOutdated(set, pod, inPlace)
 		}
 	}
 	return outdated
+}
+
+// isOutdated reports whether a server must be replaced: it is of another revision than the template, and either not of
+// one whose servers change only their memory, or down, so that it holds nothing.
+func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod, inPlace []string) bool {
+	revision := pod.Labels[appsv1.StatefulSetRevisionLabel]
+	return revision != set.Status.UpdateRevision && (isDown(pod) || !slices.Contains(inPlace, revision))
 }
 
 // isDown reports whether memcached does not serve, by the last report of the kubelet. The last report from a node that

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -31,20 +33,38 @@ var backoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 6
 //
 // It requests security.openshift.io/v1 itself: only "not found" proves that the cluster does not serve this API. The
 // list of API groups is no proof, because a starting API server omits groups from it without an error.
-func OpenShift(ctx context.Context, config *rest.Config) (found bool, err error) {
-	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return false, fmt.Errorf("create a client for discovery: %w", err)
-	}
-	err = retryErrors(ctx, func() error {
-		_, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "security.openshift.io/v1")
-		found = err == nil
-		return client.IgnoreNotFound(err)
-	})
+func OpenShift(ctx context.Context, config *rest.Config) (bool, error) {
+	found, _, err := resources(ctx, config, "security.openshift.io/v1")
 	if err != nil {
 		return false, fmt.Errorf("find out whether the cluster is OpenShift: %w", err)
 	}
 	return found, nil
+}
+
+// CanResize reports whether the cluster can change the resources of a running pod, by default from Kubernetes 1.33 on.
+func CanResize(ctx context.Context, config *rest.Config) (bool, error) {
+	_, list, err := resources(ctx, config, "v1")
+	if err != nil {
+		return false, fmt.Errorf("find out whether the cluster can resize pods: %w", err)
+	}
+	return slices.ContainsFunc(list, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }), nil
+}
+
+// resources returns the resources of an API; found is false if the cluster does not serve it.
+func resources(ctx context.Context, config *rest.Config,
+	groupVersion string) (found bool, list []metav1.APIResource, err error) {
+	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return false, nil, fmt.Errorf("create a client for discovery: %w", err)
+	}
+	err = retryErrors(ctx, func() error {
+		response, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, groupVersion)
+		if found = err == nil; found {
+			list = response.APIResources
+		}
+		return client.IgnoreNotFound(err)
+	})
+	return found, list, err
 }
 
 // Namespaces returns the namespaces of names that the operator can watch:

@@ -69,6 +69,11 @@ func TestOpenShiftRetries(t *testing.T) {
 func TestCluster(t *testing.T) {
 	config := apiserver.Start(t, root, "config/crd/bases")
 	t.Run("OpenShift", func(t *testing.T) { testOpenShift(t, config) })
+	t.Run("CanResize", func(t *testing.T) {
+		if found, err := CanResize(t.Context(), config); !found || err != nil {
+			t.Errorf("got %t, %v, although the API server has pods/resize", found, err)
+		}
+	})
 	t.Run("Namespaces", func(t *testing.T) { testNamespaces(t, config) })
 }
 

@@ -137,8 +137,9 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
 		appsv1.DefaultDeploymentUniqueLabelKey)
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
-		v1alpha1.WarmAnnotation)
+		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
+	stripMemory(p, out)
 	out.Status.Phase, out.Status.PodIP = p.Status.Phase, p.Status.PodIP
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -150,7 +151,8 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	}
 	for _, c := range p.Status.Conditions {
 		switch c.Type {
-		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
+		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled, corev1.PodResizePending,
+			corev1.PodResizeInProgress:
 			c.ObservedGeneration, c.LastProbeTime = 0, metav1.Time{}
 			out.Status.Conditions = append(out.Status.Conditions, c)
 		}

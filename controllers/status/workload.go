@@ -24,7 +24,7 @@ type WorkloadState struct {
 	Image, AgentImage string
 	// Wanted is its spec.replicas; the other numbers are those of its status.
 	Wanted, Replicas, Updated, Ready, Available int32
-	// Outdated is the number of servers of an older template.
+	// Outdated is the number of servers of an older template, or with another memory than that of the template.
 	Outdated int32
 	// Failure says why its controller cannot create servers; empty where it can.
 	Failure string
@@ -75,8 +75,11 @@ func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *WorkloadState {
 		AgentImage:  image(s.Spec.Template.Spec.InitContainers, names.Agent),
 	}
 	// Its status counts a terminating server as not updated, so that a loss would look like a rollout: count the pods.
+	wanted := ReadMemory(&s.Spec.Template.Spec).Items
 	for i := range pods {
-		if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != s.Status.UpdateRevision {
+		items, done, changed := ChangedMemory(&pods[i])
+		if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != s.Status.UpdateRevision ||
+			changed && (items != wanted || !done) {
 			w.Outdated++
 		}
 	}
@@ -98,7 +101,7 @@ func image(containers []corev1.Container, name string) string {
 // behind the writes of another operator process. While mc is paused, the generation does not matter.
 func (w *WorkloadState) complete(mc *v1alpha1.Memcached, want int32) bool {
 	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == names.Generation(mc)) && w.Wanted == want &&
-		w.AllAvailable()
+		w.AllAvailable() && !w.hasOutdatedPods()
 }
 
 // AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and

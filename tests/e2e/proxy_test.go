@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"net/textproto"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -265,15 +266,22 @@ func (w world) items(name string) map[string]int {
 			w.Logf("%s: %v", pods[i].Name, err)
 			continue
 		}
-		line, err := ask(conn, "stats")
-		for ; err == nil && line != "END"; line, err = conn.ReadLine() {
-			if n, ok := strings.CutPrefix(line, "STAT curr_items "); ok {
-				count, err := strconv.Atoi(n)
-				w.must(err)
-				items[pods[i].Name] = count
-			}
-		}
+		count, err := stat(conn, "curr_items")
 		w.must(errors.Join(err, conn.Close()))
+		items[pods[i].Name] = int(count)
 	}
 	return items
+}
+
+// stat returns a number of memcached's statistics.
+func stat(conn *textproto.Conn, name string) (value int64, err error) {
+	line, err := ask(conn, "stats")
+	for ; err == nil && line != "END"; line, err = conn.ReadLine() {
+		if n, ok := strings.CutPrefix(line, "STAT "+name+" "); ok {
+			if value, err = strconv.ParseInt(n, 10, 64); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return value, err
 }

@@ -1,12 +1,120 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
+
+// TestMemory: the memory of real servers with TLS and passwords changes without a restart.
+func TestMemory(t *testing.T) {
+	needRealPods(t)
+	const host = "cache.example.com"
+	var ca testCA
+	var before map[string]string
+	clients := func(w world) (list []memcachedClient) {
+		pods, err := w.servers("cache")
+		w.must(err)
+		for i := range pods {
+			list = append(list, memcachedClient{address: net.JoinHostPort(pods[i].Status.PodIP, "11211"),
+				tls: ca.Trust(host, ca.issue("client")), login: "shop secret"})
+		}
+		return list
+	}
+	// mustHave fails unless each server has this memory, and none was replaced or has another number of items.
+	mustHave := func(w world, megabytes int64, restarts int32) {
+		w.Helper()
+		w.mustNotReplace(before, w.uids("cache"))
+		for _, c := range clients(w) {
+			conn, err := c.dial()
+			w.must(err)
+			memory, err := stat(conn, "limit_maxbytes")
+			w.must(errors.Join(err, conn.Close()))
+			if memory != megabytes<<20 {
+				w.Errorf("a server has %d MiB of memory, want %d MiB", memory>>20, megabytes)
+			}
+		}
+		pods, err := w.servers("cache")
+		w.must(err)
+		for i := range pods {
+			var sum int32
+			for _, s := range append(pods[i].Status.InitContainerStatuses, pods[i].Status.ContainerStatuses...) {
+				sum += s.RestartCount
+			}
+			limit := pods[i].Spec.Containers[0].Resources.Limits.Memory().Value()
+			if least := megabytes << 20; limit < least || limit > 3*least+100<<20 || sum > restarts {
+				w.Errorf("%s has a limit of %d bytes and %d restarts", pods[i].Name, limit, sum)
+			}
+		}
+	}
+	change := func(w world, memory string) traffic {
+		w.Helper()
+		return w.load(func() {
+			w.merge("cache", fmt.Sprintf(`{"memory":%q}`, memory))
+			w.awaitReady("cache")
+		}, clients(w)...)
+	}
+	testEnv.Test(t, features.New("memory").
+		Setup(step(func(w world) {
+			ca = w.newCA()
+			ca.certificate("certificate", host)
+			w.passwords("passwords", "shop:secret")
+			w.createSpec("cache", `{size: 2, workload: StatefulSet, metrics: {}, tls: {secretName: certificate, clientAuth: Require},
+				auth: {secretName: passwords}, memory: 64Mi, threads: 1, maxConnections: 64, pod: {resources: {requests: {cpu: 1m}}}}`)
+			w.awaitReady("cache")
+			before = w.uids("cache")
+			for _, c := range clients(w) {
+				w.fill(c)
+			}
+		})).
+		Assess("grows and loses nothing", step(func(w world) {
+			if l := change(w, "128Mi"); l.misses > 0 {
+				w.Errorf("%d misses", l.misses)
+			}
+			mustHave(w, 128, 0)
+		})).
+		Assess("shrinks, and keeps what fits", step(func(w world) {
+			if l := change(w, "64Mi"); l.misses > 0 {
+				w.Errorf("%d misses, although all items fit", l.misses)
+			}
+			mustHave(w, 64, 0)
+		})).
+		Assess("stays as it is on a node without room, and says so", step(func(w world) {
+			w.merge("cache", `{"memory":"1024Gi"}`)
+			w.awaitCondition("cache", v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut, "idn't have enough")
+			mustHave(w, 64, 0)
+			if l := change(w, "96Mi"); l.misses > 0 {
+				w.Errorf("%d misses", l.misses)
+			}
+			mustHave(w, 96, 0)
+		})).
+		Assess("lasts when memcached is restarted", step(func(w world) {
+			w.must(testCluster.KillContainer(w.ctx, w.ns, "cache-0", "memcached"))
+			w.eventually("memcached has its memory again", func() error {
+				pod, err := load[corev1.Pod](w, "cache-0")
+				if err != nil || pod.Status.ContainerStatuses[0].RestartCount == 0 || !pod.Status.ContainerStatuses[0].Ready {
+					return fmt.Errorf("memcached was not restarted (%w)", err)
+				}
+				conn, err := clients(w)[0].dial()
+				if err != nil {
+					return err
+				}
+				memory, err := stat(conn, "limit_maxbytes")
+				if memory != 96<<20 {
+					err = fmt.Errorf("memcached has %d bytes", memory)
+				}
+				return errors.Join(err, conn.Close())
+			})
+			w.awaitReady("cache")
+			mustHave(w, 96, 1)
+		})).Feature())
+}
 
 // TestWarmUp: a rollout waits until clients have filled the new server.
 func TestWarmUp(t *testing.T) {

@@ -1,0 +1,74 @@
+package desired
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// podVolume is the name of the volume from which the agent reads the annotation for the memory of memcached.
+const podVolume = "pod"
+
+// canChangeMemory reports whether the servers of mc can get another memory without a restart: the cluster can resize
+// their pods, the operator replaces them, so that it can also leave them as they are, and their agents report.
+func canChangeMemory(mc *v1alpha1.Memcached, o Options) bool {
+	return o.CanResize && mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && serversReport(mc)
+}
+
+// addPodVolume mounts the annotation of the pod for the memory of memcached into the agent.
+func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.ContainerApplyConfiguration) {
+	field := corev1ac.ObjectFieldSelector().WithAPIVersion("v1").
+		WithFieldPath(fmt.Sprintf("metadata.annotations['%s']", v1alpha1.MemoryAnnotation))
+	pod.WithVolumes(corev1ac.Volume().WithName(podVolume).WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().
+		WithItems(corev1ac.DownwardAPIVolumeFile().WithPath(agent.MemoryFile).WithFieldRef(field))))
+	sidecar.WithVolumeMounts(corev1ac.VolumeMount().WithName(podVolume).WithMountPath(agent.PodPath).WithReadOnly(true))
+}
+
+// withMemory returns the template of a workload with the memory of mc, if only the memory differs from what was
+// recorded, and the servers of the template can change it without a restart; otherwise nil.
+func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded record,
+	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
+	if w.Template == nil || w.Template.Spec == nil || !canChangeMemory(mc, o) ||
+		!slices.ContainsFunc(w.Template.Spec.Volumes, func(v corev1ac.VolumeApplyConfiguration) bool {
+			return ptr.Deref(v.Name, "") == podVolume
+		}) {
+		return nil
+	}
+	own := w.container()
+	if own == nil {
+		return nil
+	}
+	i := slices.Index(own.Args, "-m") + 1
+	if i == 0 || i == len(own.Args) {
+		return nil
+	}
+	recordedMemory, err := strconv.ParseInt(own.Args[i], 10, 64)
+	before := mc.DeepCopy()
+	same := slices.ContainsFunc([]string{fmt.Sprintf("%dMi", recordedMemory), fmt.Sprintf("%dGi", recordedMemory/1024)},
+		func(memory string) bool {
+			before.Spec.Memory = memory
+			return digestOfInputs(before, r) == recorded.Inputs
+		})
+	if err != nil || !same {
+		return nil
+	}
+	memory := resource.MustParse(mc.Spec.Memory)
+	template := convert(w.Template, corev1ac.PodTemplateSpec())
+	c := (&Workload{Template: template}).container()
+	c.Args[i] = strconv.FormatInt(memory.Value()/mebi, 10)
+	c.Resources = resources(mc)
+	return template
+}
+
+// ChangesInPlace returns the revisions of a StatefulSet whose servers differ from its template only in their memory.
+func ChangesInPlace(annotations map[string]string) []string {
+	r, _ := readRecord(&Workload{Annotations: annotations})
+	return r.InPlace
+}

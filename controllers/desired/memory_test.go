@@ -1,0 +1,86 @@
+package desired
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/manifest"
+)
+
+// TestMemoryInPlace: a change of the memory alone keeps all else of the template, here although another builder, that
+// for OpenShift, would change more. The record says of which revisions servers need not be replaced.
+func TestMemoryInPlace(t *testing.T) {
+	t.Parallel()
+	apply := func(mc *v1alpha1.Memcached, own *Workload, revision string, o Options) *Workload {
+		o.DefaultImage, o.AgentImage = "memcached:1", "operator:1"
+		in := Resolve(mc, Current{Workload: own, Revision: revision, PodRevisions: []string{"a", "b"}, WasReady: true}, o)
+		for _, child := range NewPlan(mc, in).Children {
+			if w := ReadWorkload(child); w != nil {
+				return w
+			}
+		}
+		t.Fatal("there is no workload")
+		return nil
+	}
+	for name, tt := range map[string]struct {
+		spec     string
+		change   func(mc *v1alpha1.Memcached, own *Workload)
+		noResize bool
+		replace  bool
+	}{
+		"memory":          {},
+		"memory and size": {change: func(mc *v1alpha1.Memcached, _ *Workload) { mc.Spec.Size = new(int32) }},
+		"memory and threads": {replace: true,
+			change: func(mc *v1alpha1.Memcached, _ *Workload) { mc.Spec.Threads = 7 }},
+		"memory and a restart": {replace: true, change: func(mc *v1alpha1.Memcached, _ *Workload) {
+			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
+		}},
+		"of a Deployment":    {spec: "{metrics: {}, memory: 1Gi}", replace: true},
+		"without metrics":    {spec: "{workload: StatefulSet, memory: 1Gi}", replace: true},
+		"the cluster cannot": {noResize: true, replace: true},
+		"somebody else's change": {replace: true,
+			change: func(_ *v1alpha1.Memcached, own *Workload) { own.container().WithImage("x") }},
+		"an agent without the volume": {replace: true, change: func(_ *v1alpha1.Memcached, own *Workload) {
+			r, _ := readRecord(own)
+			own.Template.Spec.Volumes = nil
+			r.Template = Digest(own.Template)
+			own.Annotations = r.annotations()
+		}},
+	} {
+		mc := manifest.Parse(t, manifest.Named("m", cmp.Or(tt.spec, "{workload: StatefulSet, metrics: {}, memory: 1Gi}")))
+		own := apply(mc, nil, "", Options{CanResize: true})
+		mc.Spec.Memory = "1536Mi"
+		if tt.change != nil {
+			tt.change(mc, own)
+		}
+		after := apply(mc, own, "a", Options{CanResize: !tt.noResize, OpenShift: true})
+		replace, inPlace := after.Template.Spec.SecurityContext.RunAsUser == nil, ChangesInPlace(after.Annotations)
+		if replace != tt.replace || replace != (len(inPlace) == 0) {
+			t.Errorf("%s: the template is built anew: %t, the revisions %q need no replacement", name, replace, inPlace)
+		}
+		memory := resources(mc).Limits.Memory()
+		if c := after.container(); c.Args[3] != "1536" || !c.Resources.Limits.Memory().Equal(*memory) {
+			t.Errorf("%s: got the arguments %q and the limits %v", name, c.Args, c.Resources.Limits)
+		}
+		if replace {
+			continue
+		}
+		for _, step := range []struct {
+			memory, revision string
+			want             []string
+		}{
+			{"1536Mi", "b", []string{"a"}},
+			{"2Gi", "b", []string{"b", "a"}},
+			{"2048Mi", "c", []string{"c", "b", "a"}},
+			{"1Gi", "d", []string{"d", "b", "a"}}, // there is no pod of c
+		} {
+			mc.Spec.Memory = step.memory
+			after = apply(mc, after, step.revision, Options{CanResize: true, OpenShift: true})
+			if got := ChangesInPlace(after.Annotations); !slices.Equal(got, step.want) {
+				t.Errorf("%s, then %s: the revisions %q need no replacement, want %q", name, step.memory, got, step.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// MemoryStep is the next step of a server towards the memory of its template: the first of these fields that is set,
+// or none while the kubelet changes the container.
+type MemoryStep struct {
+	// Pod is that of the server; nil for none.
+	Pod *corev1.Pod
+	// Confirm says that first the agent must report that memcached has this memory for items, in MiB.
+	Confirm int64
+	// Annotation is a new value of MemoryAnnotation.
+	Annotation string
+	// Resize is a new memory of the container.
+	Resize *status.Memory
+	// Revision is that of the template, whose memory the server has now: it becomes that of the server, and the annotation
+	// says that the change is done.
+	Revision string
+	// Waiting says what the kubelet waits for, if that is known.
+	Waiting string
+}
+
+// NextMemoryStep returns the next step of the first server that has not the memory of the template, but otherwise
+// differs in nothing; generation is that of the Memcached. memcached never has more memory than its container is for:
+//
+//   - More memory: first the container grows, then memcached.
+//   - Less memory: first memcached shrinks, and reports that it did, then the container.
+//   - Then the server gets the revision of the template, so that the StatefulSet counts it as updated.
+//   - A server that is down is replaced, and so is one of another revision: it differs in more than its memory.
+//   - The annotation says from the first step on that the operator changes this server, and in the end that this is
+//     done. At all other times, other tools may change the container.
+func NextMemoryStep(set *appsv1.StatefulSet, pods []corev1.Pod, generation string) (s MemoryStep) {
+	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
+		return s
+	}
+	inPlace, wanted := desired.ChangesInPlace(set.Annotations), status.ReadMemory(&set.Spec.Template.Spec)
+	for i := range pods {
+		pod := &pods[i]
+		revision := pod.Labels[appsv1.StatefulSetRevisionLabel]
+		if ordinal(set, pod) < 0 || !pod.DeletionTimestamp.IsZero() || isDown(pod) ||
+			revision != set.Status.UpdateRevision && !slices.Contains(inPlace, revision) {
+			continue
+		}
+		if step := memoryStep(pod, wanted, set.Status.UpdateRevision, generation); step.Pod != nil &&
+			(s.Pod == nil || ordinal(set, pod) < ordinal(set, s.Pod)) {
+			s = step
+		}
+	}
+	return s
+}
+
+func memoryStep(pod *corev1.Pod, wanted status.Memory, revision, generation string) (s MemoryStep) {
+	own := status.ReadMemory(&pod.Spec)
+	items, done, changed := status.ChangedMemory(pod)
+	if !changed {
+		items = own.Items
+	}
+	isUpdated := pod.Labels[appsv1.StatefulSetRevisionLabel] == revision
+	sameContainer := own.Limit == wanted.Limit && own.Request == wanted.Request
+	if isUpdated && (!changed || done && items == wanted.Items) {
+		return s
+	}
+	s.Pod = pod
+	annotation := func(items int64) string { return fmt.Sprintf("%d %s", items, generation) }
+	resized, why := status.IsResized(pod)
+	switch {
+	case !changed, done, items > wanted.Items:
+		s.Annotation = annotation(min(items, wanted.Items))
+	case !sameContainer:
+		if own.Limit > wanted.Limit {
+			s.Confirm = items
+		}
+		s.Resize = &wanted
+	case !resized:
+		s.Waiting = cmp.Or(why, "the kubelet changes the memory of the container")
+	case items < wanted.Items:
+		s.Annotation = annotation(wanted.Items)
+	default:
+		s.Confirm, s.Revision = items, revision
+	}
+	return s
+}

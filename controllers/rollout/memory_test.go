@@ -1,0 +1,182 @@
+package rollout
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// container is a container of memcached with this memory for items in MiB, and twice as much memory in all.
+func container(items int64) corev1.Container {
+	memory := corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(2*items<<20, resource.BinarySI)}
+	return corev1.Container{Name: names.Container, Args: []string{"-m", strconv.FormatInt(items, 10)},
+		Resources: corev1.ResourceRequirements{Limits: memory, Requests: memory}}
+}
+
+// memoryCluster is a StatefulSet with one server, whose memory changes, with a kubelet, an agent and memcached.
+type memoryCluster struct {
+	*testing.T
+	*rand.Rand
+	set        *appsv1.StatefulSet
+	generation int
+	pod        *corev1.Pod
+	limit      int64  // of the container, in bytes
+	mounted    string // the annotation, as the agent reads it
+	applied    string // as the agent reports it
+	memcached  int64  // its memory for items in MiB
+}
+
+func newMemoryCluster(t *testing.T, seed uint64, items int64) *memoryCluster {
+	set, pods := rolloutOf(1, 0, []*server{updated()})
+	c := &memoryCluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), set: set, pod: &pods[0], memcached: items}
+	c.pod.Spec.Containers = []corev1.Container{container(items)}
+	c.setTemplate(items)
+	c.pod.Labels[appsv1.StatefulSetRevisionLabel] = set.Status.UpdateRevision
+	c.resize()
+	return c
+}
+
+// setTemplate does what the operator does with a StatefulSet when the memory changes, and what its controller does.
+func (c *memoryCluster) setTemplate(items int64) {
+	c.generation++
+	c.set.Spec.Template.Spec.Containers = []corev1.Container{container(items)}
+	c.set.Status.UpdateRevision = fmt.Sprintf("revision-%d", items)
+	c.set.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(
+		`{"inputs":"x","inPlace":[%q]}`, c.pod.Labels[appsv1.StatefulSetRevisionLabel])}
+}
+
+func (c *memoryCluster) next() MemoryStep {
+	return NextMemoryStep(c.set, []corev1.Pod{*status.StripPod(c.pod)}, strconv.Itoa(c.generation))
+}
+
+// operate makes the next step of the operator.
+func (c *memoryCluster) operate() {
+	step := c.next()
+	switch {
+	case step.Pod == nil,
+		step.Confirm > 0 && (c.applied != c.pod.Annotations[v1alpha1.MemoryAnnotation] || c.memcached != step.Confirm):
+	case step.Annotation != "":
+		metav1.SetMetaDataAnnotation(&c.pod.ObjectMeta, v1alpha1.MemoryAnnotation, step.Annotation)
+	case step.Resize != nil:
+		c.pod.Generation++
+		c.pod.Spec.Containers[0].Resources = container(step.Resize.Items).Resources
+	case step.Revision != "":
+		c.pod.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
+		c.pod.Annotations[v1alpha1.MemoryAnnotation] += " " + status.MemoryDone
+	}
+}
+
+// resize is what the kubelet does with the container.
+func (c *memoryCluster) resize() {
+	resources := c.pod.Spec.Containers[0].Resources
+	c.limit = resources.Limits.Memory().Value()
+	c.pod.Status.ObservedGeneration = c.pod.Generation
+	c.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: true, Resources: &resources}}
+}
+
+// apply is what the agent does with memcached.
+func (c *memoryCluster) apply() {
+	if c.mounted == "" {
+		return
+	}
+	items, _, _ := strings.Cut(c.mounted, " ")
+	n, err := strconv.ParseInt(items, 10, 64)
+	if err != nil {
+		c.Fatalf("the annotation is %q", c.mounted)
+	}
+	c.memcached, c.applied = n, c.mounted
+}
+
+// TestMemory: however the memory is changed, and in whatever order kubelet, agent and operator act, memcached never has
+// more memory than its container is for, and in the end has that of the template.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		c := newMemoryCluster(t, seed, 64)
+		check := func(who string) {
+			if c.memcached*2<<20 > c.limit {
+				c.Fatalf("seed %d: after %s, memcached has %d MiB in a container of %d MiB", seed, who, c.memcached, c.limit>>20)
+			}
+		}
+		var wanted int64 = 64
+		steps := 0
+		for done := false; !done; steps++ {
+			if steps < 200 && c.IntN(10) == 0 {
+				wanted = []int64{32, 64, 96, 128}[c.IntN(4)]
+				c.setTemplate(wanted)
+			}
+			switch c.IntN(4) {
+			case 0:
+				c.operate()
+			case 1:
+				c.mounted = c.pod.Annotations[v1alpha1.MemoryAnnotation]
+			case 2:
+				c.resize()
+				check("the kubelet")
+			case 3:
+				c.apply()
+				check("the agent")
+			}
+			done = steps > 200 && c.next().Pod == nil
+			if steps > 2000 {
+				t.Fatalf("seed %d: %d MiB instead of %d, next %+v", seed, c.memcached, wanted, c.next())
+			}
+		}
+		state := status.ReadState(c.set, *c.pod)
+		if c.memcached != wanted || c.limit != 2*wanted<<20 || state.Outdated != 0 {
+			t.Errorf("seed %d: got %d MiB in a container of %d MiB, want %d MiB", seed, c.memcached, c.limit>>20, wanted)
+		}
+	}
+}
+
+// TestMemoryStep: a server is changed only if it differs from the template in nothing but its memory, and holds
+// something; the first such server comes first.
+func TestMemoryStep(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		servers   []*server
+		inPlace   string
+		want      string   // the first step is for this server
+		replaced  []string // are to be replaced
+		changeSet func(*appsv1.StatefulSet)
+	}{
+		"none":                {servers: []*server{updated(), updated()}},
+		"both":                {servers: []*server{outdated(), outdated()}, inPlace: "old", want: "cache-0"},
+		"the second":          {servers: []*server{updated(), outdated()}, inPlace: "old", want: "cache-1"},
+		"of another template": {servers: []*server{updated(), outdated()}, replaced: []string{"cache-1"}},
+		"down": {servers: []*server{updated(), outdated().down()}, inPlace: "old",
+			replaced: []string{"cache-1"}},
+		"not ready, but serves": {servers: []*server{updated(), outdated().agentDown()}, inPlace: "old", want: "cache-1"},
+		"terminating":           {servers: []*server{updated(), outdated().terminating()}, inPlace: "old"},
+		"template not observed": {servers: []*server{outdated()}, inPlace: "old",
+			changeSet: func(s *appsv1.StatefulSet) { s.Generation++ }},
+	} {
+		set, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
+		set.Annotations = map[string]string{
+			v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(`{"inputs":"x","inPlace":[%q]}`, tt.inPlace)}
+		set.Spec.Template.Spec.Containers = []corev1.Container{container(64)}
+		if tt.changeSet != nil {
+			tt.changeSet(set)
+		}
+		var got string
+		if step := NextMemoryStep(set, pods, "1"); step.Pod != nil {
+			got = step.Pod.Name
+		}
+		replaced := podNames(NextStep(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: 1}, now).Replace)
+		if got != tt.want || !slices.Equal(replaced, tt.replaced) {
+			t.Errorf("%s: changes %q and replaces %v, want %q and %v", name, got, replaced, tt.want, tt.replaced)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// Memory is that of a server, or of the template of servers.
+type Memory struct {
+	// Items is the memory for items, in MiB.
+	Items int64
+	// Limit and Request are those of the container in bytes.
+	Limit, Request int64
+}
+
+// ReadMemory returns the memory that a pod spec gives to memcached.
+func ReadMemory(spec *corev1.PodSpec) (m Memory) {
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		if c.Name != names.Container {
+			continue
+		}
+		if i := slices.Index(c.Args, "-m") + 1; i > 0 && i < len(c.Args) {
+			m.Items, _ = strconv.ParseInt(c.Args[i], 10, 64)
+		}
+		m.Limit, m.Request = c.Resources.Limits.Memory().Value(), c.Resources.Requests.Memory().Value()
+	}
+	return m
+}
+
+// MemoryDone is the last word of MemoryAnnotation once memcached and its container have that memory.
+const MemoryDone = "done"
+
+// ChangedMemory returns the memory for items in MiB that an annotation of a server asks for, and whether the server has
+// it; ok is false without an annotation: the server has the memory of its arguments.
+func ChangedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
+	number, _, _ := strings.Cut(pod.Annotations[v1alpha1.MemoryAnnotation], " ")
+	items, err := strconv.ParseInt(number, 10, 64)
+	return items, strings.HasSuffix(pod.Annotations[v1alpha1.MemoryAnnotation], " "+MemoryDone), err == nil
+}
+
+// IsResized reports whether the kubelet has given memcached the memory limit of the pod's spec, and otherwise why not,
+// as far as the kubelet says.
+func IsResized(pod *corev1.Pod) (ok bool, why string) {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Status == corev1.ConditionTrue &&
+			(c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
+			return false, strings.TrimSuffix(fmt.Sprintf("%s: %s", c.Reason, c.Message), ": ")
+		}
+	}
+	if pod.Status.ObservedGeneration < pod.Generation {
+		return false, ""
+	}
+	limit := ReadMemory(&pod.Spec).Limit
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == names.Container && s.Resources != nil && s.Resources.Limits.Memory().Value() == limit
+	}), ""
+}
+
+// stripMemory copies the memory of a server of a StatefulSet.
+func stripMemory(p, out *corev1.Pod) {
+	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {
+		return
+	}
+	out.Generation, out.Status.ObservedGeneration = p.Generation, p.Status.ObservedGeneration
+	memory := func(list corev1.ResourceList) corev1.ResourceList {
+		if quantity, ok := list[corev1.ResourceMemory]; ok {
+			return corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(quantity.Value(), quantity.Format)}
+		}
+		return nil
+	}
+	for i := range p.Spec.Containers {
+		if c := &p.Spec.Containers[i]; c.Name == names.Container {
+			out.Spec.Containers = []corev1.Container{{Name: c.Name,
+				Args: []string{"-m", strconv.FormatInt(ReadMemory(&p.Spec).Items, 10)},
+				Resources: corev1.ResourceRequirements{
+					Limits: memory(c.Resources.Limits), Requests: memory(c.Resources.Requests)}}}
+		}
+	}
+	for i := range p.Status.ContainerStatuses {
+		if s := &p.Status.ContainerStatuses[i]; s.Name == names.Container && s.Ready && s.Resources != nil {
+			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name, Ready: true,
+				Resources: &corev1.ResourceRequirements{Limits: memory(s.Resources.Limits)}})
+		}
+	}
+}
