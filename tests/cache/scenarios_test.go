@@ -21,6 +21,14 @@ type scenario struct {
 	do      func(context.Context, *subject) error
 }
 
+// renewedOf returns the number of servers of a variant that start without keys.
+func (c scenario) renewedOf(v variant) int {
+	if c.best == 1 && v.ring != podAddresses {
+		return 0
+	}
+	return c.renewed
+}
+
 // Theories for n servers. A client that hashes the addresses of pods sees a replaced server as a new one: when the old
 // pod stops, its keys move to the other servers; when the new pod is ready, it takes a share of all keys.
 const n = float64(servers)
@@ -30,6 +38,7 @@ var (
 	oneReplaced = theory{best: (n - 1) / n, keptByAddress: (n - 1) / (n + 1), movedByAddress: 2 / n}
 	oneKilled   = theory{best: (n - 1) / n, keptByAddress: (n - 1) / n, movedByAddress: 1 / n, unannounced: true}
 	oneMore     = theory{best: n / (n + 1), keptByProxy: 1, keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}
+	grown       = theory{best: 1, movedByAddress: 2} // a Deployment replaces its servers
 	untouched   = theory{best: 1, keptByAddress: 1}
 )
 
@@ -48,6 +57,7 @@ func plain(w world, operator *cluster.Operator) []scenario {
 	}
 	return []scenario{
 		{"rolling update", allReplaced, servers, patch(`{"spec": {"threads": 2}}`)},
+		{"more memory", grown, servers, patch(`{"spec": {"memory": "96Mi"}}`)},
 		{"scale 3 to 4", oneMore, 1, patch(`{"spec": {"size": 4}}`)},
 		{"scale 4 to 3", oneMore, 0, patch(`{"spec": {"size": 3}}`)},
 		{"scale 3 to 4 and back", oneMore, 0, func(ctx context.Context, s *subject) error {

@@ -53,7 +53,7 @@ var variants = []variant{
 }
 
 // common is part of the spec of all variants, which share a small node.
-const common = `size: 3, pod: {resources: {requests: {cpu: 10m}}}`
+const common = `size: 3, metrics: {}, pod: {resources: {requests: {cpu: 10m}}}`
 
 // subject is a Memcached of a variant, and a client of its servers.
 type subject struct {
@@ -227,8 +227,8 @@ func (s *subject) run(ctx context.Context, c scenario) (*measured, error) {
 				return errors.New("not observed since the action")
 			}
 			fresh := slices.DeleteFunc(now.incarnations(), func(i string) bool { return slices.Contains(was, i) })
-			if len(fresh) != c.renewed {
-				return fmt.Errorf("%d new servers, want %d", len(fresh), c.renewed)
+			if len(fresh) != c.renewedOf(s.variant) {
+				return fmt.Errorf("%d new servers, want %d", len(fresh), c.renewedOf(s.variant))
 			}
 			if back.IsZero() {
 				back = now.at
