@@ -68,6 +68,10 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		_, proxies = o.proxyServers()
 		next = proxies.Next(current, wanted, servers.Size, warm)
 	}
+	if stored.Phase != mover.NoChange && o.mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
+		status.IsStalled(o.mc) {
+		next = mover.Servers{After: current.After}
+	}
 	if installed && !o.mc.Spec.Paused {
 		n := servers.MinServers(append(o.ordinalsOf(next.Before), o.ordinalsOf(next.After)...))
 		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(stored) || proxies.NotLoaded() != "" {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -249,6 +250,53 @@ func TestReplaceWithProxy(t *testing.T) {
 	wantReplicas(1)
 	set(updated())
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestStalledMove: a move that cannot go on waits, or is given up, as whenMoveStalls says.
+func TestStalledMove(t *testing.T) {
+	for _, when := range []v1alpha1.WhenMoveStalls{v1alpha1.WhenMoveStallsWait, v1alpha1.WhenMoveStallsProceed} {
+		t.Run(string(when), func(t *testing.T) {
+			f := newFixtureOf(t, fmt.Sprintf("{size: 2, workload: StatefulSet, proxy: {size: 1, whenMoveStalls: %s}}", when))
+			f.becomeReadyWithProxy(2)
+			f.patch(`{"spec":{"size":1}}`)
+			f.mustReconcile()
+			f.confirm(true)
+			want := func(phase mover.Phase, replicas int32) {
+				t.Helper()
+				config := &corev1.ConfigMap{}
+				f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+				s := mover.Parse(config.Data)
+				if got := *get[appsv1.StatefulSet](f).Spec.Replicas; s.Phase != phase || len(s.After) != 1 || got != replicas {
+					t.Errorf("got the servers %+v and %d replicas, want phase %q and %d", s, got, phase, replicas)
+				}
+			}
+			f.now = f.now.Add(progressInterval)
+			f.mustReconcile()
+			want(mover.PreferBefore, 2)
+			f.silent = true
+			f.mustReconcile()
+			f.now = f.now.Add(time.Hour)
+			f.mustReconcile()
+			f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+			f.mustReconcile()
+			f.mustReconcile()
+			if when == v1alpha1.WhenMoveStallsWait {
+				want(mover.PreferBefore, 2)
+				return
+			}
+			want(mover.NoChange, 2) // the proxy may still use the servers before
+			f.silent = false
+			f.confirm(false)
+			f.now = f.now.Add(progressInterval)
+			f.mustReconcile()
+			want(mover.NoChange, 1)
+			f.setProxied(1)
+			f.mustReconcile()
+			f.confirm(false)
+			f.mustReconcile()
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		})
+	}
 }
 
 func (f *fixture) wantNotDeleted() {

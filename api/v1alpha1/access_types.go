@@ -213,6 +213,17 @@ const (
 	MoveItemsOnResize MoveItems = "OnResize"
 )
 
+// WhenMoveStalls says what happens to a move of items that cannot go on.
+//
+// +kubebuilder:validation:Enum=Wait;Proceed
+type WhenMoveStalls string
+
+// What happens to a move of items that cannot go on.
+const (
+	WhenMoveStallsWait    WhenMoveStalls = "Wait"
+	WhenMoveStallsProceed WhenMoveStalls = "Proceed"
+)
+
 // ProxySpec puts memcached's built-in proxy in front of the servers.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
@@ -254,6 +265,16 @@ type ProxySpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Move items",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Always","urn:alm:descriptor:com.tectonic.ui:select:OnResize"}
 	MoveItems MoveItems `json:"moveItems,omitempty"`
+
+	// whenMoveStalls says what happens if items cannot go on moving, for example because a proxy does not answer the
+	// operator. Wait, the default: the operator tries again until it succeeds. Proceed: once the object is Stalled, after
+	// rollout.progressDeadlineSeconds, proxies use the new servers at once. Items that have not moved are lost, and until
+	// all proxies use the new servers, clients may read older values.
+	//
+	// +kubebuilder:default=Wait
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="When move stalls",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Wait","urn:alm:descriptor:com.tectonic.ui:select:Proceed"}
+	WhenMoveStalls WhenMoveStalls `json:"whenMoveStalls,omitempty"`
 
 	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy.
 	//

@@ -53,6 +53,11 @@ func hadLoss(mc *v1alpha1.Memcached) bool {
 // WasReady reports whether the status says that mc is ready in its current generation.
 func WasReady(mc *v1alpha1.Memcached) bool { return previous(mc).wasReady() }
 
+// IsStalled reports whether the status says that mc made no progress in time in its current generation.
+func IsStalled(mc *v1alpha1.Memcached) bool {
+	return previous(mc).reason(v1alpha1.ConditionStalled) == v1alpha1.ReasonProgressDeadlineExceeded
+}
+
 // IsWorse reports whether the new status of mc is no longer ready although the spec did not change, or has become
 // degraded. The deletion of the namespace may be the cause, so the caller checks that. IsWorse remains true after a
 // status that reports the deletion of the namespace. It is false if mc itself is being deleted.
@@ -82,7 +87,7 @@ type Clock struct {
 // Next returns the clock after a reconcile of mc, which still has its previous status.
 func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 	before, progress := previous(mc), in.progress()
-	stalled := before.reason(v1alpha1.ConditionStalled) == v1alpha1.ReasonProgressDeadlineExceeded
+	stalled := IsStalled(mc)
 	waiting := stalled || before.reason(v1alpha1.ConditionReconciling) != ""
 	switch {
 	case c.generation == 0 && stalled:

@@ -107,6 +107,7 @@ var refused = []struct{ spec, field, message string }{
 	{`{proxy: {}}`, "spec.proxy", "needs spec.workload StatefulSet"},
 	{`{workload: StatefulSet, proxy: {}, tls: {secretName: a}}`, "spec.proxy", "cannot be combined with spec.tls"},
 	{`{workload: StatefulSet, proxy: {}, auth: {secretName: a}}`, "spec.proxy", "cannot be combined with spec.tls or"},
+	{`{workload: StatefulSet, proxy: {whenMoveStalls: Stop}}`, "spec.proxy.whenMoveStalls", "Unsupported value"},
 	{`{workload: StatefulSet, proxy: {size: 0}}`, "spec.proxy.size", "should be greater than or equal to 1"},
 	{`{workload: StatefulSet, proxy: {threads: 65, memory: 1Gi}}`, "spec.proxy.threads",
 		"should be less than or equal to 64"},

@@ -110,8 +110,12 @@ func TestDescriptors(t *testing.T) {
 	}
 	// These fields have fields of ours; the fields of all others are those of core/v1.
 	for _, field := range []string{"pod", "rollout", "disruptionBudget", "tls", "auth", "metrics", "networkPolicy",
-		"proxy", "service", "agent"} {
-		for inner := range schema.Properties["spec"].Properties[field].Properties {
+		"proxy", "service", "agent", "rollout.warmUp"} {
+		s := schema.Properties["spec"]
+		for name := range strings.SplitSeq(field, ".") {
+			s = s.Properties[name]
+		}
+		for inner := range s.Properties {
 			fields["spec."+field+"."+inner] = true
 		}
 	}

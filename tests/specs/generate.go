@@ -38,7 +38,7 @@ func (g generator) spec() object {
 		"networkPolicy": g.some(object{"from": g.one([]any{}, []any{g.peer()}, []any{g.peer(), g.peer()}),
 			"metricsFrom": []any{g.peer()}}),
 		"proxy": g.some(object{"size": g.one(1, 100), "threads": g.one(1, 64), "memory": g.one("68Mi", "64Gi"),
-			"moveItems": g.one("Always", "OnResize"),
+			"moveItems": g.one("Always", "OnResize"), "whenMoveStalls": g.one("Wait", "Proceed"),
 			"resources": g.some(object{"limits": g.resources(), "requests": g.some(object{"cpu": g.one("100m", 2)})}),
 			"affinity":  g.affinity(), "topologySpreadConstraints": []any{g.spread("a")}}),
 		"service": g.some(object{"type": g.one("ClusterIP", "NodePort", "LoadBalancer"), "labels": g.labels(),
