@@ -135,7 +135,7 @@ func Run(ctx context.Context, args []string) error {
 		process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
 		registry.MustRegister(newCollector(stats, o.Proxy, log), process)
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-		group.Go(func() error { return serve(ctx, o.MetricsPort, "/metrics", handler) })
+		group.Go(func() error { return serve(ctx, o.MetricsPort, routes{"GET /metrics": handler}) })
 	}
 	s := &cacheServer{stats: stats, log: log}
 	report, do := s.report, s.run
@@ -145,16 +145,25 @@ func Run(ctx context.Context, args []string) error {
 	}
 	if o.ReportPort != 0 {
 		group.Go(func() error { return do(ctx) })
-		group.Go(func() error { return serve(ctx, o.ReportPort, ReportPath, reportHandler(report)) })
+		d := &drain{stopped: make(chan struct{})}
+		group.Go(func() error {
+			return serve(ctx, o.ReportPort, routes{"GET " + ReportPath: reportHandler(report),
+				"GET " + DrainPath: http.HandlerFunc(d.wait), "POST " + StopPath: http.HandlerFunc(d.stop)})
+		})
 	}
 	return group.Wait()
 }
 
-// serve serves a path until ctx is done. A connection serves one small request and is closed, so that untrusted clients
-// can neither exhaust the agent's memory nor block Prometheus or the operator for long.
-func serve(ctx context.Context, port int, path string, handler http.Handler) error {
+// routes are handlers by method and path.
+type routes map[string]http.Handler
+
+// serve serves these routes until ctx is done. A connection serves one small request and is closed, so that untrusted
+// clients can neither exhaust the agent's memory nor block Prometheus or the operator for long.
+func serve(ctx context.Context, port int, handlers routes) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+path, handler)
+	for route, handler := range handlers {
+		mux.Handle(route, handler)
+	}
 	server := &http.Server{Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout}
 	server.SetKeepAlivesEnabled(false)
@@ -166,7 +175,7 @@ func serve(ctx context.Context, port int, path string, handler http.Handler) err
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("serve %s: %w", path, err)
+	return fmt.Errorf("serve port %d: %w", port, err)
 }
 
 // socket is where the exporter connects.

@@ -28,6 +28,7 @@ type actions struct {
 	wait     time.Duration // until there is more to do; 0 if a watch event will trigger it
 	annotate []annotation
 	ask      []*corev1.Pod // proxies, whether they use the current list of servers
+	stop     []*corev1.Pod // servers that wait until they may stop
 }
 
 type annotation struct {
@@ -53,6 +54,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 			a.wait = a.rollout.Wait
 		}
 	}
+	a.stop = rollout.ToStop(o.servers, func(name string) bool { return o.movesWhenReplaced() && o.inUse(name) })
 	versions := secrets.Annotation()
 	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
 		rollout.PodsToAnnotate(o.servers, v1alpha1.SecretsAnnotation, versions)}}

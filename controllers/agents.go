@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -35,6 +37,18 @@ const (
 	// maxAnswer limits the header and the body of an answer, in bytes.
 	maxAnswer = 4 << 10
 )
+
+// ask makes those steps that depend on the reports of agents. It says how far they are, and how long until agents must
+// be asked again.
+func (r *MemcachedReconciler) ask(ctx context.Context, o observation,
+	a actions) (change status.ChangeProgress, wait time.Duration, err error) {
+	change, wait, err = r.askProxies(ctx, o, a.ask)
+	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, a.rollout)
+	memory, memoryWait, memoryErr := r.changeMemory(ctx, o, a.memory)
+	stopWait := r.stopServers(ctx, o.mc, a.stop)
+	return cmp.Or(change, warmUp, memory), soonest(wait, warmUpWait, memoryWait, stopWait),
+		errors.Join(err, warmUpErr, memoryErr)
+}
 
 // askAgents asks the agents of pods for their reports, all at once. For each pod, it returns a report or an error.
 func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcached,
@@ -143,6 +157,23 @@ func (r *MemcachedReconciler) resize(ctx context.Context, pod *corev1.Pod, m sta
 		client.FieldOwner(names.Operator))
 }
 
+// stopServers lets servers stop. It returns how long until the request must be repeated: the kubelet may not wait yet.
+func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memcached,
+	pods []*corev1.Pod) (wait time.Duration) {
+	port := strconv.Itoa(int(names.ReportPort(mc)))
+	var group sync.WaitGroup
+	for _, pod := range pods {
+		wait = proxyRetry
+		group.Go(func() {
+			if err := r.StopServer(ctx, net.JoinHostPort(pod.Status.PodIP, port)); err != nil {
+				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", err.Error())
+			}
+		})
+	}
+	group.Wait()
+	return wait
+}
+
 // agentClient opens a connection for each request, because the agent closes it. Another process in the pod could listen
 // in place of the agent: redirects are not followed, and the size of an answer is limited.
 var agentClient = &http.Client{Timeout: agentTimeout,
@@ -151,18 +182,31 @@ var agentClient = &http.Client{Timeout: agentTimeout,
 
 // askAgent asks an agent for its report.
 func askAgent(ctx context.Context, address string) (report agent.Report, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+agent.ReportPath, nil)
+	body, err := requestAgent(ctx, http.MethodGet, address, agent.ReportPath)
+	if err == nil {
+		err = json.Unmarshal(body, &report)
+	}
+	return report, err
+}
+
+// stopServer lets a server stop that the kubelet is about to stop.
+func stopServer(ctx context.Context, address string) error {
+	_, err := requestAgent(ctx, http.MethodPost, address, agent.StopPath)
+	return err
+}
+
+func requestAgent(ctx context.Context, method, address, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, nil)
 	if err != nil {
-		return report, err
+		return nil, err
 	}
 	response, err := agentClient.Do(request)
 	if err != nil {
-		return report, err
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return report, fmt.Errorf("%s answers %s", address, response.Status)
+		return nil, fmt.Errorf("%s answers %s", address, response.Status)
 	}
-	err = json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&report)
-	return report, err
+	return io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 }

@@ -84,6 +84,7 @@ type fixture struct {
 	report   agent.Report             // of all agents
 	items    map[string]int64         // that servers report, by the addresses of their pods
 	silent   bool                     // no agent answers
+	stopped  []string                 // the addresses of servers that may stop
 	now      time.Time
 }
 
@@ -124,6 +125,10 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 			report.Items = f.items[host]
 			return report, nil
 		},
+	}
+	f.r.StopServer = func(_ context.Context, address string) error {
+		f.stopped = append(f.stopped, address)
+		return nil
 	}
 	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
 	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
@@ -287,7 +292,8 @@ func (f *fixture) setServers(servers ...server) {
 	f.deletePods()
 	status := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
 	t := set.Spec.Template.Spec.Containers[0]
-	container := corev1.Container{Name: t.Name, Image: t.Image, Args: t.Args, Resources: t.Resources}
+	container := corev1.Container{Name: t.Name, Image: t.Image, Args: t.Args, Resources: t.Resources,
+		Lifecycle: t.Lifecycle}
 	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
 	for i, s := range servers {
 		if s == missing {

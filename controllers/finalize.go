@@ -13,6 +13,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
+	"github.com/example/memcached-operator/controllers/rollout"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -71,7 +72,8 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, err
 		}
 	}
-	return soonest(wait, requeueAfter), nil
+	stopWait := r.stopServers(ctx, mc, rollout.ToStop(o.servers, func(string) bool { return false }))
+	return soonest(wait, requeueAfter, stopWait), nil
 }
 
 // tryWriteStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.

@@ -5,7 +5,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +73,8 @@ type MemcachedReconciler struct {
 	Now func() time.Time
 	// AskAgent asks an agent, at an address with a port, for its report; over HTTP by default.
 	AskAgent func(ctx context.Context, address string) (agent.Report, error)
+	// StopServer lets a server stop whose agent has this address; over HTTP by default.
+	StopServer func(ctx context.Context, address string) error
 
 	states states
 }
@@ -85,6 +86,9 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}
 	if r.AskAgent == nil {
 		r.AskAgent = askAgent
+	}
+	if r.StopServer == nil {
+		r.StopServer = stopServer
 	}
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
@@ -203,23 +207,20 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			return 0, err
 		}
 	}
-	change, askWait, askErr := r.askProxies(ctx, o, actions.ask)
-	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, actions.rollout)
-	memory, memoryWait, memoryErr := r.changeMemory(ctx, o, actions.memory)
-	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, warmUpErr, memoryErr)
+	change, askWait, askErr := r.ask(ctx, o, actions)
+	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr)
 	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
 
 	failure := errors.Join(secretsErr, applied.Err, actionsErr)
 	s := o.statusInput(r.Options, effect)
-	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, cmp.Or(change, warmUp, memory)
+	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, change
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, askWait, warmUpWait, memoryWait,
-		untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, askWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

@@ -50,7 +50,7 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		return next, 0, err
 	}
 	stored, proxies := o.proxyServers()
-	servers, replicas := o.ordinals()
+	servers, replicas := o.ordinals(o.ordinalsOf(slices.Concat(stored.Before, stored.After)))
 	current := stored
 	current.Before = o.withAddresses(stored.Before, replicas)
 	current.After = o.withAddresses(stored.After, replicas)
@@ -106,8 +106,9 @@ func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Ser
 	return list, warm
 }
 
-// ordinals returns the servers, and the number of them that the StatefulSet runs.
-func (o observation) ordinals() (servers rollout.Ordinals, replicas int) {
+// ordinals returns the servers, and the number of them that the StatefulSet runs. Of those that terminate, the ones
+// that proxies currently use can serve until their items have moved.
+func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas int) {
 	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok {
 		replicas = int(ptr.Deref(set.Spec.Replicas, 1))
@@ -117,7 +118,9 @@ func (o observation) ordinals() (servers rollout.Ordinals, replicas int) {
 	}
 	for i := range o.servers {
 		n := names.Ordinal(o.mc, o.servers[i].Name)
-		servers.Ready[n] = o.servers[i].DeletionTimestamp.IsZero() && status.IsTrue(&o.servers[i], corev1.PodReady) &&
+		serves := o.servers[i].DeletionTimestamp.IsZero() ||
+			rollout.IsDraining(&o.servers[i]) && slices.Contains(current, n)
+		servers.Ready[n] = serves && status.IsTrue(&o.servers[i], corev1.PodReady) &&
 			status.ServerAddress(o.mc, int32(n), o.service) != ""
 	}
 	return servers, replicas
@@ -126,8 +129,7 @@ func (o observation) ordinals() (servers rollout.Ordinals, replicas int) {
 // movesWhenReplaced reports whether the items of a server are moved before the server is replaced: over a spare server,
 // whose Service may have the name of a foreign one.
 func (o observation) movesWhenReplaced() bool {
-	p := o.mc.Spec.Proxy
-	if p == nil || p.MoveItems == v1alpha1.MoveItemsOnResize || !desired.CanMove(o.mc) || !status.Installed(o.mc) {
+	if !desired.MovesWhenReplaced(o.mc) || !status.Installed(o.mc) {
 		return false
 	}
 	_, free := o.service(names.Server(o.mc, names.Size(o.mc)))
@@ -138,7 +140,7 @@ func (o observation) movesWhenReplaced() bool {
 func (o observation) inUse(name string) bool {
 	servers, proxies := o.proxyServers()
 	return len(servers.After) == 0 || proxies.NotLoaded() != "" ||
-		slices.ContainsFunc(append(servers.Before, servers.After...), func(s mover.Server) bool { return s.Name == name })
+		slices.ContainsFunc(slices.Concat(servers.Before, servers.After), func(s mover.Server) bool { return s.Name == name })
 }
 
 func (o observation) ordinalsOf(servers []mover.Server) (list []int) {

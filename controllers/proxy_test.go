@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -250,6 +251,57 @@ func TestReplaceWithProxy(t *testing.T) {
 	wantReplicas(1)
 	set(updated())
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestDrain: a server that is evicted serves until its items have moved to a spare one, and is then told to stop. Where
+// nothing can be moved, it is told at once.
+func TestDrain(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(1)
+	evict := func() {
+		t.Helper()
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
+		pod.Finalizers = []string{"example.com/kubelet"}
+		f.must(f.api.Update(f.ctx, pod))
+		t.Cleanup(func() {
+			pod := pod.DeepCopy()
+			_ = f.api.Patch(context.Background(), pod, mergePatch(`{"metadata":{"finalizers":null}}`))
+		})
+		f.must(f.api.Delete(f.ctx, pod))
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+	}
+	evict()
+	if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != 2 || len(f.stopped) > 0 {
+		t.Fatalf("got %d servers and stopped %q, want a spare server, and the other one to serve", got, f.stopped)
+	}
+	set := get[appsv1.StatefulSet](f)
+	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
+	labels := names.Servers.Labels(f.mc)
+	labels[appsv1.StatefulSetRevisionLabel] = updated().revision
+	f.createPod("cache-1", labels, []metav1.OwnerReference{*owner}, true)
+	f.mustReconcile()
+	for _, done := range []bool{false, true, false, false, true} {
+		if len(f.stopped) > 0 {
+			t.Fatal("the server was stopped before its items had moved")
+		}
+		f.confirm(done)
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+	}
+	f.confirm(false)
+	f.mustReconcile()
+	if want := podIP("cache-0") + ":9151"; len(f.stopped) == 0 || f.stopped[0] != want {
+		t.Errorf("stopped %q, want %s", f.stopped, want)
+	}
+
+	f.stopped = nil
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.mustReconcile()
+	if len(f.stopped) == 0 {
+		t.Error("the server was not stopped although the Memcached is being deleted")
+	}
 }
 
 // TestStalledMove: a move that cannot go on waits, or is given up, as whenMoveStalls says.

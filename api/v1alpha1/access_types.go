@@ -266,10 +266,10 @@ type ProxySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Move items",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Always","urn:alm:descriptor:com.tectonic.ui:select:OnResize"}
 	MoveItems MoveItems `json:"moveItems,omitempty"`
 
-	// whenMoveStalls says what happens if items cannot go on moving, for example because a proxy does not answer the
-	// operator. Wait, the default: the operator tries again until it succeeds. Proceed: once the object is Stalled, after
-	// rollout.progressDeadlineSeconds, proxies use the new servers at once. Items that have not moved are lost, and until
-	// all proxies use the new servers, clients may read older values.
+	// whenMoveStalls says what happens if a move of items cannot continue, for example because a proxy does not answer
+	// the operator. Wait, the default: the operator tries again until it succeeds. Proceed: once the object is Stalled,
+	// after rollout.progressDeadlineSeconds, proxies use the new servers at once. Items that have not moved are lost, and
+	// until all proxies use the new servers, clients may read older values.
 	//
 	// +kubebuilder:default=Wait
 	// +optional

@@ -52,6 +52,12 @@ func CanMove(mc *v1alpha1.Memcached) bool {
 	})
 }
 
+// MovesWhenReplaced reports whether the items of a server of mc move before the server is replaced.
+func MovesWhenReplaced(mc *v1alpha1.Memcached) bool {
+	p := mc.Spec.Proxy
+	return p != nil && p.MoveItems != v1alpha1.MoveItemsOnResize && CanMove(mc)
+}
+
 // proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
 // the operator may replace them.
 func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConfiguration {

@@ -37,6 +37,9 @@ func serversReport(mc *v1alpha1.Memcached) bool { return mc.Spec.Metrics != nil 
 // changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := memcachedPod(mc, names.Servers, in, arguments(mc), resources(mc))
+	if DrainsServers(mc) {
+		addDrain(mc, template.Spec)
+	}
 	if needsAgent(mc) {
 		addAgent(mc, names.Servers, in.options, in.record.Agent, template.Spec)
 	}
@@ -47,6 +50,28 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApp
 		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(versions, " ")})
 	}
 	return template
+}
+
+const (
+	// drainSeconds is how long the items of a server may take to move before the server stops in any case.
+	drainSeconds = 90
+	// killSeconds is how long a memcached that does not answer its probe may take to stop.
+	killSeconds = 10
+)
+
+// DrainsServers reports whether a server of mc that is about to stop keeps serving until its items have moved: they
+// move when servers are replaced, and its agent reports.
+func DrainsServers(mc *v1alpha1.Memcached) bool { return MovesWhenReplaced(mc) && serversReport(mc) }
+
+// addDrain makes the kubelet ask the agent before it stops memcached. A sleep would not do: the kubelet does not
+// shorten it when the operator shortens the grace period of the pod.
+func addDrain(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration) {
+	c := &pod.Containers[0]
+	c.Lifecycle.PreStop = corev1ac.LifecycleHandler().WithHTTPGet(corev1ac.HTTPGetAction().
+		WithPath(agent.DrainPath).WithPort(intstr.FromInt32(names.ReportPort(mc))).WithScheme(corev1.URISchemeHTTP))
+	pod.WithTerminationGracePeriodSeconds(drainSeconds)
+	c.StartupProbe.WithTerminationGracePeriodSeconds(killSeconds)
+	c.LivenessProbe.WithTerminationGracePeriodSeconds(killSeconds)
 }
 
 // memcachedPod is what the pods of all components have in common. They comply with the restricted Pod Security Standard

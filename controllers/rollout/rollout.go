@@ -103,17 +103,33 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 	return list
 }
 
-// OutdatedServing returns the ordinals of the servers of an older template that have items to move. A new template
-// counts once the controller of the StatefulSet has observed it; a new number of servers changes nothing.
+// OutdatedServing returns the ordinals of the servers of an older template, or that are about to stop, that have items
+// to move. A new template counts once the controller of the StatefulSet has observed it; a new number of servers
+// changes nothing.
 func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
 	outdated, inPlace := map[int]bool{}, desired.ChangesInPlace(set.Annotations)
 	for i := range pods {
 		pod := &pods[i]
 		if n := ordinal(set, pod); n >= 0 && !isDown(pod) {
-			outdated[n] = isOutdated(set, pod, inPlace)
+			outdated[n] = isOutdated(set, pod, inPlace) || IsDraining(pod)
 		}
 	}
 	return outdated
+}
+
+// IsDraining reports whether a server is about to stop, and serves until the operator lets it stop.
+func IsDraining(pod *corev1.Pod) bool {
+	return !pod.DeletionTimestamp.IsZero() && status.HasDrain(pod) && !isDown(pod)
+}
+
+// ToStop returns the servers that are about to stop and that no proxy uses.
+func ToStop(pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
+	for i := range pods {
+		if pod := &pods[i]; IsDraining(pod) && !inUse(pod.Name) {
+			list = append(list, pod)
+		}
+	}
+	return list
 }
 
 // isOutdated reports whether a server must be replaced: it is of another revision than the template, and either not of

@@ -179,6 +179,26 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
+// withDrain says that the kubelet asks the agent before it stops the server.
+func (s *server) withDrain() *server {
+	s.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
+	return s
+}
+
+// TestToStop: a server that is about to stop has items to move while proxies use it, and may then stop.
+func TestToStop(t *testing.T) {
+	t.Parallel()
+	set, pods := rolloutOf(5, 0, []*server{updated().withDrain(), updated().withDrain().terminating(),
+		updated().withDrain().terminating(), updated().terminating(), updated().withDrain().down().terminating()})
+	got := podNames(ToStop(pods, func(name string) bool { return name == "cache-1" }))
+	if !slices.Equal(got, []string{"cache-2"}) {
+		t.Errorf("lets %v stop, want cache-2", got)
+	}
+	if outdated := OutdatedServing(set, pods); outdated[0] || !outdated[1] || !outdated[2] || outdated[3] || outdated[4] {
+		t.Errorf("got %v as outdated, want 1 and 2", outdated)
+	}
+}
+
 // TestUnusedToReplace: where items move before a server is replaced, only an outdated server that no proxy uses, or
 // that is down, is deleted.
 func TestUnusedToReplace(t *testing.T) {

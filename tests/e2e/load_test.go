@@ -15,9 +15,9 @@ const keys = 300
 // traffic counts the results of requests. refused counts writes that the proxy refuses while a server is unavailable.
 type traffic struct{ hits, misses, refused int }
 
-// load lets clients read keys, and write the keys that they miss, during act and for two seconds after it. Each client
-// has one lasting connection, and opens a new one every few milliseconds. It fails if a request has no response or an
-// error, except for writes that the proxy refuses.
+// load lets clients read keys, and write each tenth one and those that they miss, during act and for two seconds after
+// it. Each client has one lasting connection, and opens a new one every few milliseconds. It fails if a request has no
+// response or an error, except for writes that the proxy refuses.
 func (w world) load(act func(), clients ...memcachedClient) (sum traffic) {
 	w.Helper()
 	stop := make(chan struct{})
@@ -85,6 +85,7 @@ func useConnection(conn *textproto.Conn, stop <-chan struct{}) (l traffic, err e
 		}
 		key := fmt.Sprintf("key-%d", i%keys)
 		answer, err := ask(conn, "get %s", key)
+		write := i%10 == 0
 		switch {
 		case err != nil:
 			return l, fmt.Errorf("get %s: %w", key, err)
@@ -95,14 +96,17 @@ func useConnection(conn *textproto.Conn, stop <-chan struct{}) (l traffic, err e
 			}
 		case answer == "END":
 			l.misses++
+			write = true
+		default:
+			err = errors.New(answer)
+		}
+		if err == nil && write {
 			answer, err = ask(conn, "set %s 0 0 5\r\nvalue", key)
 			if answer == "SERVER_ERROR server unreachable" {
 				l.refused++
 			} else if err == nil && answer != "STORED" {
 				err = errors.New(answer)
 			}
-		default:
-			err = errors.New(answer)
 		}
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", key, err)

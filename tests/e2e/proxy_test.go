@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -64,13 +65,37 @@ func TestProxy(t *testing.T) {
 		})).
 		Assess("answers reads with misses and writes with errors while a server is unavailable", step(func(w world) {
 			l := w.loadProxy("cache", func() {
-				_, err := w.kubectl("delete", "pod/cache-1")
+				_, err := w.kubectl("delete", "pod/cache-1", "--grace-period=1") // no time to move items
 				w.must(err)
 				w.awaitReady("cache")
 				w.mustStoreKeys("cache")
 			})
 			if l.misses == 0 || l.refused == 0 {
 				w.Errorf("%d misses and %d refused writes: the server was never unavailable", l.misses, l.refused)
+			}
+		})).
+		Assess("finds all keys while a server is evicted", step(func(w world) {
+			servers := w.uids("cache")
+			l := w.loadProxy("cache", func() {
+				pod, err := load[corev1.Pod](w, "cache-1")
+				w.must(err)
+				w.must(w.SubResource("eviction").Create(w.ctx, pod, &policyv1.Eviction{}))
+				w.eventually("the server is replaced", func() error {
+					if now := w.uids("cache"); now["cache-1"] == servers["cache-1"] {
+						return errors.New("the server still runs")
+					}
+					return nil
+				})
+				w.awaitReady("cache")
+			})
+			if l.misses > 0 || l.refused > 0 {
+				w.Errorf("%d misses and %d refused writes", l.misses, l.refused)
+			}
+			delete(servers, "cache-1")
+			for name, uid := range servers {
+				if now := w.uids("cache"); now[name] != uid {
+					w.Errorf("%s was replaced too", name)
+				}
 			}
 		})).
 		Assess("finds all keys while the servers are replaced", step(func(w world) {

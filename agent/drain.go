@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Paths of a drain, on the port of the Report.
+const (
+	// DrainPath is requested by the kubelet before it stops a server. The answer comes once the server may stop.
+	DrainPath = "/drain"
+	// StopPath is requested by the operator once no proxy uses the server. It fails while the kubelet does not wait.
+	StopPath = "/stop"
+)
+
+// stopNotice is how long a server still accepts connections after the kubelet announced its end, so that clients and
+// Services notice.
+const stopNotice = 5 * time.Second
+
+// drain keeps a server until the operator lets it stop.
+type drain struct {
+	mu      sync.Mutex
+	waiting int // requests of the kubelet
+	stopped chan struct{}
+}
+
+// wait answers the kubelet once the server may stop.
+func (d *drain) wait(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{})
+	_ = control.SetWriteDeadline(time.Time{})
+	d.count(1)
+	defer d.count(-1)
+	notice := time.NewTimer(stopNotice)
+	defer notice.Stop()
+	select {
+	case <-d.stopped:
+	case <-r.Context().Done():
+		return
+	}
+	select {
+	case <-notice.C:
+	case <-r.Context().Done():
+	}
+}
+
+func (d *drain) count(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting += n
+}
+
+// stop lets the server stop. The operator repeats the request if the kubelet does not wait yet.
+func (d *drain) stop(w http.ResponseWriter, _ *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.waiting == 0 {
+		http.Error(w, "the kubelet does not stop the server", http.StatusConflict)
+		return
+	}
+	select {
+	case <-d.stopped:
+	default:
+		close(d.stopped)
+	}
+}
