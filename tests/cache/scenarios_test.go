@@ -35,7 +35,7 @@ const n = float64(servers)
 
 var (
 	allReplaced = theory{best: 0, keptByProxy: 1, keptByAddress: 0, movedByAddress: 2}
-	oneReplaced = theory{best: (n - 1) / n, keptByAddress: (n - 1) / (n + 1), movedByAddress: 2 / n}
+	oneReplaced = theory{best: (n - 1) / n, keptByProxy: 1, keptByAddress: (n - 1) / (n + 1), movedByAddress: 2 / n}
 	oneKilled   = theory{best: (n - 1) / n, keptByAddress: (n - 1) / n, movedByAddress: 1 / n, unannounced: true}
 	oneMore     = theory{best: n / (n + 1), keptByProxy: 1, keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}
 	grown       = theory{best: 1, movedByAddress: 2} // a Deployment replaces its servers
