@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -118,15 +119,12 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 			return progress(fmt.Sprintf("memcached gets %d MiB", step.Confirm), proxyRetry)
 		}
 	}
-	switch {
-	case step.Annotation != "":
-		err = r.annotate(ctx, pod, v1alpha1.MemoryAnnotation, step.Annotation)
+	switch after := pod.DeepCopy(); { // a step that follows from an outdated pod is a conflict
 	case step.Resize != nil:
 		err = r.resize(ctx, pod, *step.Resize)
-	case step.Revision != "":
-		after := pod.DeepCopy()
+	case step.Annotation != "":
+		metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.MemoryAnnotation, step.Annotation)
 		after.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
-		after.Annotations[v1alpha1.MemoryAnnotation] += " " + status.MemoryDone
 		err = r.Client.Patch(ctx, after, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}),
 			client.FieldOwner(names.Operator))
 	default:

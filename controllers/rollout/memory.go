@@ -8,25 +8,22 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// MemoryStep is the next step of a server towards the memory of its template: the first of these fields that is set,
-// or none while the kubelet changes the container.
+// MemoryStep is the next step of a server towards the memory of its template.
 type MemoryStep struct {
 	// Pod is that of the server; nil for none.
 	Pod *corev1.Pod
-	// Confirm says that first the agent must report that memcached has this memory for items, in MiB.
+	// Confirm is the memory for items, in MiB, that memcached must have before the step, as its agent reports; 0 for any.
 	Confirm int64
-	// Annotation is a new value of MemoryAnnotation.
-	Annotation string
-	// Resize is a new memory of the container.
+	// Resize is a new memory of the container; nil for none.
 	Resize *status.Memory
-	// Revision is that of the template, whose memory the server has now: it becomes that of the server, and the annotation
-	// says that the change is done.
-	Revision string
-	// Waiting says what the kubelet waits for, if that is known.
+	// Annotation is a new value of MemoryAnnotation, and Revision the label that the pod has then; empty for none.
+	Annotation, Revision string
+	// Waiting says what the kubelet does meanwhile; empty unless the step is to wait for the kubelet.
 	Waiting string
 }
 
@@ -65,17 +62,17 @@ func memoryStep(pod *corev1.Pod, wanted status.Memory, revision, generation stri
 	if !changed {
 		items = own.Items
 	}
-	isUpdated := pod.Labels[appsv1.StatefulSetRevisionLabel] == revision
-	sameContainer := own.Limit == wanted.Limit && own.Request == wanted.Request
-	if isUpdated && (!changed || done && items == wanted.Items) {
+	ownRevision := pod.Labels[appsv1.StatefulSetRevisionLabel]
+	if ownRevision == revision && (!changed || done && items == wanted.Items) {
 		return s
 	}
 	s.Pod = pod
-	annotation := func(items int64) string { return fmt.Sprintf("%d %s", items, generation) }
+	annotate := func(items int64) { s.Annotation, s.Revision = fmt.Sprintf("%d %s", items, generation), ownRevision }
+	sameContainer := own.Limit == wanted.Limit && own.Request == wanted.Request
 	resized, why := status.IsResized(pod)
 	switch {
 	case !changed, done, items > wanted.Items:
-		s.Annotation = annotation(min(items, wanted.Items))
+		annotate(min(items, wanted.Items))
 	case !sameContainer:
 		if own.Limit > wanted.Limit {
 			s.Confirm = items
@@ -84,9 +81,10 @@ func memoryStep(pod *corev1.Pod, wanted status.Memory, revision, generation stri
 	case !resized:
 		s.Waiting = cmp.Or(why, "the kubelet changes the memory of the container")
 	case items < wanted.Items:
-		s.Annotation = annotation(wanted.Items)
+		annotate(wanted.Items)
 	default:
 		s.Confirm, s.Revision = items, revision
+		s.Annotation = pod.Annotations[v1alpha1.MemoryAnnotation] + " " + status.MemoryDone
 	}
 	return s
 }

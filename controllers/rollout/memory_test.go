@@ -69,12 +69,10 @@ func (c *memoryCluster) operate() {
 		step.Confirm > 0 && (c.applied != c.pod.Annotations[v1alpha1.MemoryAnnotation] || c.memcached != step.Confirm):
 	case step.Annotation != "":
 		metav1.SetMetaDataAnnotation(&c.pod.ObjectMeta, v1alpha1.MemoryAnnotation, step.Annotation)
+		c.pod.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
 	case step.Resize != nil:
 		c.pod.Generation++
 		c.pod.Spec.Containers[0].Resources = container(step.Resize.Items).Resources
-	case step.Revision != "":
-		c.pod.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
-		c.pod.Annotations[v1alpha1.MemoryAnnotation] += " " + status.MemoryDone
 	}
 }
 
