@@ -145,7 +145,7 @@ func Run(ctx context.Context, args []string) error {
 	}
 	if o.ReportPort != 0 {
 		group.Go(func() error { return do(ctx) })
-		d := &drain{stopped: make(chan struct{})}
+		d := &drain{}
 		group.Go(func() error {
 			return serve(ctx, o.ReportPort, routes{"GET " + ReportPath: reportHandler(report),
 				"GET " + DrainPath: http.HandlerFunc(d.wait), "POST " + StopPath: http.HandlerFunc(d.stop)})

@@ -18,24 +18,31 @@ const (
 // Services notice.
 const stopNotice = 5 * time.Second
 
+// maxWaiting limits the requests that wait: the kubelet has one.
+const maxWaiting = 4
+
 // drain keeps a server until the operator lets it stop.
 type drain struct {
 	mu      sync.Mutex
-	waiting int // requests of the kubelet
-	stopped chan struct{}
+	waiting int           // requests of the kubelet
+	stopped chan struct{} // closed once they may be answered; nil while none waits
 }
 
 // wait answers the kubelet once the server may stop.
 func (d *drain) wait(w http.ResponseWriter, r *http.Request) {
+	stopped := d.begin()
+	if stopped == nil {
+		http.Error(w, "too many requests wait", http.StatusTooManyRequests)
+		return
+	}
+	defer d.end()
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
 	_ = control.SetWriteDeadline(time.Time{})
-	d.count(1)
-	defer d.count(-1)
 	notice := time.NewTimer(stopNotice)
 	defer notice.Stop()
 	select {
-	case <-d.stopped:
+	case <-stopped:
 	case <-r.Context().Done():
 		return
 	}
@@ -45,17 +52,33 @@ func (d *drain) wait(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *drain) count(n int) {
+func (d *drain) begin() chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waiting += n
+	if d.waiting == maxWaiting {
+		return nil
+	}
+	d.waiting++
+	if d.stopped == nil {
+		d.stopped = make(chan struct{})
+	}
+	return d.stopped
+}
+
+func (d *drain) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting--
+	if d.waiting == 0 {
+		d.stopped = nil
+	}
 }
 
 // stop lets the server stop. The operator repeats the request if the kubelet does not wait yet.
 func (d *drain) stop(w http.ResponseWriter, _ *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiting == 0 {
+	if d.stopped == nil {
 		http.Error(w, "the kubelet does not stop the server", http.StatusConflict)
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // TestDrain: the kubelet gets its answer once the operator lets the server stop, and not at once.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	d := &drain{stopped: make(chan struct{})}
+	d := &drain{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+DrainPath, d.wait)
 	mux.HandleFunc("POST "+StopPath, d.stop)
@@ -58,5 +58,16 @@ func TestDrain(t *testing.T) {
 	harness.Must(t, <-answered)
 	if took := time.Since(begin); took < stopNotice {
 		t.Errorf("the server was stopped after %s, before clients noticed", took)
+	}
+	if got := stop(); got != http.StatusConflict {
+		t.Errorf("got status %d although the kubelet does not wait any more", got)
+	}
+	for range maxWaiting {
+		if d.begin() == nil {
+			t.Error("the kubelet cannot wait")
+		}
+	}
+	if d.begin() != nil {
+		t.Error("any number of requests can wait")
 	}
 }

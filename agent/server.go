@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +21,8 @@ import (
 // MemoryFile is the file below PodPath with the value of the annotation MemoryAnnotation of the agent's pod.
 const MemoryFile = "memory"
 
-// shrinkTimeout is how long memcached may take to free the memory above a new limit.
-const shrinkTimeout = time.Minute
+// pageTimeout is how long memcached may take to give back a page.
+const pageTimeout = 10 * time.Second
 
 const mebi = 1 << 20
 
@@ -66,30 +68,48 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 		return fmt.Errorf("the annotation of the pod has no memory in MiB: %q", wanted)
 	}
 	values, err := s.stats.values(ctx, "stats")
-	if err != nil || values["limit_maxbytes"] == megabytes*mebi {
+	if err != nil {
 		return err
 	}
+	limit := megabytes * mebi
 	// The hash table never shrinks. Beside less memory for items, it might not fit into the container.
-	if table := values["hash_bytes"]; table > megabytes*mebi/HashTableShare {
+	if table := values["hash_bytes"]; limit < values["limit_maxbytes"] && table > limit/HashTableShare {
 		return fmt.Errorf("the hash table of memcached has %d MiB, too much for %d MiB of items", table/mebi, megabytes)
 	}
-	answer, err := s.stats.get(ctx, fmt.Sprintf("cache_memlimit %d", megabytes))
-	if err == nil && !bytes.HasPrefix(answer, []byte("OK")) {
-		err = fmt.Errorf("memcached answered %q to cache_memlimit", bytes.TrimSpace(answer))
-	}
-	if err != nil || values["limit_maxbytes"] < megabytes*mebi {
-		return err
-	}
-	// memcached keeps its pages until each is asked for.
-	fits := func(ctx context.Context) (bool, error) {
-		values, err := s.stats.values(ctx, "stats slabs")
-		if err != nil || values["total_malloced"] <= megabytes*mebi {
-			return err == nil, err
+	if limit != values["limit_maxbytes"] {
+		if err := s.request(ctx, fmt.Sprintf("cache_memlimit %d", megabytes), "OK"); err != nil {
+			return err
 		}
-		_, err = s.stats.get(ctx, "slabs reassign -1 0") // which may answer BUSY
-		return false, err
 	}
-	return wait.PollUntilContextTimeout(ctx, time.Millisecond, shrinkTimeout, true, fits)
+	return s.freePages(ctx, limit)
+}
+
+// freePages waits until memcached has given back the pages above a limit in bytes. memcached keeps each page until it
+// is asked for, and always one page of each slab class.
+func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
+	least, since := int64(math.MaxInt64), time.Now()
+	return wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		values, err := s.stats.values(ctx, "stats slabs")
+		pages := values["total_malloced"]
+		switch {
+		case err != nil || pages <= limit+values["active_slabs"]*mebi:
+			return err == nil, err
+		case pages < least:
+			least, since = pages, time.Now()
+		case time.Since(since) > pageTimeout:
+			return false, fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
+		}
+		return false, s.request(ctx, "slabs reassign -1 0", "OK", "BUSY")
+	})
+}
+
+// request returns an error unless the answer of memcached begins with one of these words.
+func (s *cacheServer) request(ctx context.Context, request string, words ...string) error {
+	answer, err := s.stats.get(ctx, request)
+	if err == nil && !slices.ContainsFunc(words, func(word string) bool { return bytes.HasPrefix(answer, []byte(word)) }) {
+		err = fmt.Errorf("memcached answered %q to %s", bytes.TrimSpace(answer), request)
+	}
+	return err
 }
 
 // report says what the server holds.

@@ -13,6 +13,7 @@ import (
 // cache answers as a memcached with pages of 1 MiB does.
 type cache struct {
 	limit, pages, hashTable int // MiB
+	classes                 int // keep a page each
 	refuses                 string
 	busy                    bool
 	commands                []string
@@ -60,10 +61,13 @@ func (c *cache) answer(request string) string {
 		return fmt.Sprintf("STAT version 1.6.45\r\nSTAT limit_maxbytes %d\r\nSTAT hash_bytes %d\r\nSTAT curr_items 7\r\nEND",
 			c.limit*mebi, c.hashTable*mebi)
 	case "stats slabs":
-		return fmt.Sprintf("STAT total_malloced %d\r\nEND", c.pages*mebi)
+		return fmt.Sprintf("STAT active_slabs %d\r\nSTAT total_malloced %d\r\nEND", c.classes, c.pages*mebi)
 	case "slabs reassign -1 0":
 		if c.busy = !c.busy; c.busy {
 			return "BUSY currently processing reassign request"
+		}
+		if c.pages <= c.classes {
+			return "NOSPARE source class has no spare pages"
 		}
 		c.pages--
 		return "OK"
@@ -85,10 +89,15 @@ func TestSetMemory(t *testing.T) {
 		want   cache // afterwards
 		err    string
 	}{
-		"as it is":         {cache: cache{limit: 64, pages: 70}, wanted: "64 3", want: cache{limit: 64, pages: 70}},
+		"as it is":         {cache: cache{limit: 64, pages: 60}, wanted: "64 3", want: cache{limit: 64, pages: 60}},
 		"more":             {cache: cache{limit: 64, pages: 64}, wanted: "128 3", want: cache{limit: 128, pages: 64}},
 		"less":             {cache: cache{limit: 128, pages: 128}, wanted: "64 3", want: cache{limit: 64, pages: 64}},
 		"less, but enough": {cache: cache{limit: 128, pages: 40}, wanted: "64 3 done", want: cache{limit: 64, pages: 40}},
+		"less than the pages of all classes": {cache: cache{limit: 64, pages: 64, classes: 40}, wanted: "16 3",
+			want: cache{limit: 16, pages: 56}},
+		"pages that an agent before this one left": {cache: cache{limit: 64, pages: 100}, wanted: "64 3",
+			want: cache{limit: 64, pages: 64}},
+		"more beside a large hash table": {cache: cache{limit: 64, hashTable: 32}, wanted: "128 3", want: cache{limit: 128}},
 		"a large hash table": {cache: cache{limit: 1024, pages: 9, hashTable: 32}, wanted: "64 3",
 			want: cache{limit: 1024, pages: 9}, err: "the hash table of memcached has 32 MiB, too much for 64 MiB of items"},
 		"refused": {cache: cache{limit: 64, refuses: "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"},

@@ -36,9 +36,12 @@ type annotation struct {
 	pods       []*corev1.Pod
 }
 
-// nextActions returns which pods to replace and to annotate: none while the Memcached is paused. No server is replaced
-// while a Secret is unavailable, because its replacement could not start.
+// nextActions returns which pods to replace and to annotate: none while the Memcached is paused; a server that somebody
+// deletes then stops at once. No server is replaced while a Secret is unavailable, because its replacement could not
+// start.
 func nextActions(o observation, secrets desired.Secrets, secretsErr error, now time.Time) (a actions) {
+	moves := !o.mc.Spec.Paused && o.movesWhenReplaced()
+	a.stop = rollout.ToStop(o.servers, func(name string) bool { return moves && o.inUse(name) })
 	if o.mc.Spec.Paused {
 		return a
 	}
@@ -47,14 +50,13 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))
 		servers, _ := o.proxyServers()
 		switch {
-		case o.movesWhenReplaced():
+		case moves:
 			a.rollout.Replace = rollout.UnusedToReplace(set, o.servers, o.inUse)
 		case servers.Phase == mover.NoChange: // otherwise, first the items reach their new servers
 			a.rollout = rollout.NextStep(set, o.servers, o.mc.Spec.Rollout, now)
 			a.wait = a.rollout.Wait
 		}
 	}
-	a.stop = rollout.ToStop(o.servers, func(name string) bool { return o.movesWhenReplaced() && o.inUse(name) })
 	versions := secrets.Annotation()
 	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
 		rollout.PodsToAnnotate(o.servers, v1alpha1.SecretsAnnotation, versions)}}

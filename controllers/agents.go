@@ -33,6 +33,8 @@ import (
 const (
 	// warmUpRetry is the delay before servers are asked again for the number of their items.
 	warmUpRetry = 5 * time.Second
+	// maxPeers is the number of servers with which new ones are compared.
+	maxPeers = 16
 	// agentTimeout is how long an agent may take to answer.
 	agentTimeout = 500 * time.Millisecond
 	// maxAnswer limits the header and the body of an answer, in bytes.
@@ -71,7 +73,7 @@ func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation,
 	if len(step.Warming) == 0 {
 		return change, 0, nil
 	}
-	reports, errs := r.askAgents(ctx, o.mc, slices.Concat(step.Warming, step.Peers))
+	reports, errs := r.askAgents(ctx, o.mc, slices.Concat(step.Warming, step.Peers[:min(maxPeers, len(step.Peers))]))
 	var peers []int64
 	for i := len(step.Warming); i < len(reports); i++ {
 		if errs[i] == nil {
@@ -83,7 +85,7 @@ func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation,
 		percent, ok := rollout.Share(reports[i].Items, peers)
 		switch {
 		case errs[i] != nil || !ok:
-			change.Text = fmt.Sprintf("server %s cannot be compared with the others: not all agents answer", pod.Name)
+			change.Text = fmt.Sprintf("server %s cannot be compared: its agent or those of the others do not answer", pod.Name)
 			wait = silentRetry
 		case percent >= int(o.mc.Spec.Rollout.WarmUp.Percent):
 			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.WarmAnnotation, rollout.WarmSince(pod)))
@@ -119,7 +121,11 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 			return progress(fmt.Sprintf("memcached gets %d MiB", step.Confirm), proxyRetry)
 		}
 	}
+	if step.Check != nil {
+		err = r.resize(ctx, pod, *step.Check, client.DryRunAll)
+	}
 	switch after := pod.DeepCopy(); { // a step that follows from an outdated pod is a conflict
+	case err != nil:
 	case step.Resize != nil:
 		err = r.resize(ctx, pod, *step.Resize)
 	case step.Annotation != "":
@@ -133,14 +139,15 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // for example, the node has no room
 		return progress(err.Error(), silentRetry)
-	case client.IgnoreNotFound(err) != nil:
+	case err != nil && (step.Resize != nil || step.Check != nil || !apierrors.IsNotFound(err)):
 		return change, 0, fmt.Errorf("change the memory of server %s: %w", pod.Name, err)
 	}
 	return change, proxyRetry, nil
 }
 
 // resize changes the memory of the container of memcached.
-func (r *MemcachedReconciler) resize(ctx context.Context, pod *corev1.Pod, m status.Memory) error {
+func (r *MemcachedReconciler) resize(ctx context.Context, pod *corev1.Pod, m status.Memory,
+	options ...client.SubResourcePatchOption) error {
 	memory := func(bytes int64) map[string]any {
 		return map[string]any{"memory": resource.NewQuantity(bytes, resource.BinarySI)}
 	}
@@ -151,8 +158,9 @@ func (r *MemcachedReconciler) resize(ctx context.Context, pod *corev1.Pod, m sta
 	if err != nil {
 		return err
 	}
+	options = append(options, client.FieldOwner(names.Operator))
 	return r.Client.SubResource("resize").Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch),
-		client.FieldOwner(names.Operator))
+		options...)
 }
 
 // stopServers lets servers stop. It returns how long until the request must be repeated: the kubelet may not wait yet.

@@ -121,7 +121,7 @@ func TestWarmUp(t *testing.T) {
 		}
 	}
 	step(false, 49, "server cache-1 holds 49 % of the items of the others, warm with 50 %", "patch status")
-	step(true, 0, "server cache-1 cannot be compared with the others: not all agents answer", "patch status")
+	step(true, 0, "server cache-1 cannot be compared: its agent or those of the others do not answer", "patch status")
 	step(false, 50, "", "patch Pod", "patch status")
 	step(false, 0, "", "get StatefulSet", "delete Pod")
 }
@@ -167,7 +167,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("got the annotation %q, want %q", got, want)
 		}
 	}
-	step(proxyRetry, "", "patch Pod")
+	step(proxyRetry, "", "patch resize", "patch Pod")
 	wantAnnotation("64 2")
 	f.failures["patch resize"] = apierrors.NewForbidden(corev1.Resource("pods"), "cache-0", errors.New("there is no room"))
 	step(silentRetry, `; server cache-0: pods "cache-0" is forbidden: there is no room`, "patch resize", "patch status")

@@ -115,8 +115,8 @@ type MemcachedSpec struct {
 
 	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default.
 	// The memory request and limit of the container are derived from memory: they add what connections, threads and the
-	// hash table need. In a StatefulSet with metrics, on Kubernetes 1.33 and newer, a change of memory alone replaces no
-	// server: more memory loses no item, and with less, the items that no longer fit are dropped. Otherwise a change
+	// hash table need. In a StatefulSet with metrics, a change of memory alone replaces no server: from Kubernetes 1.33
+	// on, more memory loses no item; from 1.34 on, less memory drops the items that no longer fit. Otherwise a change
 	// replaces every server.
 	//
 	// +kubebuilder:default="64Mi"

@@ -109,7 +109,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	r.Inputs = digestOfInputs(mc, r)
 	sameInputs := r.Inputs == recorded.Inputs
 	switch {
-	case needsAgent(mc) && sameInputs:
+	case needsAgent(mc) && sameInputs && !current.Empty:
 		r.Agent = cmp.Or(recorded.Agent, o.AgentImage)
 	case needsAgent(mc):
 		r.Agent = o.AgentImage
@@ -126,7 +126,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	digest := Digest(own.Template)
 	in.unrecorded = own.Template != nil && recorded.Template != digest
 	var withMemory *corev1ac.PodTemplateSpecApplyConfiguration
-	if ok && !sameInputs && !in.unrecorded && current.Revision != "" && !current.Empty {
+	if ok && !sameInputs && !in.unrecorded && !current.Empty {
 		withMemory = own.withMemory(mc, r, recorded, o)
 	}
 	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
@@ -146,13 +146,15 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.template = podTemplate(mc, in)
 		in.record.Template = Digest(in.template)
 	}
-	if current.Freeze {
+	// Until the revision of the current template is known, a change of the memory waits for it.
+	freeze := current.Freeze || withMemory != nil && current.Revision == ""
+	if freeze {
 		in.template, in.record = own.Template, recorded
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
 	in.annotations = in.record.annotations()
-	if paused := mc.Spec.Paused && own.Template != nil; paused || current.Freeze {
+	if paused := mc.Spec.Paused && own.Template != nil; paused || freeze {
 		in.unrecorded, in.labels = false, own.Labels
 		if paused || !ok {
 			in.annotations = own.Annotations

@@ -72,6 +72,7 @@ func TestMemoryInPlace(t *testing.T) {
 			want             []string
 		}{
 			{"1536Mi", "b", []string{"a"}},
+			{"2Gi", "", []string{"a"}}, // has to wait
 			{"2Gi", "b", []string{"b", "a"}},
 			{"2048Mi", "c", []string{"c", "b", "a"}},
 			{"1Gi", "d", []string{"d", "b", "a"}}, // there is no pod of c

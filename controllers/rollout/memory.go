@@ -19,6 +19,8 @@ type MemoryStep struct {
 	Pod *corev1.Pod
 	// Confirm is the memory for items, in MiB, that memcached must have before the step, as its agent reports; 0 for any.
 	Confirm int64
+	// Check is a memory of the container that the API server must accept before the step; nil for none.
+	Check *status.Memory
 	// Resize is a new memory of the container; nil for none.
 	Resize *status.Memory
 	// Annotation is a new value of MemoryAnnotation, and Revision the label that the pod has then; empty for none.
@@ -34,6 +36,7 @@ type MemoryStep struct {
 //   - Less memory: first memcached shrinks, and reports that it did, then the container.
 //   - Then the server gets the revision of the template, so that the StatefulSet counts it as updated.
 //   - A server that is down is replaced, and so is one of another revision: it differs in more than its memory.
+//   - Nothing changes unless the API server would accept the new memory of the container.
 //   - The annotation says from the first step on that the operator changes this server, and in the end that this is
 //     done. At all other times, other tools may change the container.
 func NextMemoryStep(set *appsv1.StatefulSet, pods []corev1.Pod, generation string) (s MemoryStep) {
@@ -73,6 +76,7 @@ func memoryStep(pod *corev1.Pod, wanted status.Memory, revision, generation stri
 	switch {
 	case !changed, done, items > wanted.Items:
 		annotate(min(items, wanted.Items))
+		s.Check = &wanted
 	case !sameContainer:
 		if own.Limit > wanted.Limit {
 			s.Confirm = items

@@ -132,11 +132,16 @@ func ToStop(pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod
 	return list
 }
 
-// isOutdated reports whether a server must be replaced: it is of another revision than the template, and either not of
-// one whose servers change only their memory, or down, so that it holds nothing.
+// isOutdated reports whether a server must be replaced: it is of another revision than the template, unless only its
+// memory differs. A server that is down holds nothing, and is then also replaced if the memory of its arguments is not
+// that of its container any more.
 func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod, inPlace []string) bool {
 	revision := pod.Labels[appsv1.StatefulSetRevisionLabel]
-	return revision != set.Status.UpdateRevision && (isDown(pod) || !slices.Contains(inPlace, revision))
+	if isDown(pod) {
+		_, _, changed := status.ChangedMemory(pod)
+		return changed || revision != set.Status.UpdateRevision
+	}
+	return revision != set.Status.UpdateRevision && !slices.Contains(inPlace, revision)
 }
 
 // isDown reports whether memcached does not serve, by the last report of the kubelet. The last report from a node that

@@ -57,7 +57,8 @@ func IsResized(pod *corev1.Pod) (ok bool, why string) {
 			return false, strings.TrimSuffix(fmt.Sprintf("%s: %s", c.Reason, c.Message), ": ")
 		}
 	}
-	if pod.Status.ObservedGeneration < pod.Generation {
+	// Before Kubernetes 1.34, kubelets do not report the generation.
+	if n := pod.Status.ObservedGeneration; n > 0 && n < pod.Generation {
 		return false, ""
 	}
 	limit := ReadMemory(&pod.Spec).Limit
