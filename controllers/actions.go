@@ -69,6 +69,9 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	if len(list) > 0 {
 		a.wait = soonest(a.wait, proxyRetry)
 	}
+	if servers.Phase != mover.NoChange { // it may stall, which no watch event tells
+		a.wait = soonest(a.wait, silentRetry)
+	}
 	a.annotate = append(a.annotate, annotation{v1alpha1.ProxyConfigAnnotation, proxies.Annotation(rollout.Unasked), list})
 	return a
 }

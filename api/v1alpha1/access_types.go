@@ -270,7 +270,7 @@ type ProxySpec struct {
 	// whenMoveStalls says what happens if a move of items cannot continue, for example because a proxy does not answer
 	// the operator. Wait, the default: the operator tries again until it succeeds. Proceed: once the object is Stalled,
 	// after rollout.progressDeadlineSeconds, proxies use the new servers at once. Items that have not moved are lost, and
-	// until all proxies use the new servers, clients may read older values.
+	// clients may read values that are older than later writes.
 	//
 	// +kubebuilder:default=Wait
 	// +optional

@@ -204,7 +204,11 @@ func TestNoOldValues(t *testing.T) {
 					w.must(client.IgnoreNotFound(w.Delete(w.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 						Namespace: w.ns, Name: random("proxy")}})))
 				},
-				func() { w.must(operator.Kill(w.ctx)); w.must(operator.Stop(w.ctx)); w.restart() },
+				func() {
+					w.eventually("kill the operator", func() error { return operator.Kill(w.ctx) }) // once it leads
+					w.must(operator.Stop(w.ctx))
+					w.restart()
+				},
 			} {
 				next := time.Duration(0)
 				resize(w, 4-i%2, func(after time.Duration) {
