@@ -137,7 +137,7 @@ func Run(ctx context.Context, args []string) error {
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 		group.Go(func() error { return serve(ctx, o.MetricsPort, routes{"GET /metrics": handler}) })
 	}
-	s := &cacheServer{stats: stats, log: log}
+	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed"}
 	report, do := s.report, s.run
 	if o.Proxy {
 		p := &proxy{pod: os.Getenv(PodName), log: log, stats: stats}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,45 +19,98 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// MemoryFile is the file below PodPath with the value of the annotation MemoryAnnotation of the agent's pod.
-const MemoryFile = "memory"
+// Files below PodPath, with the values of annotations of the agent's pod.
+const (
+	// MemoryFile has the value of MemoryAnnotation.
+	MemoryFile = "memory"
+	// FlushFile has the value of FlushAnnotation.
+	FlushFile = "flush"
+)
 
-// pageTimeout is how long memcached may take to give back a page.
-const pageTimeout = 10 * time.Second
+const (
+	// pageTimeout is how long memcached may take to give back a page.
+	pageTimeout = 10 * time.Second
+	// crawlTimeout is how long memcached may take to remove what was dropped.
+	crawlTimeout = time.Minute
+)
 
 const mebi = 1 << 20
 
-// cacheServer reports on the server in the same pod, and changes its memory.
+// cacheServer reports on the server in the same pod, and does what the operator asks for.
 type cacheServer struct {
 	stats *statsConn
 	log   *slog.Logger
+	// flushed is the path of a file with the flush that memcached was last asked for: an agent that is restarted does
+	// not repeat it.
+	flushed string
 
-	mu      sync.Mutex // guards what follows
-	applied string     // the content of MemoryFile that memcached has now
-	problem string     // why memcached does not have it; empty for nothing
+	mu            sync.Mutex // guards what follows
+	memory, flush change
 }
 
-// run gives memcached the memory that the mounted file asks for, also after memcached was restarted, until ctx is done.
+// change is what a mounted file asks for.
+type change struct {
+	applied string // the content that memcached was last given
+	problem string // why memcached was not given the newest content; empty for nothing
+}
+
+// run gives memcached what the mounted files ask for, also after memcached was restarted, until ctx is done.
 func (s *cacheServer) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		content, err := os.ReadFile(filepath.Join(PodPath, MemoryFile))
-		wanted := strings.TrimSpace(string(content))
-		if errors.Is(err, os.ErrNotExist) || err == nil && wanted == "" {
-			return // memcached has what its arguments say
-		}
-		if err == nil {
-			err = s.setMemory(ctx, wanted)
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if err == nil {
-			s.applied, s.problem = wanted, ""
-		} else if err.Error() != s.problem && ctx.Err() == nil {
-			s.applied, s.problem = "", err.Error()
-			s.log.Error("cannot change the memory of memcached", "wanted", wanted, "error", err)
-		}
+		s.follow(ctx, FlushFile, &s.flush, s.flushOnce)
+		s.follow(ctx, MemoryFile, &s.memory, s.setMemory)
 	}, readInterval)
 	return nil
+}
+
+// follow applies the content of a mounted file; without one, memcached is as its arguments say.
+func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply func(context.Context, string) error) {
+	content, err := os.ReadFile(filepath.Join(PodPath, file))
+	wanted := strings.TrimSpace(string(content))
+	if errors.Is(err, os.ErrNotExist) || err == nil && wanted == "" {
+		return
+	}
+	if err == nil {
+		err = apply(ctx, wanted)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		c.applied, c.problem = wanted, ""
+	} else if err.Error() != c.problem && ctx.Err() == nil {
+		c.applied, c.problem = "", err.Error()
+		s.log.Error("memcached cannot be changed", "file", file, "wanted", wanted, "error", err)
+	}
+}
+
+// flushOnce makes memcached drop all items, once for each flush: the first word of wanted.
+func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
+	flush, _, _ := strings.Cut(wanted, " ")
+	if last, err := os.ReadFile(s.flushed); err == nil && string(last) == flush {
+		return nil
+	}
+	if err := s.request(ctx, "flush_all", "OK"); err != nil {
+		return err
+	}
+	if err := s.crawl(ctx); err != nil {
+		return err
+	}
+	return os.WriteFile(s.flushed, []byte(flush), 0o600)
+}
+
+// crawl waits until the crawler of memcached, unless an argument disables it, has removed what was dropped: memcached
+// counts such items until then.
+func (s *cacheServer) crawl(ctx context.Context) error {
+	crawls := false
+	return wait.PollUntilContextTimeout(ctx, readInterval/10, crawlTimeout, true, func(ctx context.Context) (bool, error) {
+		if crawls {
+			values, err := s.stats.values(ctx, "stats")
+			return values["lru_crawler_running"] == 0, err
+		}
+		answer, err := s.stats.get(ctx, "lru_crawler crawl all")
+		crawls = bytes.HasPrefix(answer, []byte("OK"))
+		return !crawls && !bytes.HasPrefix(answer, []byte("BUSY")), err
+	})
 }
 
 // setMemory sets the memory for items to the first word of wanted, in MiB. More memory loses no item. With less,
@@ -117,6 +171,6 @@ func (s *cacheServer) report(ctx context.Context) (r Report, err error) {
 	values, err := s.stats.values(ctx, "stats")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.applied,
-		Problem: s.problem}, err
+	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
+		Flushed: s.flush.applied, Problem: cmp.Or(s.memory.problem, s.flush.problem)}, err
 }

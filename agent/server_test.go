@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -16,6 +17,7 @@ type cache struct {
 	classes                 int // keep a page each
 	refuses                 string
 	busy                    bool
+	crawls                  int
 	commands                []string
 }
 
@@ -72,6 +74,13 @@ func (c *cache) answer(request string) string {
 		c.pages--
 		return "OK"
 	}
+	if request == "lru_crawler crawl all" {
+		if c.busy = !c.busy; c.busy {
+			return "BUSY currently processing crawler request"
+		}
+		c.crawls++
+		return "OK"
+	}
 	c.commands = append(c.commands, request)
 	if c.refuses != "" {
 		return c.refuses
@@ -117,5 +126,33 @@ func TestSetMemory(t *testing.T) {
 		if err != nil || report.Items != 7 || report.Memory != int64(tt.want.limit)*mebi {
 			t.Errorf("%s: got the report %+v, %v", name, report, err)
 		}
+	}
+}
+
+// TestFlush: memcached drops all items once for each flush, also if the agent is restarted meanwhile.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	c := cache{limit: 64}
+	flushed := filepath.Join(t.TempDir(), "flushed")
+	for _, tt := range []struct {
+		wanted, refuses string
+		flushes         int
+	}{
+		{wanted: "1 1", refuses: "CLIENT_ERROR flush_all not allowed", flushes: 1},
+		{wanted: "1 1", flushes: 2},
+		{wanted: "1 1 flushed", flushes: 2},
+		{wanted: "1 1 warm", flushes: 2},
+		{wanted: "2 2", flushes: 3},
+	} {
+		c.refuses = tt.refuses
+		s := c.start(t) // a new agent
+		s.flushed = flushed
+		err := s.flushOnce(t.Context(), tt.wanted)
+		if (err == nil) != (tt.refuses == "") || len(c.commands) != tt.flushes {
+			t.Errorf("%+v: got %v and the commands %v", tt, err, c.commands)
+		}
+	}
+	if c.crawls != 2 {
+		t.Errorf("got %d crawls, want one after each flush that memcached did not refuse", c.crawls)
 	}
 }

@@ -25,6 +25,7 @@ type actions struct {
 	set      *appsv1.StatefulSet // controls the servers
 	rollout  rollout.Step
 	memory   rollout.MemoryStep
+	flush    rollout.Flush
 	wait     time.Duration // until there is more to do; 0 if a watch event will trigger it
 	annotate []annotation
 	ask      []*corev1.Pod // proxies, whether they use the current list of servers
@@ -45,10 +46,10 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	if o.mc.Spec.Paused {
 		return a
 	}
+	servers, proxies := o.proxyServers()
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
 		a.set = set
 		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))
-		servers, _ := o.proxyServers()
 		switch {
 		case moves:
 			a.rollout.Replace = rollout.UnusedToReplace(set, o.servers, o.inUse)
@@ -57,13 +58,16 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 			a.wait = a.rollout.Wait
 		}
 	}
+	if flush, _ := o.flush(); flush.Pending() > 0 && (len(flush.Asked) > 0 || servers.Phase == mover.NoChange &&
+		proxies.NotLoaded() == "" && a.memory.Pod == nil && len(a.rollout.Replace)+len(a.rollout.Peers) == 0) {
+		a.flush = flush
+	}
 	versions := secrets.Annotation()
 	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
 		rollout.PodsToAnnotate(o.servers, v1alpha1.SecretsAnnotation, versions)}}
 	if o.mc.Spec.Proxy == nil {
 		return a
 	}
-	servers, proxies := o.proxyServers()
 	a.ask = proxies.Unconfirmed(servers)
 	list := proxies.ToAnnotate()
 	if len(list) > 0 {
@@ -112,14 +116,8 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 		live.Status.UpdateRevision != a.set.Status.UpdateRevision {
 		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("informer cache is outdated"))
 	}
-	if config := o.ownChild(proxyConfigKey(o.mc)); config != nil { // the list of the proxies may be outdated too
-		live := &corev1.ConfigMap{}
-		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(config), live); err != nil {
-			return fmt.Errorf("look up ConfigMap %s: %w", config.GetName(), err)
-		}
-		if live.ResourceVersion != config.GetResourceVersion() {
-			return apierrors.NewConflict(corev1.Resource("configmaps"), live.Name, errors.New("informer cache is outdated"))
-		}
+	if err := r.isListCurrent(ctx, o); err != nil {
+		return err
 	}
 	var errs []error
 	for _, pod := range a.rollout.Replace {
@@ -129,4 +127,20 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isListCurrent returns a conflict if the informer cache has an outdated list of the servers of the proxies.
+func (r *MemcachedReconciler) isListCurrent(ctx context.Context, o observation) error {
+	config := o.ownChild(proxyConfigKey(o.mc))
+	if config == nil {
+		return nil
+	}
+	live := &corev1.ConfigMap{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(config), live); err != nil {
+		return fmt.Errorf("look up ConfigMap %s: %w", config.GetName(), err)
+	}
+	if live.ResourceVersion != config.GetResourceVersion() {
+		return apierrors.NewConflict(corev1.Resource("configmaps"), live.Name, errors.New("informer cache is outdated"))
+	}
+	return nil
 }

@@ -46,11 +46,13 @@ const (
 func (r *MemcachedReconciler) ask(ctx context.Context, o observation,
 	a actions) (change status.ChangeProgress, wait time.Duration, err error) {
 	change, wait, err = r.askProxies(ctx, o, a.ask)
-	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, a.rollout)
+	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, a.rollout.Warming, a.rollout.Peers, v1alpha1.WarmAnnotation,
+		rollout.WarmSince)
 	memory, memoryWait, memoryErr := r.changeMemory(ctx, o, a.memory)
+	flush, flushWait, flushErr := r.flush(ctx, o, a.flush)
 	stopWait := r.stopServers(ctx, o.mc, a.stop)
-	return cmp.Or(change, warmUp, memory), soonest(wait, warmUpWait, memoryWait, stopWait),
-		errors.Join(err, warmUpErr, memoryErr)
+	return cmp.Or(change, warmUp, memory, flush), soonest(wait, warmUpWait, memoryWait, flushWait, stopWait),
+		errors.Join(err, warmUpErr, memoryErr, flushErr)
 }
 
 // askAgents asks the agents of pods for their reports, all at once. For each pod, it returns a report or an error.
@@ -66,29 +68,29 @@ func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcac
 	return reports, errs
 }
 
-// warmUp asks servers how many items they hold, and annotates the new ones that have their share. It says how far one
-// of the others is, and how long until servers must be asked again.
-func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation,
-	step rollout.Step) (change status.ChangeProgress, wait time.Duration, err error) {
-	if len(step.Warming) == 0 {
+// warmUp asks servers how many items they hold, and annotates the cold ones that have their share, with this key and the
+// value that warm returns. It says how far one of the others is, and how long until servers must be asked again.
+func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation, cold, peers []*corev1.Pod, key string,
+	warm func(*corev1.Pod) string) (change status.ChangeProgress, wait time.Duration, err error) {
+	if len(cold) == 0 {
 		return change, 0, nil
 	}
-	reports, errs := r.askAgents(ctx, o.mc, slices.Concat(step.Warming, step.Peers[:min(maxPeers, len(step.Peers))]))
-	var peers []int64
-	for i := len(step.Warming); i < len(reports); i++ {
+	reports, errs := r.askAgents(ctx, o.mc, slices.Concat(cold, peers[:min(maxPeers, len(peers))]))
+	var items []int64
+	for i := len(cold); i < len(reports); i++ {
 		if errs[i] == nil {
-			peers = append(peers, reports[i].Items)
+			items = append(items, reports[i].Items)
 		}
 	}
 	wait = warmUpRetry
-	for i, pod := range step.Warming {
-		percent, ok := rollout.Share(reports[i].Items, peers)
+	for i, pod := range cold {
+		percent, ok := rollout.Share(reports[i].Items, items)
 		switch {
 		case errs[i] != nil || !ok:
 			change.Text = fmt.Sprintf("server %s cannot be compared: its agent or those of the others do not answer", pod.Name)
 			wait = silentRetry
 		case percent >= int(o.mc.Spec.Rollout.WarmUp.Percent):
-			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.WarmAnnotation, rollout.WarmSince(pod)))
+			err = errors.Join(err, r.annotate(ctx, pod, key, warm(pod)))
 			wait = min(wait, proxyRetry)
 		default:
 			change = status.ChangeProgress{Percent: percent, Text: fmt.Sprintf(
@@ -97,6 +99,49 @@ func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation,
 		}
 	}
 	return change, wait, err
+}
+
+// flush makes the next step of servers that must drop their items, one after the other. It says what the step is, and
+// how long until the next one.
+func (r *MemcachedReconciler) flush(ctx context.Context, o observation,
+	flush rollout.Flush) (change status.ChangeProgress, wait time.Duration, err error) {
+	if len(flush.Asked) > 0 {
+		reports, errs := r.askAgents(ctx, o.mc, flush.Asked)
+		for i, pod := range flush.Asked {
+			switch {
+			case errs[i] != nil:
+				change.Text = fmt.Sprintf("server %s: its agent does not answer the operator", pod.Name)
+			case reports[i].Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
+				value := rollout.FlushAnnotation(pod, rollout.Flushed)
+				err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.FlushAnnotation, value))
+			default:
+				change.Text = fmt.Sprintf("server %s: %s", pod.Name, cmp.Or(reports[i].Problem, "memcached drops its items"))
+			}
+		}
+		return change, proxyRetry, err
+	}
+	if len(flush.Left) == 0 {
+		return change, 0, nil
+	}
+	warming := flush.Warming(o.mc.Spec.Rollout.WarmUp, r.Now())
+	if len(warming) > 0 {
+		return r.warmUp(ctx, o, warming, flush.Left, v1alpha1.FlushAnnotation,
+			func(pod *corev1.Pod) string { return rollout.FlushAnnotation(pod, rollout.Warm) })
+	}
+	if o.mc.Spec.Metrics == nil {
+		change.Text = "servers cannot drop their items without spec.metrics: restart them instead"
+		return change, silentRetry, nil
+	}
+	// The informer cache may not show yet that a server was asked, or that items begin to move.
+	servers, err := o.currentPods(ctx, names.Servers)
+	if err == nil {
+		err = r.isListCurrent(ctx, o)
+	}
+	live := rollout.ReadFlush(servers, flush.Time)
+	if err != nil || len(live.Asked)+len(live.Warming(o.mc.Spec.Rollout.WarmUp, r.Now())) > 0 || len(live.Left) == 0 {
+		return change, proxyRetry, err
+	}
+	return change, proxyRetry, r.annotate(ctx, live.Left[0], v1alpha1.FlushAnnotation, flush.Ask(r.Now()))
 }
 
 // changeMemory makes the next step of a server towards the memory of its template. It says what the step is, and how

@@ -3,6 +3,8 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/rollout"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -48,6 +51,20 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 		}
 	}
 	return o, nil
+}
+
+// currentPods returns the pods of a component as the API server has them.
+func (o observation) currentPods(ctx context.Context, component names.Component) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := o.set.APIReader.List(ctx, &pods, client.InNamespace(o.mc.Namespace),
+		client.MatchingLabels(component.Selector(o.mc))); err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	workload := o.mc.Name
+	if component == names.Proxies {
+		workload = names.Proxy(o.mc)
+	}
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, workload) }), nil
 }
 
 // isPodOf reports whether a pod is controlled by the StatefulSet with this name, or by a ReplicaSet of the Deployment
@@ -112,11 +129,26 @@ func (o observation) withWritten(written []children.Written) observation {
 	return o
 }
 
+// flush returns how far servers are that must drop their items; ok is false if the flush that is asked for has not begun.
+func (o observation) flush() (f rollout.Flush, ok bool) {
+	w := o.workload()
+	if w == nil {
+		return f, true
+	}
+	at, ok := desired.FlushTime(o.mc, w.GetAnnotations())
+	return rollout.ReadFlush(o.servers, at), ok
+}
+
 // statusInput returns what the status is computed from, except errors.
 func (o observation) statusInput(options desired.Options, effect status.Effect) status.Input {
 	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
 	if w := o.workload(); w != nil {
 		s.Workload, s.Outdated = status.ReadState(w, o.servers...), desired.Outdated(w.GetAnnotations(), options)
+	}
+	flush, begun := o.flush()
+	s.ToFlush = int32(flush.Pending())
+	if o.mc.Spec.Paused && (s.ToFlush > 0 || !begun) {
+		s.HeldBack = cmp.Or(s.HeldBack, "spec.paused keeps servers from dropping their items")
 	}
 	if p := o.ownChild(proxyKey(o.mc)); p != nil {
 		s.Proxy = status.ReadState(p)

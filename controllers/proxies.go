@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/agent/mover"
@@ -59,18 +58,20 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 	next = proxies.Next(current, wanted, servers.Size, warm)
 	if installed && (!next.Equal(current) || replicas > servers.Size) {
 		// The informer cache may not show a proxy that has just been created.
-		var pods corev1.PodList
-		if err := o.set.APIReader.List(ctx, &pods, client.InNamespace(o.mc.Namespace),
-			client.MatchingLabels(names.Proxies.Selector(o.mc))); err != nil {
-			return next, 0, fmt.Errorf("list proxies: %w", err)
+		if o.proxies, err = o.currentPods(ctx, names.Proxies); err != nil {
+			return next, 0, err
 		}
-		o.proxies = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, names.Proxy(o.mc)) })
 		_, proxies = o.proxyServers()
 		next = proxies.Next(current, wanted, servers.Size, warm)
 	}
 	if stored.Phase != mover.NoChange && o.mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
 		status.IsStalled(o.mc) {
 		next = mover.Servers{After: current.After}
+	}
+	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
+	if flush, _ := o.flush(); stored.Phase == mover.NoChange && next.Phase != mover.NoChange && flush.Pending() > 0 ||
+		stored.Phase != mover.NoChange && len(flush.Asked) > 0 {
+		next = current
 	}
 	if installed && !o.mc.Spec.Paused {
 		n := servers.MinServers(append(o.ordinalsOf(next.Before), o.ordinalsOf(next.After)...))

@@ -126,6 +126,90 @@ func TestWarmUp(t *testing.T) {
 	step(false, 0, "", "get StatefulSet", "delete Pod")
 }
 
+// TestFlush: servers drop their items one after the other, once the Memcached is not ready any more, and the next one
+// waits until the one before is warm. Servers that are created later drop nothing.
+func TestFlush(t *testing.T) {
+	f := newFixtureOf(t, `{size: 2, workload: StatefulSet, metrics: {}, rollout: {warmUp: {timeoutSeconds: 86400}}}`)
+	f.flushAt("at its creation")
+	f.mustReconcile()
+	f.setServers(updated(), updated())
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+
+	f.patch(`{"spec":{"paused":true}}`)
+	f.flushAt("now")
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
+	f.patch(`{"spec":{"paused":false}}`)
+	step := func(items int64, message string, requests ...string) {
+		t.Helper()
+		f.now = f.now.Add(progressInterval)
+		f.items = map[string]int64{podIP("cache-0"): items, podIP("cache-1"): 100}
+		f.mustReconcile()
+		f.wantRequests(requests...)
+		f.wantMessage(v1alpha1.ConditionReady, message)
+	}
+	pod := func(name string) *corev1.Pod {
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key(name), pod))
+		return pod
+	}
+	annotation := func(name string) string { return pod(name).Annotations[v1alpha1.FlushAnnotation] }
+	f.now = time.Now().Add(time.Second) // after the creation of the pods
+	step(100, "2 of 2 servers ready, 2 to drop their items", "apply StatefulSet", "patch Pod", "patch status")
+	f.cached["Pod"] = pod("cache-1") // the informer cache does not show that cache-0 was asked
+	f.mustReconcile()
+	if got := annotation("cache-1"); got != "" {
+		t.Errorf("cache-1 has the annotation %q, although cache-0 has not dropped its items yet", got)
+	}
+	delete(f.cached, "Pod")
+	f.silent = true
+	step(100, "; server cache-0: its agent does not answer the operator", "patch status")
+	f.silent = false
+	step(100, "; server cache-0: memcached drops its items", "patch status")
+	f.report.Problem = "it refuses"
+	step(100, "; server cache-0: it refuses", "patch status")
+	f.report = agent.Report{Flushed: annotation("cache-0")}
+	step(0, "2 to drop their items", "patch Pod", "patch status")
+	step(79, "1 to drop their items; server cache-0 holds 79 % of the items of the others, warm with 80 %", "patch status")
+	step(80, "1 to drop their items", "patch Pod", "patch status")
+	step(80, "1 to drop their items", "patch Pod")
+	f.report = agent.Report{Flushed: annotation("cache-1")}
+	step(80, "1 to drop their items", "patch Pod")
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	for name, word := range map[string]string{"cache-0": " warm", "cache-1": " flushed"} {
+		if got := annotation(name); !strings.HasSuffix(got, word) {
+			t.Errorf("%s has the annotation %q, want the word%s", name, got, word)
+		}
+	}
+	f.patch(`{"metadata":{"annotations":null}}`)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.flushAt("again")
+	step(80, "2 to drop their items", "dry-run StatefulSet", "apply StatefulSet", "get Namespace", "patch status",
+		"patch Pod")
+}
+
+// flushAt asks for a flush.
+func (f *fixture) flushAt(value string) {
+	f.Helper()
+	f.patch(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.FlushedAtAnnotation, value))
+}
+
+// TestFlushWithoutMetrics: the status says that servers without an agent that reports cannot be flushed.
+func TestFlushWithoutMetrics(t *testing.T) {
+	f := newFixture(t)
+	f.mustReconcile()
+	f.becomeReady()
+	f.now = time.Now().Add(time.Second) // after the creation of the pods
+	f.flushAt("now")
+	f.mustReconcile()
+	f.now = f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantMessage(v1alpha1.ConditionReady, "; servers cannot drop their items without spec.metrics: restart them instead")
+}
+
 // TestMemory: a server gets another memory in steps, each after the one before was seen, and is not replaced. The
 // status says what a step waits for.
 func TestMemory(t *testing.T) {

@@ -13,6 +13,11 @@ const (
 	// value works; a timestamp is customary.
 	RestartedAtAnnotation = "cache.example.com/restartedAt"
 
+	// FlushedAtAnnotation on a Memcached makes its servers drop all items, one server after the other, each time its value
+	// changes. With spec.rollout.warmUp, the next server waits until the one before is warm. Any value works; a timestamp
+	// is customary. The servers need spec.metrics.
+	FlushedAtAnnotation = "cache.example.com/flushedAt"
+
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
 	// spec.paused is set, Ready is not True while the workload has another generation. Releases before v0.0.3 used an
 	// annotation with this name. The Deployment controller copies annotations, but not labels, to the ReplicaSet, and
@@ -46,6 +51,11 @@ const (
 	// WarmAnnotation on a server's pod says that the server has its share of items, as spec.rollout.warmUp asks: since
 	// when the pod was ready then. A server that became ready again has to warm up again.
 	WarmAnnotation = "cache.example.com/warm"
+
+	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: the time of the flush, which
+	// identifies the flush, and the time when the operator asked. The operator adds the word flushed once the agent has
+	// done so, and warm once the server has its share of items again.
+	FlushAnnotation = "cache.example.com/flush"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -107,6 +108,13 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	r := record{Image: image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
 		RestartedAt: restartedAt, Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
+	r.FlushedAt, r.Flush = recorded.FlushedAt, recorded.Flush
+	if value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; value != "" && value != r.FlushedAt {
+		r.FlushedAt = value
+		if own.Template != nil { // otherwise there is nothing to drop
+			r.Flush = metav1.NewTime(current.Now).Rfc3339Copy()
+		}
+	}
 	sameInputs := r.Inputs == recorded.Inputs
 	switch {
 	case needsAgent(mc) && sameInputs && !current.Empty:
@@ -246,6 +254,10 @@ type record struct {
 	// WasReady says that a server was ready with Image, as far as that was known when the record was last made.
 	WasReady    bool   `json:"wasReady,omitempty"`
 	RestartedAt string `json:"restartedAt,omitempty"`
+	// FlushedAt is the last value of FlushedAtAnnotation, and Flush the time when the operator noticed the value: servers
+	// that were created later need not drop their items.
+	FlushedAt string      `json:"flushedAt,omitempty"`
+	Flush     metav1.Time `json:"flush,omitzero"`
 	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
 	Agent string `json:"agent,omitempty"`
 	// Inputs is the digest of all inputs, image and restart included. The agent's image is not an input: a new one is used
@@ -300,6 +312,14 @@ func Outdated(annotations map[string]string, o Options) (fields []string) {
 func (r record) annotations() map[string]string {
 	b, _ := json.Marshal(r) // only strings and times
 	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
+}
+
+// FlushTime returns the time of the newest flush that was asked for, from the annotations of the workload; zero for none.
+// ok is false if mc asks for another one, which is not recorded yet.
+func FlushTime(mc *v1alpha1.Memcached, annotations map[string]string) (at time.Time, ok bool) {
+	r, _ := readRecord(&Workload{Annotations: annotations})
+	value := mc.Annotations[v1alpha1.FlushedAtAnnotation]
+	return r.Flush.Time, value == "" || value == r.FlushedAt
 }
 
 // RecordedSecrets returns the Secrets in the record of a workload.

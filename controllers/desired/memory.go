@@ -13,7 +13,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// podVolume is the name of the volume from which the agent reads the annotation for the memory of memcached.
+// podVolume is the name of the volume from which the agent reads what annotations of the pod ask for.
 const podVolume = "pod"
 
 // canChangeMemory reports whether the servers of mc can get another memory without a restart: the cluster can resize
@@ -22,12 +22,14 @@ func canChangeMemory(mc *v1alpha1.Memcached, o Options) bool {
 	return o.CanResize && mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && serversReport(mc)
 }
 
-// addPodVolume mounts the annotation of the pod for the memory of memcached into the agent.
+// addPodVolume mounts into the agent what annotations of the pod ask for.
 func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.ContainerApplyConfiguration) {
-	field := corev1ac.ObjectFieldSelector().WithAPIVersion("v1").
-		WithFieldPath(fmt.Sprintf("metadata.annotations['%s']", v1alpha1.MemoryAnnotation))
+	file := func(name, annotation string) *corev1ac.DownwardAPIVolumeFileApplyConfiguration {
+		return corev1ac.DownwardAPIVolumeFile().WithPath(name).WithFieldRef(corev1ac.ObjectFieldSelector().
+			WithAPIVersion("v1").WithFieldPath(fmt.Sprintf("metadata.annotations['%s']", annotation)))
+	}
 	pod.WithVolumes(corev1ac.Volume().WithName(podVolume).WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().
-		WithItems(corev1ac.DownwardAPIVolumeFile().WithPath(agent.MemoryFile).WithFieldRef(field))))
+		WithItems(file(agent.MemoryFile, v1alpha1.MemoryAnnotation), file(agent.FlushFile, v1alpha1.FlushAnnotation))))
 	sidecar.WithVolumeMounts(corev1ac.VolumeMount().WithName(podVolume).WithMountPath(agent.PodPath).WithReadOnly(true))
 }
 

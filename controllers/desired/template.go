@@ -230,7 +230,7 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, o Options, imag
 		options.ReportPort = int(names.ReportPort(mc))
 		c.WithPorts(containerPort("report", names.ReportPort(mc)))
 	}
-	if component == names.Servers && canChangeMemory(mc, o) {
+	if component == names.Servers && serversReport(mc) {
 		addPodVolume(pod, c)
 	}
 	if component == names.Proxies {

@@ -33,7 +33,9 @@ type Input struct {
 	ServersChange, ServersResize bool
 	// NotLoaded is a proxy that may not use the current list of servers yet; empty for none.
 	NotLoaded string
-	// Change says how far the change of the servers behind the proxies is, or else how far new servers have warmed up.
+	// ToFlush is the number of servers that must still drop their items.
+	ToFlush int32
+	// Change says how far the change of the servers behind the proxies is, or else how far cold servers have warmed up.
 	Change ChangeProgress
 	// Servers are the addresses to configure clients with.
 	Servers []string
@@ -149,7 +151,7 @@ func (in Input) wanted() int32 {
 }
 
 func (in Input) progress() int32 {
-	return in.Workload.progress() + in.Proxy.progress() + int32(in.Change.Percent)
+	return in.Workload.progress() + in.Proxy.progress() + int32(in.Change.Percent) - in.ToFlush
 }
 
 // proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.
@@ -193,7 +195,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	progress := progressMessage(mc, in, existing, ready)
 	complete := in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" &&
 		in.Workload.complete(mc, size) && existing == size && ready == size && in.proxiesComplete(mc)
-	if complete && !in.ServersChange && in.NotLoaded == "" {
+	if complete && !in.ServersChange && in.NotLoaded == "" && in.ToFlush == 0 {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
 		return
@@ -311,6 +313,9 @@ func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) st
 	}
 	if existing > size && w != nil && !w.hasOutdatedPods() {
 		text += fmt.Sprintf(", %d more to remove", existing-size)
+	}
+	if in.ToFlush > 0 {
+		text += fmt.Sprintf(", %d to drop their items", in.ToFlush)
 	}
 	switch {
 	case !in.proxiesComplete(mc):

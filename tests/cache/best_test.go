@@ -24,6 +24,10 @@ type theory struct {
 	keptByAddress float64
 	// movedByAddress is the average number of times that such a client looks for a key on another server than before.
 	movedByAddress float64
+	// missed is the average number of times that a client misses a key; 0 for the number of lost keys.
+	missed float64
+	// noOld says that no client reads an old value, with whatever variant.
+	noOld bool
 	// unannounced says that clients cannot know of the loss beforehand.
 	unannounced bool
 }
@@ -159,6 +163,7 @@ func (m *measured) wrong() (wrong []string) {
 	case m.ring == proxied && m.keptByProxy > 0:
 		kept, lost = m.keptByProxy, 1-m.keptByProxy
 	}
+	lost = max(lost, m.theory.missed)
 	if least := (kept - spread(kept)) * keys; float64(m.kept) < least {
 		wrong = append(wrong, fmt.Sprintf("%d of %d keys were kept, want at least %.0f", m.kept, keys, least))
 	}
@@ -166,7 +171,7 @@ func (m *measured) wrong() (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("%d misses and %d errors, want at most %.0f, %.0f of them while a server was down",
 			m.misses, m.failures, most, m.unavailable))
 	}
-	if m.ring == proxied && m.old > 0 {
+	if (m.ring == proxied || m.noOld) && m.old > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d old values", m.old))
 	}
 	if n := len(m.unexplained); n > 0 {

@@ -3,12 +3,13 @@ package cache
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/cluster"
 )
@@ -40,6 +41,8 @@ var (
 	oneMore     = theory{best: n / (n + 1), keptByProxy: 1, keptByAddress: n / (n + 1), movedByAddress: 1 / (n + 1)}
 	grown       = theory{best: 1, movedByAddress: 2} // a Deployment replaces its servers
 	untouched   = theory{best: 1, keptByAddress: 1}
+	// Each key is missed after the flush, and those that move also when a server is added, and when it is removed.
+	flushed = theory{missed: 1 + 2/(n+1), noOld: true}
 )
 
 // plain returns the scenarios that need no Secret.
@@ -61,23 +64,23 @@ func plain(w world, operator *cluster.Operator) []scenario {
 		{"scale 3 to 4", oneMore, 1, patch(`{"spec": {"size": 4}}`)},
 		{"scale 4 to 3", oneMore, 0, patch(`{"spec": {"size": 3}}`)},
 		{"scale 3 to 4 and back", oneMore, 0, func(ctx context.Context, s *subject) error {
-			for _, size := range []int{4, 3} {
-				if err := s.patch(ctx, fmt.Sprintf(`{"spec": {"size": %d}}`, size)); err != nil {
+			return s.resizeAndBack(ctx, func() error { return nil })
+		}},
+		{"scale 3 to 4, flush, and back", flushed, 0, func(ctx context.Context, s *subject) error {
+			return s.resizeAndBack(ctx, func() error {
+				before := time.Now()
+				err := s.patch(ctx, `{"metadata": {"annotations": {"`+v1alpha1.FlushedAtAnnotation+`": "now"}}}`)
+				if err != nil {
 					return err
 				}
-				if size == 4 {
-					if err := s.eventually(ctx, func(now state) error {
-						if len(now.pods) != 4 {
-							return errors.New("not four servers")
-						}
-						return now.settled()
-					}); err != nil {
-						return err
+				return s.eventually(ctx, func(now state) error {
+					c := meta.FindStatusCondition(now.mc.Status.Conditions, v1alpha1.ConditionReady)
+					if c == nil || c.LastTransitionTime.Time.Before(before.Truncate(time.Second)) {
+						return errors.New("the flush has not begun")
 					}
-					time.Sleep(2 * keys * time.Second / rate) // clients have missed each key that moved
-				}
-			}
-			return nil
+					return now.settled()
+				})
+			})
 		}},
 		{"deleted pod", oneReplaced, 1, func(ctx context.Context, s *subject) error {
 			return s.api.Delete(ctx, s.first())
@@ -88,6 +91,27 @@ func plain(w world, operator *cluster.Operator) []scenario {
 		{"operator restart", untouched, 0, start("")},
 		{"operator upgrade", untouched, 0, start("docker.io/library/memcached:1.6")},
 	}
+}
+
+// resizeAndBack adds a server, calls a function once clients have missed each key that moved, and removes the server.
+func (s *subject) resizeAndBack(ctx context.Context, between func() error) error {
+	if err := s.patch(ctx, `{"spec": {"size": 4}}`); err != nil {
+		return err
+	}
+	err := s.eventually(ctx, func(now state) error {
+		if len(now.pods) != 4 {
+			return errors.New("not four servers")
+		}
+		return now.settled()
+	})
+	if err != nil {
+		return err
+	}
+	time.Sleep(2 * keys * time.Second / rate)
+	if err := between(); err != nil {
+		return err
+	}
+	return s.patch(ctx, `{"spec": {"size": 3}}`)
 }
 
 // first returns the first pod. Removing the first server is the worst case for a client that hashes keys to positions

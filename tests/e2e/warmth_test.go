@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/textproto"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -94,6 +96,31 @@ func TestMemory(t *testing.T) {
 			}
 			mustHave(w, 96)
 		})).
+		Assess("drops all items when asked, and loses no connection", step(func(w world) {
+			var open []*textproto.Conn
+			for _, c := range clients(w) {
+				conn, err := c.dial()
+				w.must(err)
+				defer conn.Close()
+				open = append(open, conn)
+				if answer, err := ask(conn, "set flushed 0 0 1\r\nx"); err != nil || answer != "STORED" {
+					w.Fatalf("got %q, %v", answer, err)
+				}
+			}
+			w.flush("cache")
+			w.eventually("the items are dropped", func() error {
+				for _, conn := range open {
+					answer, err := ask(conn, "mg flushed")
+					w.must(err)
+					if answer != "EN" {
+						return fmt.Errorf("got %q", answer)
+					}
+				}
+				return nil
+			})
+			w.awaitReady("cache")
+			mustHave(w, 96)
+		})).
 		Assess("lasts when memcached is restarted, in the same pod or in a new one", step(func(w world) {
 			w.must(testCluster.KillContainer(w.ctx, w.ns, "cache-0", "memcached"))
 			w.eventually("memcached has its memory again", func() error {
@@ -116,7 +143,7 @@ func TestMemory(t *testing.T) {
 		})).Feature())
 }
 
-// TestWarmUp: a rollout waits until clients have filled the new server.
+// TestWarmUp: a rollout waits until clients have filled the new server, and so does a flush.
 func TestWarmUp(t *testing.T) {
 	needRealPods(t)
 	var before map[string]string
@@ -138,5 +165,29 @@ func TestWarmUp(t *testing.T) {
 			w.eachServer("cache", func(address string) { w.fill(memcachedClient{address: address}) })
 			w.awaitReady("cache")
 			w.mustReplaceAll(before, "cache")
+		})).
+		Assess("drops the items of the next server once the one before has its share", step(func(w world) {
+			before = w.uids("cache")
+			full := w.items("cache")
+			w.flush("cache")
+			w.awaitCondition("cache", v1alpha1.ConditionReconciling, v1alpha1.ReasonRollingOut,
+				"server cache-0 holds 0 % of the items of the others, warm with 80 %")
+			if now := w.items("cache"); now["cache-0"] > 0 || now["cache-1"] != full["cache-1"] {
+				w.Errorf("got the items %v after %v, want those of cache-0 dropped", now, full)
+			}
+			w.eachServer("cache", func(address string) { w.fill(memcachedClient{address: address}) })
+			w.awaitReady("cache")
+			if now := w.items("cache"); now["cache-0"] == 0 || now["cache-1"] > 0 {
+				w.Errorf("got the items %v after %v, want those of cache-1 dropped", now, full)
+			}
+			w.mustNotReplace(before, w.uids("cache"))
 		})).Feature())
+}
+
+// flush asks for a flush of all servers.
+func (w world) flush(name string) {
+	w.Helper()
+	_, err := w.kubectl("annotate", "memcached", name, "--overwrite",
+		v1alpha1.FlushedAtAnnotation+"="+time.Now().Format(time.RFC3339Nano))
+	w.must(err)
 }

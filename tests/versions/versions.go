@@ -14,37 +14,55 @@ import (
 	"time"
 )
 
-// slots is the number of keys in use.
-const slots = 300
-
 // Clients use a cache through any of its proxies.
 type Clients struct {
 	// Proxies returns the addresses of the proxies.
 	Proxies func() []string
+	// Keys is the number of keys in use.
+	Keys int
 	// Pause is the time that each client waits after a request; 0 for none.
 	Pause time.Duration
-	// Old counts values older than one whose write or delete was acknowledged. Errors counts requests without an answer,
-	// and those whose answer is an error.
-	Reads, Hits, Writes, Errors, Old atomic.Int64
+	// Old counts values older than one whose write or delete was acknowledged, and Lost misses of keys that were not
+	// deleted since their last write was acknowledged. Errors counts requests without an answer, and those whose answer is
+	// an error.
+	Reads, Hits, Writes, Errors, Old, Lost atomic.Int64
 
-	least [slots]atomic.Int64 // by slot: the least version that a client may read from now on
-	// names has the number of the key that is in a slot. A key whose write had no success gets out of use: the write may
-	// take effect later, after another one.
-	names [slots]atomic.Int64
+	slots []slot
 }
 
-// Start starts clients, and returns a function that stops them.
+// slot is a key in use.
+type slot struct {
+	least atomic.Int64 // the least version that a client may read from now on
+	// name is the number of the key. A key whose write had no success gets out of use: the write may take effect later,
+	// after another one.
+	name atomic.Int64
+	// stored counts the writes. While the last of them is acknowledged and stored a value, it is even.
+	stored atomic.Int64
+}
+
+// Start starts clients, which first write all keys, and returns a function that stops them.
 func (c *Clients) Start(number int) (stop func()) {
+	c.slots = make([]slot, c.Keys)
+	for i := range c.slots {
+		c.slots[i].stored.Store(1)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
+	var running, filled sync.WaitGroup
+	filled.Add(number)
 	for i := range number {
 		running.Go(func() {
 			one := &client{Clients: c, conns: map[string]*textproto.Conn{}, versions: map[int]int64{}}
+			for slot := i; slot < c.Keys; slot += number { // no other client writes these
+				one.set(slot)
+			}
+			filled.Done()
 			for ctx.Err() == nil {
 				if rand.IntN(3) > 0 {
-					one.read(rand.IntN(slots))
+					one.read(rand.IntN(c.Keys))
+				} else if slot := rand.IntN(c.Keys/number)*number + i; rand.IntN(4) > 0 {
+					one.set(slot)
 				} else {
-					one.write(rand.IntN(slots/number)*number + i) // no other client writes this key
+					one.delete(slot)
 				}
 				time.Sleep(c.Pause)
 			}
@@ -53,6 +71,7 @@ func (c *Clients) Start(number int) (stop func()) {
 			}
 		})
 	}
+	filled.Wait()
 	return func() {
 		cancel()
 		running.Wait()
@@ -61,8 +80,8 @@ func (c *Clients) Start(number int) (stop func()) {
 
 // String sums up what the clients saw.
 func (c *Clients) String() string {
-	return fmt.Sprintf("%d reads, %d hits, %d writes, %d errors, %d old values", c.Reads.Load(), c.Hits.Load(),
-		c.Writes.Load(), c.Errors.Load(), c.Old.Load())
+	return fmt.Sprintf("%d keys: %d reads, %d hits, %d writes, %d errors, %d lost, %d old values", c.Keys, c.Reads.Load(),
+		c.Hits.Load(), c.Writes.Load(), c.Errors.Load(), c.Lost.Load(), c.Old.Load())
 }
 
 // client is one of the clients.
@@ -105,10 +124,12 @@ func (c *client) ask(format string, args ...any) (line, value string, err error)
 	return line, value, err
 }
 
-func (c *Clients) key(slot int) string { return fmt.Sprintf("key-%d-%d", slot, c.names[slot].Load()) }
+func (c *Clients) key(slot int) string {
+	return fmt.Sprintf("key-%d-%d", slot, c.slots[slot].name.Load())
+}
 
 func (c *client) read(slot int) {
-	least := c.least[slot].Load() // before the key, whose versions only grow
+	least, stored := c.slots[slot].least.Load(), c.slots[slot].stored.Load() // before the key, whose versions only grow
 	key := c.key(slot)
 	line, value, err := c.ask("get %s", key)
 	c.Reads.Add(1)
@@ -120,26 +141,36 @@ func (c *client) read(slot int) {
 		if version, err := strconv.ParseInt(value, 10, 64); err != nil || version < least {
 			c.Old.Add(1)
 		}
+	case stored%2 == 0 && c.slots[slot].stored.Load() == stored:
+		c.Lost.Add(1)
 	}
 }
 
-// write writes a version, or deletes the key: then only a later version may be read.
-func (c *client) write(slot int) {
-	c.versions[slot]++
-	version, key := strconv.FormatInt(c.versions[slot], 10), c.key(slot)
-	var line string
-	var err error
-	if rand.IntN(4) == 0 {
-		line, _, err = c.ask("delete %s", key)
-	} else {
-		line, _, err = c.ask("set %s 0 0 %d\r\n%s", key, len(version), version)
+// set writes the next version.
+func (c *client) set(slot int) {
+	version := strconv.FormatInt(c.versions[slot]+1, 10)
+	if c.write(slot, "set %s 0 0 %d\r\n%s", c.key(slot), len(version), version) {
+		c.slots[slot].stored.Add(1)
 	}
+}
+
+// delete deletes the key: then only a later version may be read.
+func (c *client) delete(slot int) { c.write(slot, "delete %s", c.key(slot)) }
+
+func (c *client) write(slot int, format string, args ...any) (acknowledged bool) {
+	s := &c.slots[slot]
+	c.versions[slot]++
+	if s.stored.Load()%2 == 0 {
+		s.stored.Add(1)
+	}
+	line, _, err := c.ask(format, args...)
 	c.Writes.Add(1)
 	if err != nil || strings.HasPrefix(line, "SERVER_ERROR") {
 		c.Errors.Add(1)
-		c.least[slot].Store(0)
-		c.names[slot].Add(1)
-		return
+		s.least.Store(0)
+		s.name.Add(1)
+		return false
 	}
-	c.least[slot].Store(c.versions[slot])
+	s.least.Store(c.versions[slot])
+	return true
 }

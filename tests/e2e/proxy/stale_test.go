@@ -38,7 +38,7 @@ func TestNoOldValues(t *testing.T) {
 			for _, p := range proxies {
 				p.use(mover.Servers{After: grow.Before})
 			}
-			c := &versions.Clients{Proxies: func() []string { return []string{proxies[0].proxy, proxies[1].proxy} }}
+			c := &versions.Clients{Keys: 300, Proxies: func() []string { return []string{proxies[0].proxy, proxies[1].proxy} }}
 			stop := c.Start(6)
 			defer stop()
 			for range 2 {
@@ -74,6 +74,9 @@ func TestNoOldValues(t *testing.T) {
 			stop()
 			t.Log(c)
 			assert.Zero(t, c.Old.Load(), "values older than an acknowledged write or delete")
+			if name != "servers killed" {
+				assert.Zero(t, c.Lost.Load(), "lost keys")
+			}
 		})
 	}
 }

@@ -1,0 +1,68 @@
+package rollout
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+)
+
+// flush gives a server a value of FlushAnnotation, with the time of the flush of TestFlush and this time before now.
+func (s *server) flush(ago time.Duration, word string) *server {
+	s.Annotations = map[string]string{v1alpha1.FlushAnnotation: "2026-01-02T03:00:00Z " +
+		now.Add(-ago).Format(time.RFC3339) + word}
+	return s
+}
+
+func (s *server) createdAfter(flush time.Time) *server {
+	s.CreationTimestamp = metav1.NewTime(flush.Add(time.Second))
+	return s
+}
+
+// TestFlush: the servers from before a flush drop their items, and the next one waits until the one before is warm.
+func TestFlush(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	other := func() *server {
+		s := updated()
+		s.Annotations = map[string]string{v1alpha1.FlushAnnotation: "2025-01-02T03:00:00Z 2025-01-02T03:00:00Z warm"}
+		return s
+	}
+	for name, tt := range map[string]struct {
+		at                   time.Time
+		servers              []*server
+		left, asked, warming []string
+		pending              int
+	}{
+		"no flush": {servers: []*server{updated()}},
+		"none was asked": {at: at, servers: []*server{updated().notReady(), updated(), other()},
+			left: []string{"cache-1", "cache-2", "cache-0"}, pending: 3},
+		"the flush before is not this one": {at: at, servers: []*server{other()}, left: []string{"cache-0"}, pending: 1},
+		"newer servers have nothing to drop": {at: at, servers: []*server{updated().createdAfter(at),
+			updated().terminating()}},
+		"one was asked": {at: at, servers: []*server{updated(), updated().flush(0, "")}, left: []string{"cache-0"},
+			asked: []string{"cache-1"}, pending: 2},
+		"one must warm up": {at: at, servers: []*server{updated(), updated().flush(9*time.Minute, " flushed")},
+			left: []string{"cache-0"}, warming: []string{"cache-1"}, pending: 1},
+		"one had time to warm up": {at: at, servers: []*server{updated(), updated().flush(10*time.Minute, " flushed")},
+			left: []string{"cache-0"}, pending: 1},
+		"one is warm":             {at: at, servers: []*server{updated(), updated().flush(0, " warm")}, left: []string{"cache-0"}, pending: 1},
+		"the last need not be":    {at: at, servers: []*server{updated().flush(0, " warm"), updated().flush(0, " flushed")}},
+		"somebody broke the text": {at: at, servers: []*server{updated(), updated().flush(0, "x flushed")}, left: []string{"cache-0"}, pending: 1},
+	} {
+		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
+		f := ReadFlush(pods, tt.at)
+		warming := podNames(f.Warming(&v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}, now))
+		if left, asked := podNames(f.Left), podNames(f.Asked); !slices.Equal(left, tt.left) ||
+			!slices.Equal(asked, tt.asked) || !slices.Equal(warming, tt.warming) || f.Pending() != tt.pending {
+			t.Errorf("%s: %v are left, %v are asked, %v warm up, %d are pending, want %+v", name, left, asked, warming,
+				f.Pending(), tt)
+		}
+		if warming := f.Warming(nil, now); len(warming) > 0 {
+			t.Errorf("%s: %v warm up, although spec.rollout has no warmUp", name, podNames(warming))
+		}
+	}
+}
