@@ -132,10 +132,13 @@ cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resiz
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
 
-.PHONY: bench
+.PHONY: bench bench-proxy
 bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, compared with what no operator can avoid, on new kwok clusters
 	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench
 	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
+
+bench-proxy: ## Measure the proxy, and moving 1 GiB of items, with processes of real memcached on this machine
+	CLUSTER=node go test -run '^$$' -bench . -benchtime 5x -timeout 30m ./tests/e2e/proxy $(ARGS)
 
 .PHONY: first-command install-test install-e2e gitops-e2e nightly
 install-test: tools-kustomize tools-yq tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects

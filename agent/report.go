@@ -14,12 +14,14 @@ type Report struct {
 	// Items is the number of items that a server holds, and Memory the memory for items in bytes.
 	Items  int64 `json:"items,omitempty"`
 	Memory int64 `json:"memory,omitempty"`
-	// Applied is the value of the annotation MemoryAnnotation with which memcached got this memory, and Flushed the one
-	// of FlushAnnotation for which memcached has dropped its items; empty for none. Problem says why memcached did not do
-	// what another value asks for; empty for nothing.
+	// Applied is the value of the annotation MemoryAnnotation with which memcached got this memory; empty for none.
+	// Problem says why memcached has no other memory; empty for nothing.
 	Applied string `json:"applied,omitempty"`
-	Flushed string `json:"flushed,omitempty"`
 	Problem string `json:"problem,omitempty"`
+	// Flushed is the value of FlushAnnotation for which memcached has dropped its items; empty for none. FlushProblem says
+	// why memcached has not dropped them for another value; empty for nothing.
+	Flushed      string `json:"flushed,omitempty"`
+	FlushProblem string `json:"flushProblem,omitempty"`
 	// List names the list that all threads of a proxy use, as mover.Servers.List does; empty while they change it, until
 	// the last request that began with the list before has ended.
 	List string `json:"list,omitempty"`

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +39,10 @@ const mebi = 1 << 20
 type cacheServer struct {
 	stats *statsConn
 	log   *slog.Logger
-	// flushed is the path of a file with the flush that memcached was last asked for: an agent that is restarted does
+	// flushed is the path of a file with the newest flush that memcached was asked for: an agent that is restarted does
 	// not repeat it.
 	flushed string
+	crawled string // the flush whose items the crawler has removed
 
 	mu            sync.Mutex // guards what follows
 	memory, flush change
@@ -83,19 +83,29 @@ func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply 
 	}
 }
 
-// flushOnce makes memcached drop all items, once for each flush: the first word of wanted.
+// flushOnce makes memcached drop all items, once for each flush: the first word of wanted, a time that sorts as text.
 func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 	flush, _, _ := strings.Cut(wanted, " ")
-	if last, err := os.ReadFile(s.flushed); err == nil && string(last) == flush {
-		return nil
-	}
-	if err := s.request(ctx, "flush_all", "OK"); err != nil {
+	last, err := os.ReadFile(s.flushed)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := s.crawl(ctx); err != nil {
-		return err
+	if string(last) < flush {
+		// Without the 1, items that were used in this second can stay. https://github.com/memcached/memcached/blob/1.6.45/items.c
+		if err := s.request(ctx, "flush_all 1", "OK"); err != nil {
+			return err
+		}
+		if err := os.WriteFile(s.flushed, []byte(flush), 0o600); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(s.flushed, []byte(flush), 0o600)
+	if s.crawled < flush {
+		if err := s.crawl(ctx); err != nil {
+			s.log.Error("memcached still counts items that were dropped", "error", err)
+		}
+		s.crawled = flush
+	}
+	return nil
 }
 
 // crawl waits until the crawler of memcached, unless an argument disables it, has removed what was dropped: memcached
@@ -172,5 +182,5 @@ func (s *cacheServer) report(ctx context.Context) (r Report, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
-		Flushed: s.flush.applied, Problem: cmp.Or(s.memory.problem, s.flush.problem)}, err
+		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem}, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,14 +23,16 @@ import (
 
 // actions are the pods to replace and to annotate.
 type actions struct {
-	set      *appsv1.StatefulSet // controls the servers
-	rollout  rollout.Step
-	memory   rollout.MemoryStep
-	flush    rollout.Flush
-	wait     time.Duration // until there is more to do; 0 if a watch event will trigger it
-	annotate []annotation
-	ask      []*corev1.Pod // proxies, whether they use the current list of servers
-	stop     []*corev1.Pod // servers that wait until they may stop
+	set     *appsv1.StatefulSet // controls the servers
+	rollout rollout.Step
+	memory  rollout.MemoryStep
+	flush   rollout.Flush
+	// cannotFlush is a server that cannot drop its items, as is asked for; empty for none.
+	cannotFlush string
+	wait        time.Duration // until there is more to do; 0 if a watch event will trigger it
+	annotate    []annotation
+	ask         []*corev1.Pod // proxies, whether they use the current list of servers
+	stop        []*corev1.Pod // servers that wait until they may stop
 }
 
 type annotation struct {
@@ -42,7 +45,8 @@ type annotation struct {
 // start.
 func nextActions(o observation, secrets desired.Secrets, secretsErr error, now time.Time) (a actions) {
 	moves := !o.mc.Spec.Paused && o.movesWhenReplaced()
-	a.stop = rollout.ToStop(o.servers, func(name string) bool { return moves && o.inUse(name) })
+	inUse := o.inUse()
+	a.stop = rollout.ToStop(o.servers, func(name string) bool { return moves && inUse(name) })
 	if o.mc.Spec.Paused {
 		return a
 	}
@@ -52,19 +56,30 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))
 		switch {
 		case moves:
-			a.rollout.Replace = rollout.UnusedToReplace(set, o.servers, o.inUse)
+			a.rollout.Replace = rollout.UnusedToReplace(set, o.servers, inUse)
 		case servers.Phase == mover.NoChange: // otherwise, first the items reach their new servers
 			a.rollout = rollout.NextStep(set, o.servers, o.mc.Spec.Rollout, now)
 			a.wait = a.rollout.Wait
 		}
 	}
-	if flush, _ := o.flush(); flush.Pending() > 0 && (len(flush.Asked) > 0 || servers.Phase == mover.NoChange &&
-		proxies.NotLoaded() == "" && a.memory.Pod == nil && len(a.rollout.Replace)+len(a.rollout.Peers) == 0) {
-		a.flush = flush
-	}
 	versions := secrets.Annotation()
 	a.annotate = []annotation{{v1alpha1.SecretsAnnotation, versions,
 		rollout.PodsToAnnotate(o.servers, v1alpha1.SecretsAnnotation, versions)}}
+	flush, begun := o.flush()
+	switch idle := servers.Phase == mover.NoChange && proxies.NotLoaded() == "" &&
+		len(a.rollout.Replace)+len(a.rollout.Peers) == 0; {
+	case o.mc.Annotations[v1alpha1.FlushedAtAnnotation] == "": // taken back
+		a.annotate = append(a.annotate, annotation{v1alpha1.FlushAnnotation, "", flush.Asked})
+	case len(flush.Asked) > 0, begun && idle:
+		a.flush = flush
+	case !begun:
+		_, a.cannotFlush = rollout.FlushBegin(o.servers, time.Time{}, now)
+	}
+	for _, pod := range flush.Stopping { // its items need not move
+		if rollout.IsDraining(pod) && !slices.Contains(a.stop, pod) {
+			a.stop = append(a.stop, pod)
+		}
+	}
 	if o.mc.Spec.Proxy == nil {
 		return a
 	}

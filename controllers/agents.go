@@ -49,7 +49,7 @@ func (r *MemcachedReconciler) ask(ctx context.Context, o observation,
 	warmUp, warmUpWait, warmUpErr := r.warmUp(ctx, o, a.rollout.Warming, a.rollout.Peers, v1alpha1.WarmAnnotation,
 		rollout.WarmSince)
 	memory, memoryWait, memoryErr := r.changeMemory(ctx, o, a.memory)
-	flush, flushWait, flushErr := r.flush(ctx, o, a.flush)
+	flush, flushWait, flushErr := r.flush(ctx, o, a.flush, a.cannotFlush)
 	stopWait := r.stopServers(ctx, o.mc, a.stop)
 	return cmp.Or(change, warmUp, memory, flush), soonest(wait, warmUpWait, memoryWait, flushWait, stopWait),
 		errors.Join(err, warmUpErr, memoryErr, flushErr)
@@ -102,9 +102,14 @@ func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation, cold, p
 }
 
 // flush makes the next step of servers that must drop their items, one after the other. It says what the step is, and
-// how long until the next one.
-func (r *MemcachedReconciler) flush(ctx context.Context, o observation,
-	flush rollout.Flush) (change status.ChangeProgress, wait time.Duration, err error) {
+// how long until the next one. cannot is a server because of which the flush cannot begin; empty for none.
+func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush rollout.Flush,
+	cannot string) (change status.ChangeProgress, wait time.Duration, err error) {
+	if cannot != "" {
+		change.Text = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers, or "+
+			"remove the annotation %s", cannot, v1alpha1.FlushedAtAnnotation)
+		return change, 0, nil
+	}
 	if len(flush.Asked) > 0 {
 		reports, errs := r.askAgents(ctx, o.mc, flush.Asked)
 		for i, pod := range flush.Asked {
@@ -115,7 +120,7 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation,
 				value := rollout.FlushAnnotation(pod, rollout.Flushed)
 				err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.FlushAnnotation, value))
 			default:
-				change.Text = fmt.Sprintf("server %s: %s", pod.Name, cmp.Or(reports[i].Problem, "memcached drops its items"))
+				change.Text = fmt.Sprintf("server %s: %s", pod.Name, cmp.Or(reports[i].FlushProblem, "memcached drops its items"))
 			}
 		}
 		return change, proxyRetry, err
@@ -127,10 +132,6 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation,
 	if len(warming) > 0 {
 		return r.warmUp(ctx, o, warming, flush.Left, v1alpha1.FlushAnnotation,
 			func(pod *corev1.Pod) string { return rollout.FlushAnnotation(pod, rollout.Warm) })
-	}
-	if o.mc.Spec.Metrics == nil {
-		change.Text = "servers cannot drop their items without spec.metrics: restart them instead"
-		return change, silentRetry, nil
 	}
 	// The informer cache may not show yet that a server was asked, or that items begin to move.
 	servers, err := o.currentPods(ctx, names.Servers)
@@ -163,7 +164,7 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 		case report.Problem != "":
 			return progress(report.Problem, silentRetry)
 		case report.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || report.Memory>>20 != step.Confirm:
-			return progress(fmt.Sprintf("memcached gets %d MiB", step.Confirm), proxyRetry)
+			return progress(fmt.Sprintf("memcached has %d MiB, and gets %d MiB", report.Memory>>20, step.Confirm), proxyRetry)
 		}
 	}
 	if step.Check != nil {

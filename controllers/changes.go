@@ -8,9 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/rollout"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -31,6 +33,13 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	owned, err := o.set.Extract(workload)
 	if err != nil {
 		return c, err
+	}
+	stored, _ := o.proxyServers()
+	if last, _ := desired.FlushTime(o.mc, workload.GetAnnotations()); stored.Phase == mover.NoChange &&
+		c.ProxyServers.Phase == mover.NoChange {
+		if begin, cannot := rollout.FlushBegin(o.servers, last, now); cannot == "" {
+			c.FlushBegin = begin
+		}
 	}
 	w := status.ReadState(workload, o.servers...)
 	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.WasReady()
@@ -74,6 +83,9 @@ func (o observation) isWorkload(c children.Change) bool { return c.Key == worklo
 func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effect, dryRunErr error) {
 	for _, c := range changes {
 		dryRunErr = errors.Join(dryRunErr, c.DryRunErr)
+		if c.Key == proxyConfigKey(mc) {
+			e.ListChanging = desired.ReadList(c.Owned) != desired.ReadList(c.After())
+		}
 		after := desired.ReadWorkload(c.After())
 		if after == nil {
 			continue
@@ -106,6 +118,7 @@ func withoutNoOps(e status.Effect, mc *v1alpha1.Memcached, r children.Result) st
 	}
 	e.Changing = e.Changing && wasWritten(workloadKey(mc))
 	e.ProxyChanging = e.ProxyChanging && wasWritten(proxyKey(mc))
+	e.ListChanging = e.ListChanging && wasWritten(proxyConfigKey(mc))
 	return e
 }
 

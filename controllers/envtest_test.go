@@ -292,8 +292,8 @@ func (f *fixture) setServers(servers ...server) {
 	f.deletePods()
 	status := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
 	t := set.Spec.Template.Spec.Containers[0]
-	container := corev1.Container{Name: t.Name, Image: t.Image, Args: t.Args, Resources: t.Resources,
-		Lifecycle: t.Lifecycle}
+	spec := corev1.PodSpec{Volumes: set.Spec.Template.Spec.Volumes, Containers: []corev1.Container{{Name: t.Name,
+		Image: t.Image, Args: t.Args, Resources: t.Resources, Lifecycle: t.Lifecycle}}}
 	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
 	for i, s := range servers {
 		if s == missing {
@@ -301,7 +301,7 @@ func (f *fixture) setServers(servers ...server) {
 		}
 		labels := names.Servers.Labels(f.mc)
 		labels[appsv1.StatefulSetRevisionLabel] = s.revision
-		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready, container)
+		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready, spec)
 		status.Replicas++
 		if s.revision == status.UpdateRevision {
 			status.UpdatedReplicas++
@@ -325,12 +325,13 @@ func podIP(name string) string { return fmt.Sprintf("10.0.0.%d", name[len(name)-
 
 // createPod creates a pod that is not ready, or has been ready for an hour.
 func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool,
-	containers ...corev1.Container) {
+	specs ...corev1.PodSpec) {
 	f.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, Labels: labels,
-		OwnerReferences: owners}}
-	if p.Spec.Containers = containers; len(containers) == 0 {
-		p.Spec.Containers = []corev1.Container{{Name: names.Container, Image: "memcached"}}
+		OwnerReferences: owners},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: names.Container, Image: "memcached"}}}}
+	for _, spec := range specs {
+		p.Spec = spec
 	}
 	if ready {
 		p.Spec.NodeName = "node"

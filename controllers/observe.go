@@ -129,14 +129,18 @@ func (o observation) withWritten(written []children.Written) observation {
 	return o
 }
 
-// flush returns how far servers are that must drop their items; ok is false if the flush that is asked for has not begun.
-func (o observation) flush() (f rollout.Flush, ok bool) {
+// flush returns how far servers are that must drop their items; begun is false if that is asked for, and has not begun.
+func (o observation) flush() (f rollout.Flush, begun bool) {
 	w := o.workload()
 	if w == nil {
 		return f, true
 	}
-	at, ok := desired.FlushTime(o.mc, w.GetAnnotations())
-	return rollout.ReadFlush(o.servers, at), ok
+	at, begun := desired.FlushTime(o.mc, w.GetAnnotations())
+	f = rollout.ReadFlush(o.servers, at)
+	if o.mc.Annotations[v1alpha1.FlushedAtAnnotation] == "" { // taken back
+		f.Left, f.Stopping = nil, nil
+	}
+	return f, begun
 }
 
 // statusInput returns what the status is computed from, except errors.
@@ -146,9 +150,11 @@ func (o observation) statusInput(options desired.Options, effect status.Effect) 
 		s.Workload, s.Outdated = status.ReadState(w, o.servers...), desired.Outdated(w.GetAnnotations(), options)
 	}
 	flush, begun := o.flush()
-	s.ToFlush = int32(flush.Pending())
-	if o.mc.Spec.Paused && (s.ToFlush > 0 || !begun) {
-		s.HeldBack = cmp.Or(s.HeldBack, "spec.paused keeps servers from dropping their items")
+	if s.ToFlush = int32(flush.Pending()); !begun {
+		s.ToFlush = int32(len(o.servers))
+	}
+	if o.mc.Spec.Paused && s.ToFlush > 0 {
+		s.HeldBack = cmp.Or(s.HeldBack, "spec.paused keeps the operator from flushing servers")
 	}
 	if p := o.ownChild(proxyKey(o.mc)); p != nil {
 		s.Proxy = status.ReadState(p)

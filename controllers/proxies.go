@@ -118,7 +118,7 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas
 		}
 	}
 	for i := range o.servers {
-		n := names.Ordinal(o.mc, o.servers[i].Name)
+		n := names.Ordinal(o.mc.Name, o.servers[i].Name)
 		serves := o.servers[i].DeletionTimestamp.IsZero() ||
 			rollout.IsDraining(&o.servers[i]) && slices.Contains(current, n)
 		servers.Ready[n] = serves && status.IsTrue(&o.servers[i], corev1.PodReady) &&
@@ -137,16 +137,18 @@ func (o observation) movesWhenReplaced() bool {
 	return free
 }
 
-// inUse reports whether a proxy may use a server.
-func (o observation) inUse(name string) bool {
+// inUse returns a function that reports whether a proxy may use a server.
+func (o observation) inUse() func(name string) bool {
 	servers, proxies := o.proxyServers()
-	return len(servers.After) == 0 || proxies.NotLoaded() != "" ||
-		slices.ContainsFunc(slices.Concat(servers.Before, servers.After), func(s mover.Server) bool { return s.Name == name })
+	unknown, list := len(servers.After) == 0 || proxies.NotLoaded() != "", slices.Concat(servers.Before, servers.After)
+	return func(name string) bool {
+		return unknown || slices.ContainsFunc(list, func(s mover.Server) bool { return s.Name == name })
+	}
 }
 
 func (o observation) ordinalsOf(servers []mover.Server) (list []int) {
 	for _, s := range servers {
-		list = append(list, names.Ordinal(o.mc, s.Name))
+		list = append(list, names.Ordinal(o.mc.Name, s.Name))
 	}
 	return list
 }
@@ -155,7 +157,7 @@ func (o observation) ordinalsOf(servers []mover.Server) (list []int) {
 // and those that are listed twice: somebody else may have changed the list.
 func (o observation) withAddresses(servers []mover.Server, replicas int) (list []mover.Server) {
 	for _, s := range servers {
-		n := names.Ordinal(o.mc, s.Name)
+		n := names.Ordinal(o.mc.Name, s.Name)
 		if n < 0 || n > max(replicas, int(names.Size(o.mc))) || slices.Contains(o.ordinalsOf(list), n) {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
@@ -337,6 +338,7 @@ func TestStalledMove(t *testing.T) {
 				return
 			}
 			want(mover.NoChange, 2) // the proxy may still use the servers before
+			f.wantNotStalled()      // so that the next move is not given up at once
 			f.silent = false
 			f.confirm(false)
 			f.now = f.now.Add(progressInterval)
@@ -348,6 +350,48 @@ func TestStalledMove(t *testing.T) {
 			f.mustReconcile()
 			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		})
+	}
+}
+
+// TestFlushBehindProxies: no item moves past a flush. A server that is about to stop before it has dropped its items may
+// stop with them.
+func TestFlushBehindProxies(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	phase := func() mover.Phase {
+		t.Helper()
+		config := &corev1.ConfigMap{}
+		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+		return mover.Parse(config.Data).Phase
+	}
+	pod := func(name string) *corev1.Pod {
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key(name), pod))
+		return pod
+	}
+	f.now = time.Now().Add(time.Second) // after the creation of the pods
+	f.flushAt("now")
+	f.mustReconcile()
+	if pod("cache-0").Annotations[v1alpha1.FlushAnnotation] == "" {
+		t.Fatal("cache-0 was not asked to drop its items")
+	}
+	f.patch(`{"spec":{"size":1}}`)
+	f.must(f.api.Delete(f.ctx, pod("cache-1"))) // it serves until the operator lets it stop
+	f.mustReconcile()
+	f.mustReconcile()
+	if phase() != mover.NoChange || !slices.Contains(f.stopped, podIP("cache-1")+":9151") {
+		t.Errorf("got the phase %q and %v stopped, want no move, and cache-1 stopped", phase(), f.stopped)
+	}
+	f.report.Flushed = pod("cache-0").Annotations[v1alpha1.FlushAnnotation]
+	f.mustReconcile()
+	f.must(f.api.Delete(f.ctx, pod("cache-1"), client.GracePeriodSeconds(0)))
+	for f.setProxied(2); !pod("cache-1").CreationTimestamp.After(f.now); f.setProxied(2) {
+	}
+	f.mustReconcile()
+	f.confirm(false)
+	f.mustReconcile()
+	if phase() != mover.Purge {
+		t.Errorf("got the phase %q, want the move to begin after the flush", phase())
 	}
 }
 

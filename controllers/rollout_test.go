@@ -167,7 +167,7 @@ func TestFlush(t *testing.T) {
 	step(100, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent = false
 	step(100, "; server cache-0: memcached drops its items", "patch status")
-	f.report.Problem = "it refuses"
+	f.report.FlushProblem = "it refuses"
 	step(100, "; server cache-0: it refuses", "patch status")
 	f.report = agent.Report{Flushed: annotation("cache-0")}
 	step(0, "2 to drop their items", "patch Pod", "patch status")
@@ -207,7 +207,10 @@ func TestFlushWithoutMetrics(t *testing.T) {
 	f.mustReconcile()
 	f.now = f.now.Add(progressInterval)
 	f.mustReconcile()
-	f.wantMessage(v1alpha1.ConditionReady, "; servers cannot drop their items without spec.metrics: restart them instead")
+	f.wantMessage(v1alpha1.ConditionReady, "3 to drop their items; server cache-0 has no agent that can flush it")
+	f.flushAt("")
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 // TestMemory: a server gets another memory in steps, each after the one before was seen, and is not replaced. The
@@ -271,7 +274,7 @@ func TestMemory(t *testing.T) {
 	f.silent = true
 	step(silentRetry, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent, f.report = false, agent.Report{Memory: 64 << 20, Applied: "64 2"}
-	step(proxyRetry, "; server cache-0: memcached gets 128 MiB", "patch status")
+	step(proxyRetry, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch status")
 	f.report.Problem = "it is full"
 	step(silentRetry, "; server cache-0: it is full", "patch status")
 	f.report = agent.Report{Memory: 128 << 20, Applied: "128 2"}

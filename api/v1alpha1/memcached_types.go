@@ -15,7 +15,7 @@ const (
 
 	// FlushedAtAnnotation on a Memcached makes its servers drop all items, one server after the other, each time its value
 	// changes. With spec.rollout.warmUp, the next server waits until the one before is warm. Any value works; a timestamp
-	// is customary. The servers need spec.metrics.
+	// is customary. The servers need spec.metrics. Without the annotation, no further server is flushed.
 	FlushedAtAnnotation = "cache.example.com/flushedAt"
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
@@ -52,8 +52,8 @@ const (
 	// when the pod was ready then. A server that became ready again has to warm up again.
 	WarmAnnotation = "cache.example.com/warm"
 
-	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: the time of the flush, which
-	// identifies the flush, and the time when the operator asked. The operator adds the word flushed once the agent has
+	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: when the flush began, which
+	// identifies the flush, and when the operator asked. The operator adds the word flushed once the agent has
 	// done so, and warm once the server has its share of items again.
 	FlushAnnotation = "cache.example.com/flush"
 )

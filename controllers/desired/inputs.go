@@ -54,6 +54,8 @@ type Current struct {
 	ProxyServers mover.Servers
 	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies may still use them.
 	MinServers int32
+	// FlushBegin is the time to record for a flush that begins now; zero if none can.
+	FlushBegin time.Time
 	// Now is the time.
 	Now time.Time
 }
@@ -109,11 +111,12 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		RestartedAt: restartedAt, Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
 	r.FlushedAt, r.Flush = recorded.FlushedAt, recorded.Flush
-	if value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; value != "" && value != r.FlushedAt {
+	switch value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; {
+	case value == "" || value == recorded.FlushedAt:
+	case !ok: // there is nothing to drop, or the record was lost, of a flush that has probably ended
 		r.FlushedAt = value
-		if own.Template != nil { // otherwise there is nothing to drop
-			r.Flush = metav1.NewTime(current.Now).Rfc3339Copy()
-		}
+	case !current.FlushBegin.IsZero():
+		r.FlushedAt, r.Flush = value, metav1.NewTime(current.FlushBegin)
 	}
 	sameInputs := r.Inputs == recorded.Inputs
 	switch {
@@ -254,8 +257,8 @@ type record struct {
 	// WasReady says that a server was ready with Image, as far as that was known when the record was last made.
 	WasReady    bool   `json:"wasReady,omitempty"`
 	RestartedAt string `json:"restartedAt,omitempty"`
-	// FlushedAt is the last value of FlushedAtAnnotation, and Flush the time when the operator noticed the value: servers
-	// that were created later need not drop their items.
+	// FlushedAt is the last value of FlushedAtAnnotation, and Flush the time when that flush began: servers that were
+	// created later need not drop their items.
 	FlushedAt string      `json:"flushedAt,omitempty"`
 	Flush     metav1.Time `json:"flush,omitzero"`
 	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
@@ -314,8 +317,8 @@ func (r record) annotations() map[string]string {
 	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
 }
 
-// FlushTime returns the time of the newest flush that was asked for, from the annotations of the workload; zero for none.
-// ok is false if mc asks for another one, which is not recorded yet.
+// FlushTime returns when the newest flush began, from the annotations of the workload; zero for none. ok is false if mc
+// asks for another flush, which has not begun.
 func FlushTime(mc *v1alpha1.Memcached, annotations map[string]string) (at time.Time, ok bool) {
 	r, _ := readRecord(&Workload{Annotations: annotations})
 	value := mc.Annotations[v1alpha1.FlushedAtAnnotation]

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -88,4 +89,12 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 			// The API server requires more than minReadySeconds.
 			WithProgressDeadlineSeconds(max(mc.Spec.Rollout.ProgressDeadlineSeconds, proxyReady+1)).
 			WithTemplate(template)), mc, names.Proxies)
+}
+
+// ReadList names the list of servers in the ConfigMap of the proxies; empty if config is another object.
+func ReadList(config runtime.ApplyConfiguration) string {
+	if c, ok := config.(*corev1ac.ConfigMapApplyConfiguration); ok && c != nil {
+		return mover.Parse(c.Data).List()
+	}
+	return ""
 }

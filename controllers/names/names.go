@@ -100,10 +100,10 @@ func Server(mc *v1alpha1.Memcached, ordinal int32) string {
 	return fmt.Sprintf("%s-%d", mc.Name, ordinal)
 }
 
-// Ordinal returns the ordinal of a server by its name; -1 for another name.
-func Ordinal(mc *v1alpha1.Memcached, server string) int {
-	n, err := strconv.Atoi(strings.TrimPrefix(server, mc.Name+"-"))
-	if err != nil || n < 0 || Server(mc, int32(n)) != server {
+// Ordinal returns the ordinal of a server of the StatefulSet with this name; -1 for another name.
+func Ordinal(set, server string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(server, set+"-"))
+	if err != nil || n < 0 || fmt.Sprintf("%s-%d", set, n) != server {
 		return -1
 	}
 	return n

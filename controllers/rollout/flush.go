@@ -24,30 +24,38 @@ const (
 	Warm FlushState = "warm"
 )
 
-// Flush says how far servers are that must drop their items.
+// Flush says how far servers are that must drop their items. Servers that started after the flush began are not among
+// them.
 type Flush struct {
-	// Time is that of the flush. Servers that were created later are not among these.
+	// Time is when the flush began.
 	Time time.Time
-	// Left are yet to be asked, the ready ones first. Asked have not dropped their items yet, as far as is known, and
-	// Cold have, but may have to warm up.
+	// Left are yet to be asked, the ready ones first, and Asked may not have dropped their items yet. Cold have dropped
+	// their items, and are not known to be warm.
 	Left, Asked, Cold []*corev1.Pod
+	// Stopping are about to stop with their items.
+	Stopping []*corev1.Pod
 }
 
-// ReadFlush reads the annotations of servers; at is the time of the newest flush, zero for none.
+// ReadFlush reads the annotations of servers; at is when the newest flush began, zero for none.
 func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
 	f := Flush{Time: at}
 	for i := range pods {
 		pod := &pods[i]
-		if at.IsZero() || pod.CreationTimestamp.After(at) || !pod.DeletionTimestamp.IsZero() {
+		if at.IsZero() || pod.CreationTimestamp.After(at) || !mayHaveItems(pod) {
 			continue
 		}
-		switch words := flushWords(pod); {
-		case len(words) < 2 || words[0] != f.id():
-			f.Left = append(f.Left, pod)
-		case len(words) == 2:
-			f.Asked = append(f.Asked, pod)
-		case FlushState(words[2]) == Flushed:
+		words := flushWords(pod)
+		asked := len(words) >= 2 && words[0] == f.id()
+		switch {
+		case asked && len(words) == 3 && FlushState(words[2]) == Warm:
+		case asked && len(words) == 3 && FlushState(words[2]) == Flushed:
 			f.Cold = append(f.Cold, pod)
+		case !pod.DeletionTimestamp.IsZero():
+			f.Stopping = append(f.Stopping, pod)
+		case asked:
+			f.Asked = append(f.Asked, pod)
+		default:
+			f.Left = append(f.Left, pod)
 		}
 	}
 	slices.SortFunc(f.Left, func(a, b *corev1.Pod) int {
@@ -62,10 +70,34 @@ func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
 	return f
 }
 
+// mayHaveItems reports whether a server runs, or is about to.
+func mayHaveItems(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// FlushBegin returns the time to record for a flush that begins now, after another one: no server was created later,
+// whatever the clocks say. cannot names a server whose agent cannot make memcached drop its items; empty for none.
+func FlushBegin(pods []corev1.Pod, last, now time.Time) (at time.Time, cannot string) {
+	at = now
+	if next := last.Add(time.Second); at.Before(next) {
+		at = next
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if created := pod.CreationTimestamp.Time; at.Before(created) {
+			at = created
+		}
+		if mayHaveItems(pod) && pod.DeletionTimestamp.IsZero() && !status.CanFlush(pod) && (cannot == "" || pod.Name < cannot) {
+			cannot = pod.Name
+		}
+	}
+	return at.Truncate(time.Second), cannot
+}
+
 func (f Flush) id() string { return f.Time.UTC().Format(time.RFC3339) }
 
 // Pending returns the number of servers that may still have items of before the flush.
-func (f Flush) Pending() int { return len(f.Left) + len(f.Asked) }
+func (f Flush) Pending() int { return len(f.Left) + len(f.Asked) + len(f.Stopping) }
 
 // Ask returns the value of FlushAnnotation that asks a server to drop its items.
 func (f Flush) Ask(now time.Time) string { return f.id() + " " + now.UTC().Format(time.RFC3339) }
@@ -83,7 +115,7 @@ func flushWords(pod *corev1.Pod) []string {
 func (f Flush) Warming(spec *v1alpha1.WarmUpSpec, now time.Time) (warming []*corev1.Pod) {
 	for _, pod := range f.Cold {
 		asked, err := time.Parse(time.RFC3339, flushWords(pod)[1])
-		if spec != nil && len(f.Left) > 0 && err == nil &&
+		if spec != nil && len(f.Left) > 0 && err == nil && pod.DeletionTimestamp.IsZero() &&
 			now.Before(asked.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) {
 			warming = append(warming, pod)
 		}

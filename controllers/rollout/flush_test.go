@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -15,6 +16,36 @@ func (s *server) flush(ago time.Duration, word string) *server {
 	s.Annotations = map[string]string{v1alpha1.FlushAnnotation: "2026-01-02T03:00:00Z " +
 		now.Add(-ago).Format(time.RFC3339) + word}
 	return s
+}
+
+// TestFlushBegin: a flush begins once the agents of all servers can drop items, and no server is newer.
+func TestFlushBegin(t *testing.T) {
+	t.Parallel()
+	able := func() *server {
+		s := updated()
+		field := corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + v1alpha1.FlushAnnotation + "']"}
+		s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod", VolumeSource: corev1.VolumeSource{
+			DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &field}}}}}}
+		return s
+	}
+	for name, tt := range map[string]struct {
+		servers []*server
+		last    time.Time
+		after   time.Duration
+		cannot  string
+	}{
+		"all can":                {servers: []*server{able(), able()}},
+		"one cannot":             {servers: []*server{able(), updated()}, cannot: "cache-1"},
+		"one that ends cannot":   {servers: []*server{able(), updated().terminating()}},
+		"one that waits cannot":  {servers: []*server{able(), updated().unscheduled()}},
+		"the clock is behind":    {servers: []*server{able(), able().createdAfter(now.Add(time.Hour))}, after: time.Hour + time.Second},
+		"another one began then": {last: now, after: time.Second},
+	} {
+		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
+		if at, cannot := FlushBegin(pods, tt.last, now); !at.Equal(now.Add(tt.after)) || cannot != tt.cannot {
+			t.Errorf("%s: got %s and the server %q, want %s later and %q", name, at, cannot, tt.after, tt.cannot)
+		}
+	}
 }
 
 func (s *server) createdAfter(flush time.Time) *server {
@@ -42,7 +73,9 @@ func TestFlush(t *testing.T) {
 			left: []string{"cache-1", "cache-2", "cache-0"}, pending: 3},
 		"the flush before is not this one": {at: at, servers: []*server{other()}, left: []string{"cache-0"}, pending: 1},
 		"newer servers have nothing to drop": {at: at, servers: []*server{updated().createdAfter(at),
-			updated().terminating()}},
+			updated().terminating().createdAfter(at), updated().unscheduled()}},
+		"one is about to stop": {at: at, servers: []*server{updated().terminating(),
+			updated().flush(0, "").terminating(), updated().flush(0, " flushed").terminating()}, pending: 2},
 		"one was asked": {at: at, servers: []*server{updated(), updated().flush(0, "")}, left: []string{"cache-0"},
 			asked: []string{"cache-1"}, pending: 2},
 		"one must warm up": {at: at, servers: []*server{updated(), updated().flush(9*time.Minute, " flushed")},

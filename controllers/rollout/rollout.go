@@ -5,8 +5,6 @@ package rollout
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -156,12 +154,10 @@ func isDown(pod *corev1.Pod) bool {
 
 // ordinal returns the ordinal of a server; -1 for a pod that the StatefulSet does not control.
 func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
-	number, ok := strings.CutPrefix(pod.Name, set.Name+"-")
-	n, err := strconv.Atoi(number)
-	if !ok || err != nil || !metav1.IsControlledBy(pod, set) {
+	if !metav1.IsControlledBy(pod, set) {
 		return -1
 	}
-	return n
+	return names.Ordinal(set.Name, pod.Name)
 }
 
 // PodsToAnnotate returns the pods whose annotation must be changed: a kubelet refreshes the Secrets and ConfigMaps that

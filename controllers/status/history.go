@@ -90,9 +90,9 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 	stalled := IsStalled(mc)
 	waiting := stalled || before.reason(v1alpha1.ConditionReconciling) != ""
 	switch {
-	case c.generation == 0 && stalled:
+	case c.generation == 0 && stalled && !in.advancing():
 		return Clock{mc.Generation, time.Time{}, progress} // preserve what another operator process found
-	case c.generation != mc.Generation, !waiting, in.changing() && in.Problem == nil, progress > c.progress:
+	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress:
 		return Clock{mc.Generation, now, progress}
 	case progress < c.progress-1: // several servers were lost, not one that crashes again and again: count their return
 		c.progress = progress

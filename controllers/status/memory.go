@@ -82,6 +82,15 @@ func stripLifecycle(l *corev1.Lifecycle) *corev1.Lifecycle {
 	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
 }
 
+// CanFlush reports whether the agent of a server reads FlushAnnotation.
+func CanFlush(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.Spec.Volumes, hasFlush) }
+
+func hasFlush(v corev1.Volume) bool {
+	return v.DownwardAPI != nil && slices.ContainsFunc(v.DownwardAPI.Items, func(f corev1.DownwardAPIVolumeFile) bool {
+		return f.FieldRef != nil && strings.Contains(f.FieldRef.FieldPath, v1alpha1.FlushAnnotation)
+	})
+}
+
 // stripMemory copies the memory of a server of a StatefulSet, and whether it has a drain.
 func stripMemory(p, out *corev1.Pod) {
 	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {

@@ -139,6 +139,9 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
 		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
+	if i := slices.IndexFunc(p.Spec.Volumes, hasFlush); i >= 0 {
+		out.Spec.Volumes = p.Spec.Volumes[i : i+1 : i+1]
+	}
 	stripMemory(p, out)
 	out.Status.Phase, out.Status.PodIP = p.Status.Phase, p.Status.PodIP
 	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })

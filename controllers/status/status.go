@@ -67,6 +67,8 @@ type Effect struct {
 	Resizing bool
 	// ProxyChanging says that proxies are replaced, added or removed.
 	ProxyChanging bool
+	// ListChanging says that the proxies get another list of servers.
+	ListChanging bool
 	// HeldBack says what spec.paused keeps the operator from doing; empty for nothing.
 	HeldBack string
 }
@@ -128,6 +130,9 @@ func AwaitsController(mc *v1alpha1.Memcached, in Input, now time.Time) bool {
 	s := Compute(mc, in, now)
 	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)
 }
+
+// advancing reports whether this reconcile makes a step, so that the time without progress begins again.
+func (in Input) advancing() bool { return (in.changing() || in.ListChanging) && in.Problem == nil }
 
 // changing reports whether this reconcile replaces, adds or removes servers or proxies.
 func (in Input) changing() bool { return in.Changing || in.ProxyChanging }
@@ -208,8 +213,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		why.reason = v1alpha1.ReasonServersLost
 	}
 	stalled := in.Problem != nil && in.Problem.Stalled
-	progressing := in.changing() && in.Problem == nil
-	if !stalled && !progressing && !mc.Spec.Paused && !now.Before(in.Clock.End(mc)) {
+	if !stalled && !in.advancing() && !mc.Spec.Paused && !now.Before(in.Clock.End(mc)) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)

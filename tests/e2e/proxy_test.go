@@ -146,14 +146,14 @@ func TestNoOldValues(t *testing.T) {
 		}
 		return addresses
 	}
-	resize := func(w world, size int, kill func(after time.Duration)) *versions.Clients {
+	change := func(w world, patch string, size int, kill func(after time.Duration)) *versions.Clients {
 		w.Helper()
 		var current atomic.Pointer[[]string]
 		list := proxies(w)
 		current.Store(&list)
 		c := &versions.Clients{Keys: 10000, Proxies: func() []string { return *current.Load() }, Pause: time.Millisecond}
 		stop := c.Start(6)
-		w.merge("cache", fmt.Sprintf(`{"size":%d}`, size))
+		w.merge("cache", patch)
 		begin := time.Now()
 		w.eventually("wait until it is ready", func() error {
 			list := proxies(w)
@@ -162,9 +162,9 @@ func TestNoOldValues(t *testing.T) {
 			return w.ready("cache")
 		})
 		stop()
-		w.Logf("with %d servers after %.1f s: %s", size, time.Since(begin).Seconds(), c)
+		w.Logf("%s after %.1f s: %s", patch, time.Since(begin).Seconds(), c)
 		if n := c.Old.Load(); n > 0 {
-			w.Errorf("with %d servers, clients read %d values that were too old", size, n)
+			w.Errorf("%s: clients read %d values that were too old", patch, n)
 		}
 		if n := len(w.items("cache")); n != size {
 			w.Errorf("got %d servers, want %d", n, size)
@@ -178,9 +178,13 @@ func TestNoOldValues(t *testing.T) {
 			w.awaitReady("cache")
 		})).
 		Assess("loses nothing", step(func(w world) {
-			for _, size := range []int{4, 3} {
-				if c := resize(w, size, func(time.Duration) {}); c.Errors.Load() > 0 || c.Lost.Load() > 0 {
-					w.Errorf("with %d servers, %d requests failed, and %d keys were lost", size, c.Errors.Load(), c.Lost.Load())
+			for _, step := range []struct {
+				patch string
+				size  int
+			}{{`{"size":4}`, 4}, {`{"size":3}`, 3}, {`{"image":"docker.io/library/memcached:1.6"}`, 3}} {
+				c := change(w, step.patch, step.size, func(time.Duration) {})
+				if c.Errors.Load() > 0 || c.Lost.Load() > 0 {
+					w.Errorf("%s: %d requests failed, and %d keys were lost", step.patch, c.Errors.Load(), c.Lost.Load())
 				}
 			}
 		})).
@@ -210,7 +214,7 @@ func TestNoOldValues(t *testing.T) {
 				},
 			} {
 				next := time.Duration(0)
-				resize(w, 4-i%2, func(after time.Duration) {
+				change(w, fmt.Sprintf(`{"size":%d}`, 4-i%2), 4-i%2, func(after time.Duration) {
 					if after > next && after < 20*time.Second {
 						kill()
 						next = after + 2*time.Second + rand.N(3*time.Second)

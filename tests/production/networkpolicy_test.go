@@ -57,8 +57,14 @@ spec: {size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {from: [{podS
 	w.mustReach("friend", names.Proxies, true)
 	w.mustReach("stranger", names.Proxies, false)
 	w.mustReach("friend", names.Servers, false)
-	w.merge(`{"size": 3}`) // proxies report to the operator, and one moves items
-	w.ready("cache")
+	for _, change := range []string{
+		`{"size": 3}`,        // proxies report to the operator, and one moves items
+		`{"memory": "96Mi"}`, // the agents of servers report
+		`{"threads": 2}`,     // the operator lets each server stop once its items have moved
+	} {
+		w.merge(change)
+		w.ready("cache")
+	}
 
 	w.merge(`{"proxy": null, "networkPolicy": {"from": []}}`)
 	w.mustReach("friend", names.Servers, false)

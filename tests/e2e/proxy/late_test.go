@@ -27,7 +27,7 @@ type pair struct {
 	proxies []*proxyProcess
 }
 
-func startPair(t *testing.T, servers int) pair {
+func startPair(t testing.TB, servers int) pair {
 	t.Helper()
 	f := start(t, servers)
 	command, err := memcached()
@@ -51,7 +51,7 @@ func (p pair) move(before, after []mover.Server, limit rate.Limit) {
 		p.use(s)
 		if phase != mover.PreferBefore {
 			m := mover.Mover{Servers: s, Limit: limit}
-			require.NoError(p.T, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
+			require.NoError(p.TB, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
 		}
 	}
 	p.use(mover.Servers{After: after})

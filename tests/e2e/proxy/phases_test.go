@@ -83,7 +83,7 @@ func (f *proxyProcess) use(s mover.Servers) {
 	f.write("servers", s.Files()["servers"])
 	want := fmt.Sprintf("STAT funcs_%s 4", s.List())
 	harness.Eventually(f, "load the list", harness.Patience, func() error {
-		answer := dial(f.T, f.proxy).ask("stats proxyfuncs") // the proxy may have been restarted
+		answer := dial(f.TB, f.proxy).ask("stats proxyfuncs") // the proxy may have been restarted
 		answer = slices.DeleteFunc(answer, func(line string) bool { return !strings.HasPrefix(line, "STAT funcs_") })
 		if !slices.Equal(answer, []string{want}) {
 			return fmt.Errorf("want %s, got %q", want, answer)

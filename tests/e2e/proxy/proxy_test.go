@@ -214,7 +214,7 @@ type proxyProcess struct {
 }
 
 // start starts servers and a proxy in front of them.
-func start(t *testing.T, servers int) *fleet {
+func start(t testing.TB, servers int) *fleet {
 	t.Helper()
 	if !cluster.RealPods(os.Getenv("CLUSTER")) {
 		t.Skip("kwok has no memcached")
@@ -231,9 +231,9 @@ func start(t *testing.T, servers int) *fleet {
 }
 
 // startProxy starts a proxy in front of these servers.
-func startProxy(t *testing.T, command, addresses []string) *proxyProcess {
+func startProxy(t testing.TB, command, addresses []string) *proxyProcess {
 	t.Helper()
-	f := &proxyProcess{client: client{T: t}, directory: t.TempDir()}
+	f := &proxyProcess{client: client{TB: t}, directory: t.TempDir()}
 	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
 	current := desired.Current{ProxyServers: mover.Servers{After: servers(addresses...)}}
 	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
@@ -254,7 +254,7 @@ func startProxy(t *testing.T, command, addresses []string) *proxyProcess {
 }
 
 // run starts memcached on a free port, and kills it when the test ends.
-func run(t *testing.T, command []string) (*exec.Cmd, string) {
+func run(t testing.TB, command []string) (*exec.Cmd, string) {
 	t.Helper()
 	address, err := harness.FreeAddress()
 	require.NoError(t, err)
@@ -264,7 +264,7 @@ func run(t *testing.T, command []string) (*exec.Cmd, string) {
 }
 
 // launch starts memcached, whose last arguments are its address and port.
-func launch(t *testing.T, args []string) *exec.Cmd {
+func launch(t testing.TB, args []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stderr = os.Stderr
@@ -306,7 +306,7 @@ func (f *proxyProcess) write(name, text string) {
 
 // keyOf returns a key that the proxy stores on this server.
 func (f *fleet) keyOf(server int) string {
-	direct := dial(f.T, f.addresses[server])
+	direct := dial(f.TB, f.addresses[server])
 	for n := range 1000 {
 		key := fmt.Sprintf("key-%d", n)
 		f.ask("set %s 0 0 5\r\nvalue", key)
@@ -331,11 +331,11 @@ func (f *fleet) eventually(what string, ask func() []string, want string) {
 
 // client is a connection to a server or a proxy.
 type client struct {
-	*testing.T
+	testing.TB
 	conn *textproto.Conn
 }
 
-func dial(t *testing.T, address string) client {
+func dial(t testing.TB, address string) client {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	require.NoError(t, err)

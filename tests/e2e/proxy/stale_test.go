@@ -24,7 +24,7 @@ func TestNoOldValues(t *testing.T) {
 	for name, kill := range map[string]func(*fleet, []*proxyProcess){
 		"undisturbed":    func(*fleet, []*proxyProcess) {},
 		"proxies killed": func(_ *fleet, proxies []*proxyProcess) { proxies[rand.IntN(len(proxies))].restart() },
-		"servers killed": func(f *fleet, _ []*proxyProcess) { i := rand.IntN(3); f.servers[i] = restart(f.T, f.servers[i]) },
+		"servers killed": func(f *fleet, _ []*proxyProcess) { i := rand.IntN(3); f.servers[i] = restart(f.TB, f.servers[i]) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -82,11 +82,11 @@ func TestNoOldValues(t *testing.T) {
 }
 
 // restart kills memcached, and starts another one in its place.
-func restart(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
+func restart(t testing.TB, cmd *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	return launch(t, cmd.Args)
 }
 
-func (f *proxyProcess) restart() { f.Cmd = restart(f.T, f.Cmd) }
+func (f *proxyProcess) restart() { f.Cmd = restart(f.TB, f.Cmd) }
