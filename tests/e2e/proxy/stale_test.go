@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/harness"
 	"github.com/example/memcached-operator/tests/versions"
 )
 
@@ -77,8 +80,32 @@ func TestNoOldValues(t *testing.T) {
 			if name != "servers killed" {
 				assert.Zero(t, c.Lost.Load(), "lost keys")
 			}
+			harness.Eventually(t, "no placeholder is left", harness.Patience, f.hasPlaceholders)
 		})
 	}
+}
+
+// hasPlaceholders returns an error if a server has an item with the CAS of a placeholder, as package mover says.
+func (f *fleet) hasPlaceholders() error {
+	for _, address := range f.addresses {
+		conn := dial(f.TB, address).conn
+		err := conn.PrintfLine("lru_crawler metadump all")
+		for err == nil {
+			var line string
+			if line, err = conn.ReadLine(); line == "END" {
+				break
+			}
+			var cas uint64
+			_, number, _ := strings.Cut(line, " cas=")
+			if _, scanErr := fmt.Sscan(number, &cas); err == nil && (scanErr != nil || cas >= 1<<62) {
+				err = fmt.Errorf("%s has %s", address, line)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // restart kills memcached, and starts another one in its place.
