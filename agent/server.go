@@ -91,7 +91,8 @@ func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 		return err
 	}
 	if string(last) < flush {
-		// Without the 1, items that were used in this second can stay. https://github.com/memcached/memcached/blob/1.6.45/items.c
+		// Without the 1, items that were used in this second can stay.
+		// https://github.com/memcached/memcached/blob/1.6.45/items.c
 		if err := s.request(ctx, "flush_all 1", "OK"); err != nil {
 			return err
 		}

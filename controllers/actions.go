@@ -111,6 +111,7 @@ func (r *MemcachedReconciler) perform(ctx context.Context, o observation, a acti
 
 func (r *MemcachedReconciler) annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
 	after := pod.DeepCopy()
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.RefreshedAnnotation, r.Now().UTC().Format(time.RFC3339))
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, key, value)
 	err := r.Client.Patch(ctx, after, client.MergeFrom(pod), client.FieldOwner(names.Operator))
 	if client.IgnoreNotFound(err) != nil {

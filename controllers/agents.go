@@ -33,6 +33,8 @@ import (
 const (
 	// warmUpRetry is the delay before servers are asked again for the number of their items.
 	warmUpRetry = 5 * time.Second
+	// refreshRetry is how long a kubelet may take to refresh the volumes of a pod before it is asked again.
+	refreshRetry = 5 * time.Second
 	// maxPeers is the number of servers with which new ones are compared.
 	maxPeers = 16
 	// agentTimeout is how long an agent may take to answer.
@@ -68,8 +70,8 @@ func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcac
 	return reports, errs
 }
 
-// warmUp asks servers how many items they hold, and annotates the cold ones that have their share, with this key and the
-// value that warm returns. It says how far one of the others is, and how long until servers must be asked again.
+// warmUp asks servers how many items they hold, and annotates the cold ones that have their share, with this key and
+// the value that warm returns. It says how far one of the others is, and how long until servers must be asked again.
 func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation, cold, peers []*corev1.Pod, key string,
 	warm func(*corev1.Pod) string) (change status.ChangeProgress, wait time.Duration, err error) {
 	if len(cold) == 0 {
@@ -119,8 +121,11 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 			case reports[i].Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
 				value := rollout.FlushAnnotation(pod, rollout.Flushed)
 				err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.FlushAnnotation, value))
+			case reports[i].FlushProblem != "":
+				change.Text = fmt.Sprintf("server %s: %s", pod.Name, reports[i].FlushProblem)
 			default:
-				change.Text = fmt.Sprintf("server %s: %s", pod.Name, cmp.Or(reports[i].FlushProblem, "memcached drops its items"))
+				change.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
+				err = errors.Join(err, r.refresh(ctx, pod))
 			}
 		}
 		return change, proxyRetry, err
@@ -145,6 +150,16 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 	return change, proxyRetry, r.annotate(ctx, live.Left[0], v1alpha1.FlushAnnotation, flush.Ask(r.Now()))
 }
 
+// refresh makes the kubelet refresh the volumes of a pod once more if the last change of an annotation is some seconds
+// old: a kubelet that is busy with the pod may miss the change.
+func (r *MemcachedReconciler) refresh(ctx context.Context, pod *corev1.Pod) error {
+	last, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation])
+	if now := r.Now(); err != nil || now.Sub(last) > refreshRetry {
+		return r.annotate(ctx, pod, v1alpha1.RefreshedAnnotation, now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // changeMemory makes the next step of a server towards the memory of its template. It says what the step is, and how
 // long until the next one.
 func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
@@ -153,18 +168,20 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 		return change, 0, nil
 	}
 	pod := step.Pod
-	progress := func(text string, wait time.Duration) (status.ChangeProgress, time.Duration, error) {
-		return status.ChangeProgress{Text: "server " + pod.Name + ": " + text}, wait, nil
+	progress := func(text string) (status.ChangeProgress, time.Duration, error) {
+		return status.ChangeProgress{Text: "server " + pod.Name + ": " + text}, silentRetry, nil
 	}
 	if step.Confirm > 0 {
 		reports, errs := r.askAgents(ctx, o.mc, []*corev1.Pod{pod})
 		switch report := reports[0]; {
 		case errs[0] != nil:
-			return progress("its agent does not answer the operator", silentRetry)
+			return progress("its agent does not answer the operator")
 		case report.Problem != "":
-			return progress(report.Problem, silentRetry)
+			return progress(report.Problem)
 		case report.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || report.Memory>>20 != step.Confirm:
-			return progress(fmt.Sprintf("memcached has %d MiB, and gets %d MiB", report.Memory>>20, step.Confirm), proxyRetry)
+			change.Text = fmt.Sprintf("server %s: memcached has %d MiB, and gets %d MiB", pod.Name, report.Memory>>20,
+				step.Confirm)
+			return change, proxyRetry, r.refresh(ctx, pod)
 		}
 	}
 	if step.Check != nil {
@@ -176,15 +193,16 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 		err = r.resize(ctx, pod, *step.Resize)
 	case step.Annotation != "":
 		metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.MemoryAnnotation, step.Annotation)
+		metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.RefreshedAnnotation, r.Now().UTC().Format(time.RFC3339))
 		after.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
 		err = r.Client.Patch(ctx, after, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}),
 			client.FieldOwner(names.Operator))
 	default:
-		return progress(step.Waiting, silentRetry)
+		return progress(step.Waiting)
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // for example, the node has no room
-		return progress(err.Error(), silentRetry)
+		return progress(err.Error())
 	case err != nil && (step.Resize != nil || step.Check != nil || !apierrors.IsNotFound(err)):
 		return change, 0, fmt.Errorf("change the memory of server %s: %w", pod.Name, err)
 	}

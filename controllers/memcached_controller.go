@@ -200,7 +200,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 
 	actions := nextActions(o, secrets, secretsErr, now)
-	// Servers are outdated although mc is Ready if somebody else changed the template; a flush needs no change of the spec.
+	// Servers are outdated although mc is Ready if somebody else changed the template. A flush needs no new spec.
 	if replaces := len(actions.rollout.Replace) > 0; (replaces || actions.flush.Pending() > 0) && status.WasReady(mc) {
 		effect.Changing = effect.Changing || replaces
 		if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {

@@ -198,8 +198,11 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 			change.Percent = min(max(report.Percent, 0), 100)
 			change.Text = cmp.Or(change.Text, fmt.Sprintf("%s, %d %%", work, change.Percent))
 		}
-		value := proxies.Annotation(confirmed)
-		if errs[i] == nil && report.List == list && pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value {
+		switch value := proxies.Annotation(confirmed); {
+		case errs[i] != nil:
+		case report.List != list:
+			err = errors.Join(err, r.refresh(ctx, pod))
+		case pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value:
 			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.ProxyConfigAnnotation, value))
 		}
 	}

@@ -353,8 +353,8 @@ func TestStalledMove(t *testing.T) {
 	}
 }
 
-// TestFlushBehindProxies: no item moves past a flush. A server that is about to stop before it has dropped its items may
-// stop with them.
+// TestFlushBehindProxies: no item moves past a flush. A server that is about to stop before it has dropped its items
+// may stop with them.
 func TestFlushBehindProxies(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
 	f.becomeReadyWithProxy(2)

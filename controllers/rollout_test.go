@@ -166,7 +166,11 @@ func TestFlush(t *testing.T) {
 	f.silent = true
 	step(100, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent = false
-	step(100, "; server cache-0: memcached drops its items", "patch status")
+	refreshed := pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation]
+	step(100, "; server cache-0: memcached drops its items", "patch Pod", "patch status")
+	if pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation] == refreshed {
+		t.Error("the kubelet was not asked to refresh the files of the agent again")
+	}
 	f.report.FlushProblem = "it refuses"
 	step(100, "; server cache-0: it refuses", "patch status")
 	f.report = agent.Report{Flushed: annotation("cache-0")}
@@ -274,7 +278,7 @@ func TestMemory(t *testing.T) {
 	f.silent = true
 	step(silentRetry, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent, f.report = false, agent.Report{Memory: 64 << 20, Applied: "64 2"}
-	step(proxyRetry, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch status")
+	step(proxyRetry, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch Pod", "patch status")
 	f.report.Problem = "it is full"
 	step(silentRetry, "; server cache-0: it is full", "patch status")
 	f.report = agent.Report{Memory: 128 << 20, Applied: "128 2"}

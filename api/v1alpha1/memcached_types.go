@@ -52,6 +52,11 @@ const (
 	// when the pod was ready then. A server that became ready again has to warm up again.
 	WarmAnnotation = "cache.example.com/warm"
 
+	// RefreshedAnnotation on a pod is when the operator last changed an annotation of the pod, so that the kubelet
+	// refreshes its volumes. A kubelet may miss a change of a pod that it is busy with, until it looks at the pod again
+	// after a minute or two. So the operator writes the time again if an agent does not know a file after some seconds.
+	RefreshedAnnotation = "cache.example.com/refreshed"
+
 	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: when the flush began, which
 	// identifies the flush, and when the operator asked. The operator adds the word flushed once the agent has
 	// done so, and warm once the server has its share of items again.
@@ -295,9 +300,10 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",fieldPath=".progressDeadlineSeconds",message="must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
 	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
-	// more servers than size run during a rollout, except for a Deployment with a size of 1: then the new server starts
-	// before the old one stops. In a StatefulSet, servers that do not answer are replaced first, then the highest numbers.
-	// Servers behind proxies are replaced one at a time, after their items have moved, unless proxy.moveItems is OnResize.
+	// more servers than size run during a rollout, except for a Deployment with a size of 1, where the new server starts
+	// before the old one stops, and behind proxies, where a spare server runs meanwhile. In a StatefulSet, servers that do
+	// not answer are replaced first, then the highest numbers. Servers behind proxies are replaced one at a time, after
+	// their items have moved, unless proxy.moveItems is OnResize.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1

@@ -77,7 +77,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	template := memcachedPod(mc, names.Proxies, in, args, proxyResources(p))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
-	addAgent(mc, names.Proxies, in.options, in.options.AgentImage, template.Spec)
+	addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
 	mount := corev1ac.VolumeMount().WithName("proxy").WithMountPath(agent.ProxyPath).WithReadOnly(true)
 	template.Spec.Containers[0].WithVolumeMounts(mount)
 	template.Spec.InitContainers[0].WithVolumeMounts(mount)

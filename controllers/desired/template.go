@@ -41,7 +41,7 @@ func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApp
 		addDrain(mc, template.Spec)
 	}
 	if needsAgent(mc) {
-		addAgent(mc, names.Servers, in.options, in.record.Agent, template.Spec)
+		addAgent(mc, names.Servers, in.record.Agent, template.Spec)
 	}
 	if in.record.RestartedAt != "" {
 		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.record.RestartedAt})
@@ -204,7 +204,7 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 // memcached, stops after it, and is restarted without it.
 // https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 // It has no probe: memcached serves clients even if the agent does not respond.
-func addAgent(mc *v1alpha1.Memcached, component names.Component, o Options, image string,
+func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod *corev1ac.PodSpecApplyConfiguration) {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
 	_, options.LogLevel = agentOverrides(mc)

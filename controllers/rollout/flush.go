@@ -87,7 +87,8 @@ func FlushBegin(pods []corev1.Pod, last, now time.Time) (at time.Time, cannot st
 		if created := pod.CreationTimestamp.Time; at.Before(created) {
 			at = created
 		}
-		if mayHaveItems(pod) && pod.DeletionTimestamp.IsZero() && !status.CanFlush(pod) && (cannot == "" || pod.Name < cannot) {
+		able := status.CanFlush(pod) || !mayHaveItems(pod) || !pod.DeletionTimestamp.IsZero()
+		if !able && (cannot == "" || pod.Name < cannot) {
 			cannot = pod.Name
 		}
 	}

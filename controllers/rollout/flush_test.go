@@ -34,11 +34,12 @@ func TestFlushBegin(t *testing.T) {
 		after   time.Duration
 		cannot  string
 	}{
-		"all can":                {servers: []*server{able(), able()}},
-		"one cannot":             {servers: []*server{able(), updated()}, cannot: "cache-1"},
-		"one that ends cannot":   {servers: []*server{able(), updated().terminating()}},
-		"one that waits cannot":  {servers: []*server{able(), updated().unscheduled()}},
-		"the clock is behind":    {servers: []*server{able(), able().createdAfter(now.Add(time.Hour))}, after: time.Hour + time.Second},
+		"all can":               {servers: []*server{able(), able()}},
+		"one cannot":            {servers: []*server{able(), updated()}, cannot: "cache-1"},
+		"one that ends cannot":  {servers: []*server{able(), updated().terminating()}},
+		"one that waits cannot": {servers: []*server{able(), updated().unscheduled()}},
+		"the clock is behind": {servers: []*server{able(), able().createdAfter(now.Add(time.Hour))},
+			after: time.Hour + time.Second},
 		"another one began then": {last: now, after: time.Second},
 	} {
 		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
@@ -82,9 +83,11 @@ func TestFlush(t *testing.T) {
 			left: []string{"cache-0"}, warming: []string{"cache-1"}, pending: 1},
 		"one had time to warm up": {at: at, servers: []*server{updated(), updated().flush(10*time.Minute, " flushed")},
 			left: []string{"cache-0"}, pending: 1},
-		"one is warm":             {at: at, servers: []*server{updated(), updated().flush(0, " warm")}, left: []string{"cache-0"}, pending: 1},
-		"the last need not be":    {at: at, servers: []*server{updated().flush(0, " warm"), updated().flush(0, " flushed")}},
-		"somebody broke the text": {at: at, servers: []*server{updated(), updated().flush(0, "x flushed")}, left: []string{"cache-0"}, pending: 1},
+		"one is warm": {at: at, servers: []*server{updated(), updated().flush(0, " warm")},
+			left: []string{"cache-0"}, pending: 1},
+		"the last need not be": {at: at, servers: []*server{updated().flush(0, " warm"), updated().flush(0, " flushed")}},
+		"somebody broke the text": {at: at, servers: []*server{updated(), updated().flush(0, "x flushed")},
+			left: []string{"cache-0"}, pending: 1},
 	} {
 		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
 		f := ReadFlush(pods, tt.at)

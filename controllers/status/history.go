@@ -102,10 +102,14 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 
 // End returns when the progress deadline is exceeded.
 func (c Clock) End(mc *v1alpha1.Memcached) time.Time {
-	r := mc.Spec.Rollout
+	return c.since.Add(time.Duration(deadlineSeconds(mc.Spec.Rollout)) * time.Second)
+}
+
+// deadlineSeconds is how long nothing may progress, in seconds: a server that is waited for is no lack of progress.
+func deadlineSeconds(r v1alpha1.RolloutSpec) int32 {
 	seconds := r.MinReadySeconds + r.ProgressDeadlineSeconds
 	if r.WarmUp != nil {
 		seconds += r.WarmUp.TimeoutSeconds
 	}
-	return c.since.Add(time.Duration(seconds) * time.Second)
+	return seconds
 }

@@ -133,11 +133,12 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
-	out.CreationTimestamp, out.DeletionTimestamp, out.OwnerReferences = p.CreationTimestamp, p.DeletionTimestamp, p.OwnerReferences
+	out.CreationTimestamp, out.DeletionTimestamp = p.CreationTimestamp, p.DeletionTimestamp
+	out.OwnerReferences = p.OwnerReferences
 	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
 		appsv1.DefaultDeploymentUniqueLabelKey)
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
-		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation)
+		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	if i := slices.IndexFunc(p.Spec.Volumes, hasFlush); i >= 0 {
 		out.Spec.Volumes = p.Spec.Volumes[i : i+1 : i+1]

@@ -216,7 +216,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	if !stalled && !in.advancing() && !mc.Spec.Paused && !now.Before(in.Clock.End(mc)) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
-		why.message = fmt.Sprintf("No progress for %d s: %s", mc.Spec.Rollout.ProgressDeadlineSeconds, why.message)
+		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc.Spec.Rollout), why.message)
 		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < max(size, in.wanted()) && in.cause() == "" {
 			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
 		}

@@ -163,7 +163,7 @@ func (m *measured) wrong() (wrong []string) {
 	case m.ring == proxied && m.keptByProxy > 0:
 		kept, lost = m.keptByProxy, 1-m.keptByProxy
 	}
-	lost = max(lost, m.theory.missed)
+	lost = max(lost, m.missed)
 	if least := (kept - spread(kept)) * keys; float64(m.kept) < least {
 		wrong = append(wrong, fmt.Sprintf("%d of %d keys were kept, want at least %.0f", m.kept, keys, least))
 	}

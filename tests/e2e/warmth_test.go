@@ -101,7 +101,7 @@ func TestMemory(t *testing.T) {
 			for _, c := range clients(w) {
 				conn, err := c.dial()
 				w.must(err)
-				defer conn.Close()
+				w.Cleanup(func() { _ = conn.Close() })
 				open = append(open, conn)
 				if answer, err := ask(conn, "set flushed 0 0 1\r\nx"); err != nil || answer != "STORED" {
 					w.Fatalf("got %q, %v", answer, err)

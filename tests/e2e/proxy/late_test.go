@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,8 +58,8 @@ func (p pair) move(before, after []mover.Server, limit rate.Limit) {
 	p.use(mover.Servers{After: after})
 }
 
-// TestLateProxy: behind two proxies, of which one gets each list later, servers are added, removed and replaced. If items
-// move, no key is lost, and no value is too old. Otherwise, both happen.
+// TestLateProxy: behind two proxies, of which one gets each list later, servers are added, removed and replaced. If
+// items move, no key is lost, and no value is too old. Otherwise, both happen.
 func TestLateProxy(t *testing.T) {
 	t.Parallel()
 	for name, moves := range map[string]bool{"items move": true, "items stay": false} {
@@ -157,7 +158,7 @@ func TestCounters(t *testing.T) {
 				}
 				key := rand.IntN(keys)
 				numbers[key]++
-				if answer := ask("incr number-%d-%d 1", i, key); !slices.Equal(answer, []string{fmt.Sprint(numbers[key])}) {
+				if answer := ask("incr number-%d-%d 1", i, key); !slices.Equal(answer, []string{strconv.Itoa(numbers[key])}) {
 					t.Errorf("got %q, want %d", answer, numbers[key])
 					return
 				}
