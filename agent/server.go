@@ -39,10 +39,10 @@ const mebi = 1 << 20
 type cacheServer struct {
 	stats *statsConn
 	log   *slog.Logger
-	// flushed is the path of a file with the newest flush that memcached was asked for: an agent that is restarted does
-	// not repeat it.
-	flushed string
-	crawled string // the flush whose items the crawler has removed
+	// flushed is the path of a file with the newest flush that memcached has done: an agent that is restarted does not
+	// repeat it.
+	flushed       string
+	done, crawled string // the newest flush that memcached has done, and the one whose items the crawler has removed
 
 	mu            sync.Mutex // guards what follows
 	memory, flush change
@@ -67,10 +67,10 @@ func (s *cacheServer) run(ctx context.Context) error {
 func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply func(context.Context, string) error) {
 	content, err := os.ReadFile(filepath.Join(PodPath, file))
 	wanted := strings.TrimSpace(string(content))
-	if errors.Is(err, os.ErrNotExist) || err == nil && wanted == "" {
-		return
-	}
-	if err == nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = nil
+	case err == nil && wanted != "":
 		err = apply(ctx, wanted)
 	}
 	s.mu.Lock()
@@ -86,17 +86,23 @@ func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply 
 // flushOnce makes memcached drop all items, once for each flush: the first word of wanted, a time that sorts as text.
 func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 	flush, _, _ := strings.Cut(wanted, " ")
+	if _, err := time.Parse(time.RFC3339, flush); err != nil {
+		return fmt.Errorf("the annotation of the pod has no time of a flush: %q", wanted)
+	}
 	last, err := os.ReadFile(s.flushed)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if string(last) < flush {
+	if s.done = max(s.done, string(last)); s.done < flush {
 		// Without the 1, items that were used in this second can stay.
 		// https://github.com/memcached/memcached/blob/1.6.45/items.c
 		if err := s.request(ctx, "flush_all 1", "OK"); err != nil {
 			return err
 		}
-		if err := os.WriteFile(s.flushed, []byte(flush), 0o600); err != nil {
+		s.done = flush
+	}
+	if string(last) < s.done {
+		if err := os.WriteFile(s.flushed, []byte(s.done), 0o600); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -129,31 +130,41 @@ func TestSetMemory(t *testing.T) {
 	}
 }
 
-// TestFlush: memcached drops all items once for each flush, also if the agent is restarted meanwhile.
+// TestFlush: memcached drops all items once for each flush, also if the agent is restarted meanwhile, or cannot store
+// what memcached has done.
 func TestFlush(t *testing.T) {
 	t.Parallel()
+	const first, second = "2026-01-02T03:04:05Z", "2026-01-02T03:04:06Z"
+	folder := t.TempDir()
+	full := filepath.Join(folder, "none", "flushed") // cannot be written
 	c := cache{limit: 64}
-	flushed := filepath.Join(t.TempDir(), "flushed")
+	var s *cacheServer
 	for _, tt := range []struct {
-		wanted, refuses string
-		flushes         int
+		wanted, refuses, file string
+		restart               bool
+		err                   string
+		flushes, crawls       int
 	}{
-		{wanted: "1 1", refuses: "CLIENT_ERROR flush_all not allowed", flushes: 1},
-		{wanted: "1 1", flushes: 2},
-		{wanted: "1 1 flushed", flushes: 2},
-		{wanted: "1 1 warm", flushes: 2},
-		{wanted: "2 2", flushes: 3},
-		{wanted: "1 1", flushes: 3}, // from an operator that leads no more
+		{wanted: first + " 1", restart: true, refuses: "CLIENT_ERROR flush_all not allowed",
+			err: "CLIENT_ERROR flush_all not allowed", flushes: 1},
+		{wanted: first + " 1", flushes: 2, crawls: 1},
+		{wanted: first + " 1 flushed", flushes: 2, crawls: 1},
+		{wanted: first + " 1 warm", restart: true, flushes: 2, crawls: 2},
+		{wanted: "now", err: "has no time of a flush", flushes: 2, crawls: 2},
+		{wanted: second + " 2", file: full, err: "no such file", flushes: 3, crawls: 2},
+		{wanted: second + " 2", file: full, err: "no such file", flushes: 3, crawls: 2},
+		{wanted: second + " 2", flushes: 3, crawls: 3},
+		{wanted: first + " 1", flushes: 3, crawls: 3}, // from an operator that leads no more
 	} {
 		c.refuses = tt.refuses
-		s := c.start(t) // a new agent
-		s.flushed = flushed
-		err := s.flushOnce(t.Context(), tt.wanted)
-		if (err == nil) != (tt.refuses == "") || len(c.commands) != tt.flushes {
-			t.Errorf("%+v: got %v and the commands %v", tt, err, c.commands)
+		if tt.restart {
+			s = c.start(t)
 		}
-	}
-	if c.crawls != 5 {
-		t.Errorf("got %d crawls, want one of each agent whose memcached did not refuse", c.crawls)
+		s.flushed = cmp.Or(tt.file, filepath.Join(folder, "flushed"))
+		err := s.flushOnce(t.Context(), tt.wanted)
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) ||
+			len(c.commands) != tt.flushes || c.crawls != tt.crawls {
+			t.Errorf("%+v: got %v, the commands %v and %d crawls", tt, err, c.commands, c.crawls)
+		}
 	}
 }

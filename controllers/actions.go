@@ -27,7 +27,7 @@ type actions struct {
 	rollout rollout.Step
 	memory  rollout.MemoryStep
 	flush   rollout.Flush
-	// cannotFlush is a server that cannot drop its items, as is asked for; empty for none.
+	// cannotFlush is why servers cannot drop their items, as is asked for; empty for nothing.
 	cannotFlush string
 	wait        time.Duration // until there is more to do; 0 if a watch event will trigger it
 	annotate    []annotation
@@ -70,10 +70,13 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		len(a.rollout.Replace)+len(a.rollout.Peers) == 0; {
 	case o.mc.Annotations[v1alpha1.FlushedAtAnnotation] == "": // taken back
 		a.annotate = append(a.annotate, annotation{v1alpha1.FlushAnnotation, "", flush.Asked})
+		if len(flush.Asked) > 0 {
+			a.wait = soonest(a.wait, proxyRetry)
+		}
 	case len(flush.Asked) > 0, begun && idle:
 		a.flush = flush
 	case !begun:
-		_, a.cannotFlush = rollout.FlushBegin(o.servers, time.Time{}, now)
+		_, a.cannotFlush = o.flushBegin(now, servers)
 	}
 	for _, pod := range flush.Stopping { // its items need not move
 		if rollout.IsDraining(pod) && !slices.Contains(a.stop, pod) {

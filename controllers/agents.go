@@ -64,6 +64,10 @@ func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcac
 	port := strconv.Itoa(int(names.ReportPort(mc)))
 	var group sync.WaitGroup
 	for i, pod := range pods {
+		if pod.Status.PodIP == "" {
+			errs[i] = errors.New("the pod has no address")
+			continue
+		}
 		group.Go(func() { reports[i], errs[i] = r.AskAgent(ctx, net.JoinHostPort(pod.Status.PodIP, port)) })
 	}
 	group.Wait()
@@ -104,33 +108,36 @@ func (r *MemcachedReconciler) warmUp(ctx context.Context, o observation, cold, p
 }
 
 // flush makes the next step of servers that must drop their items, one after the other. It says what the step is, and
-// how long until the next one. cannot is a server because of which the flush cannot begin; empty for none.
+// how long until the next one. cannot is why the flush cannot begin; empty for nothing.
 func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush rollout.Flush,
 	cannot string) (change status.ChangeProgress, wait time.Duration, err error) {
-	if cannot != "" {
-		change.Text = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers, or "+
-			"remove the annotation %s", cannot, v1alpha1.FlushedAtAnnotation)
-		return change, 0, nil
-	}
-	if len(flush.Asked) > 0 {
-		reports, errs := r.askAgents(ctx, o.mc, flush.Asked)
-		for i, pod := range flush.Asked {
-			switch {
-			case errs[i] != nil:
-				change.Text = fmt.Sprintf("server %s: its agent does not answer the operator", pod.Name)
-			case reports[i].Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
-				value := rollout.FlushAnnotation(pod, rollout.Flushed)
-				err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.FlushAnnotation, value))
-			case reports[i].FlushProblem != "":
-				change.Text = fmt.Sprintf("server %s: %s", pod.Name, reports[i].FlushProblem)
-			default:
-				change.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
-				err = errors.Join(err, r.refresh(ctx, pod))
-			}
+	const remedy = "; or remove the annotation " + v1alpha1.FlushedAtAnnotation
+	wait = proxyRetry
+	reports, errs := r.askAgents(ctx, o.mc, flush.Asked)
+	for i, pod := range flush.Asked {
+		switch report := reports[i]; {
+		case errs[i] != nil:
+			change.Text, wait = fmt.Sprintf("server %s: its agent does not answer the operator", pod.Name)+remedy, silentRetry
+		case report.Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
+			value := rollout.FlushAnnotation(pod, rollout.Flushed)
+			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.FlushAnnotation, value))
+		case report.FlushProblem != "":
+			change.Text, wait = fmt.Sprintf("server %s: %s", pod.Name, report.FlushProblem)+remedy, silentRetry
+		default:
+			change.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
+			err = errors.Join(err, r.refresh(ctx, pod))
 		}
-		return change, proxyRetry, err
 	}
-	if len(flush.Left) == 0 {
+	switch {
+	case len(flush.Asked) > 0:
+		return change, wait, err
+	case cannot != "":
+		change.Text = cannot + remedy
+		return change, 0, nil
+	case len(flush.Left) == 0 && len(flush.Stopping) > 0:
+		change.Text = fmt.Sprintf("server %s is about to stop with its items", flush.Stopping[0].Name)
+		return change, 0, nil
+	case len(flush.Left) == 0:
 		return change, 0, nil
 	}
 	warming := flush.Warming(o.mc.Spec.Rollout.WarmUp, r.Now())
@@ -154,7 +161,7 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 // old: a kubelet that is busy with the pod may miss the change.
 func (r *MemcachedReconciler) refresh(ctx context.Context, pod *corev1.Pod) error {
 	last, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation])
-	if now := r.Now(); err != nil || now.Sub(last) > refreshRetry {
+	if now := r.Now(); err != nil || now.Sub(last).Abs() > refreshRetry {
 		return r.annotate(ctx, pod, v1alpha1.RefreshedAnnotation, now.UTC().Format(time.RFC3339))
 	}
 	return nil

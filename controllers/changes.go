@@ -8,11 +8,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/controllers/rollout"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -34,13 +32,7 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	if err != nil {
 		return c, err
 	}
-	stored, _ := o.proxyServers()
-	if last, _ := desired.FlushTime(o.mc, workload.GetAnnotations()); stored.Phase == mover.NoChange &&
-		c.ProxyServers.Phase == mover.NoChange {
-		if begin, cannot := rollout.FlushBegin(o.servers, last, now); cannot == "" {
-			c.FlushBegin = begin
-		}
-	}
+	c.FlushBegin, _ = o.flushBegin(now, c.ProxyServers)
 	w := status.ReadState(workload, o.servers...)
 	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.WasReady()
 	if set, ok := workload.(*appsv1.StatefulSet); ok && w.Observed {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -137,10 +138,31 @@ func (o observation) flush() (f rollout.Flush, begun bool) {
 	}
 	at, begun := desired.FlushTime(o.mc, w.GetAnnotations())
 	f = rollout.ReadFlush(o.servers, at)
-	if o.mc.Annotations[v1alpha1.FlushedAtAnnotation] == "" { // taken back
+	if !begun || o.mc.Annotations[v1alpha1.FlushedAtAnnotation] == "" { // another one is asked for, or none any more
 		f.Left, f.Stopping = nil, nil
 	}
 	return f, begun
+}
+
+// flushBegin returns the time to record for a flush that begins now, and otherwise why it cannot; zero and empty while
+// items move.
+func (o observation) flushBegin(now time.Time, next mover.Servers) (at time.Time, why string) {
+	w := o.workload()
+	if w == nil {
+		return at, ""
+	}
+	last, _ := desired.FlushTime(o.mc, w.GetAnnotations())
+	begin, cannot := rollout.FlushBegin(o.servers, last, now)
+	stored, _ := o.proxyServers()
+	switch {
+	case slices.Contains(o.mc.Spec.ExtraArgs, "--disable-flush-all"):
+		why = "spec.extraArgs has --disable-flush-all"
+	case cannot != "":
+		why = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers", cannot)
+	case stored.Phase == mover.NoChange && next.Phase == mover.NoChange:
+		return begin, ""
+	}
+	return at, why
 }
 
 // statusInput returns what the status is computed from, except errors.

@@ -395,6 +395,46 @@ func TestFlushBehindProxies(t *testing.T) {
 	}
 }
 
+// TestFlushDuringMove: a flush does not begin while items move.
+func TestFlushDuringMove(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	flushes := func() (list []string) {
+		for _, pod := range f.pods() {
+			if value := pod.Annotations[v1alpha1.FlushAnnotation]; value != "" {
+				list = append(list, pod.Name)
+			}
+		}
+		return list
+	}
+	phase := func() mover.Phase {
+		config := &corev1.ConfigMap{}
+		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+		return mover.Parse(config.Data).Phase
+	}
+	f.patch(`{"spec":{"size":1}}`)
+	f.mustReconcile()
+	f.now = time.Now().Add(time.Second)
+	f.flushAt("now")
+	seen := map[mover.Phase]bool{}
+	for now := phase(); now != mover.NoChange; now = phase() {
+		seen[now] = true
+		record := get[appsv1.StatefulSet](f).Annotations[v1alpha1.TemplateRecordAnnotation]
+		if list := flushes(); len(list) > 0 || strings.Contains(record, "flush") {
+			t.Fatalf("in phase %q, %v were asked to drop their items, and the record is %s", now, list, record)
+		}
+		f.mustReconcile() // tells the kubelet of a new list
+		f.confirm(true)
+		f.mustReconcile()
+	}
+	f.mustReconcile()
+	f.confirm(false)
+	f.mustReconcile()
+	if list := flushes(); len(seen) != 3 || len(list) != 1 {
+		t.Errorf("got the phases %v and %v asked to drop their items, want three, and one after them", seen, list)
+	}
+}
+
 func (f *fixture) wantNotDeleted() {
 	f.Helper()
 	if slices.Contains(f.requests, "delete Pod") {

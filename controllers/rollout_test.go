@@ -193,6 +193,50 @@ func TestFlush(t *testing.T) {
 	f.flushAt("again")
 	step(80, "2 to drop their items", "dry-run StatefulSet", "apply StatefulSet", "get Namespace", "patch status",
 		"patch Pod")
+
+	// The flush is taken back while the agent of a server is silent.
+	f.silent = true
+	f.patch(`{"metadata":{"annotations":null}}`)
+	if result := f.mustReconcile(); result.RequeueAfter != proxyRetry || annotation("cache-0") != "" {
+		t.Errorf("got a reconcile after %s and the annotation %q, want cache-0 asked no more, and another reconcile soon",
+			result.RequeueAfter, annotation("cache-0"))
+	}
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestFlushAfterLostRecord: a flush that has probably ended is not repeated after somebody removed its record.
+func TestFlushAfterLostRecord(t *testing.T) {
+	f := newFixtureOf(t, `{size: 1, workload: StatefulSet, metrics: {}}`)
+	f.flushAt("long ago")
+	f.mustReconcile()
+	f.setServers(updated())
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`,
+		v1alpha1.TemplateRecordAnnotation))))
+	for range 3 {
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+		if slices.Contains(f.requests, "patch Pod") {
+			t.Error("the server was asked to drop its items")
+		}
+	}
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestFlushNotAllowed: a flush that memcached would refuse does not begin, and the status says why.
+func TestFlushNotAllowed(t *testing.T) {
+	f := newFixtureOf(t, `{size: 1, workload: StatefulSet, metrics: {}, extraArgs: [--disable-flush-all]}`)
+	f.mustReconcile()
+	f.setServers(updated())
+	f.mustReconcile()
+	f.flushAt("now")
+	f.mustReconcile()
+	f.now = f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantMessage(v1alpha1.ConditionReady, "1 to drop their items; spec.extraArgs has --disable-flush-all; "+
+		"or remove the annotation")
 }
 
 // flushAt asks for a flush.

@@ -155,6 +155,10 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		}
 	default:
 		in.template = podTemplate(mc, in)
+		if in.record.Agent != "" && Digest(in.template) != recorded.Template {
+			in.record.Agent = o.AgentImage // the agent of another release may not know what this template asks for
+			in.template = podTemplate(mc, in)
+		}
 		in.record.Template = Digest(in.template)
 	}
 	// Until the revision of the current template is known, a change of the memory waits for it.

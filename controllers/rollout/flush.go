@@ -32,7 +32,7 @@ type Flush struct {
 	// Left are yet to be asked, the ready ones first, and Asked may not have dropped their items yet. Cold have dropped
 	// their items, and are not known to be warm.
 	Left, Asked, Cold []*corev1.Pod
-	// Stopping are about to stop with their items.
+	// Stopping serve until the operator lets them stop, and then stop with their items.
 	Stopping []*corev1.Pod
 }
 
@@ -50,8 +50,10 @@ func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
 		case asked && len(words) == 3 && FlushState(words[2]) == Warm:
 		case asked && len(words) == 3 && FlushState(words[2]) == Flushed:
 			f.Cold = append(f.Cold, pod)
-		case !pod.DeletionTimestamp.IsZero():
+		case IsDraining(pod):
 			f.Stopping = append(f.Stopping, pod)
+		case !pod.DeletionTimestamp.IsZero():
+		case !status.CanFlush(pod): // it was on no node when the flush began, and started empty
 		case asked:
 			f.Asked = append(f.Asked, pod)
 		default:

@@ -18,16 +18,18 @@ func (s *server) flush(ago time.Duration, word string) *server {
 	return s
 }
 
+// able says that the agent reads FlushAnnotation.
+func (s *server) able() *server {
+	field := corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + v1alpha1.FlushAnnotation + "']"}
+	s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod", VolumeSource: corev1.VolumeSource{
+		DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &field}}}}}}
+	return s
+}
+
 // TestFlushBegin: a flush begins once the agents of all servers can drop items, and no server is newer.
 func TestFlushBegin(t *testing.T) {
 	t.Parallel()
-	able := func() *server {
-		s := updated()
-		field := corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + v1alpha1.FlushAnnotation + "']"}
-		s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod", VolumeSource: corev1.VolumeSource{
-			DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &field}}}}}}
-		return s
-	}
+	able := func() *server { return updated().able() }
 	for name, tt := range map[string]struct {
 		servers []*server
 		last    time.Time
@@ -75,8 +77,9 @@ func TestFlush(t *testing.T) {
 		"the flush before is not this one": {at: at, servers: []*server{other()}, left: []string{"cache-0"}, pending: 1},
 		"newer servers have nothing to drop": {at: at, servers: []*server{updated().createdAfter(at),
 			updated().terminating().createdAfter(at), updated().unscheduled()}},
-		"one is about to stop": {at: at, servers: []*server{updated().terminating(),
-			updated().flush(0, "").terminating(), updated().flush(0, " flushed").terminating()}, pending: 2},
+		"two serve until they may stop": {at: at, servers: []*server{updated().withDrain().terminating(),
+			updated().flush(0, "").withDrain().terminating(),
+			updated().flush(0, " flushed").withDrain().terminating()}, pending: 2},
 		"one was asked": {at: at, servers: []*server{updated(), updated().flush(0, "")}, left: []string{"cache-0"},
 			asked: []string{"cache-1"}, pending: 2},
 		"one must warm up": {at: at, servers: []*server{updated(), updated().flush(9*time.Minute, " flushed")},
@@ -89,6 +92,10 @@ func TestFlush(t *testing.T) {
 		"somebody broke the text": {at: at, servers: []*server{updated(), updated().flush(0, "x flushed")},
 			left: []string{"cache-0"}, pending: 1},
 	} {
+		for _, s := range tt.servers {
+			s.able()
+		}
+		tt.servers = append(tt.servers, updated(), updated().able().terminating()) // neither has anything to drop
 		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
 		f := ReadFlush(pods, tt.at)
 		warming := podNames(f.Warming(&v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}, now))
