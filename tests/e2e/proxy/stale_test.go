@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -81,6 +82,8 @@ func TestNoOldValues(t *testing.T) {
 				assert.Zero(t, c.Lost.Load(), "lost keys")
 			}
 			harness.Eventually(t, "no placeholder is left", harness.Patience, f.hasPlaceholders)
+			dial(t, f.addresses[0]).ask("ms placeholder 0 E%d\r\n", uint64(1<<62))
+			assert.Error(t, f.hasPlaceholders(), "a placeholder is not noticed")
 		})
 	}
 }
@@ -92,16 +95,20 @@ func (f *fleet) hasPlaceholders() error {
 		err := conn.PrintfLine("lru_crawler metadump all")
 		for err == nil {
 			var line string
-			if line, err = conn.ReadLine(); line == "END" {
+			if line, err = conn.ReadLine(); err != nil || line == "END" {
 				break
 			}
 			var cas uint64
-			_, number, _ := strings.Cut(line, " cas=")
-			if _, scanErr := fmt.Sscan(number, &cas); err == nil && (scanErr != nil || cas >= 1<<62) {
+			if _, number, ok := strings.Cut(line, " cas="); ok {
+				_, err = fmt.Sscan(number, &cas)
+			} else if line != "OK" {
+				err = errors.New(line)
+			}
+			if err == nil && cas >= 1<<62 {
 				err = fmt.Errorf("%s has %s", address, line)
 			}
 		}
-		if err != nil {
+		if err := errors.Join(err, conn.Close()); err != nil {
 			return err
 		}
 	}
