@@ -79,7 +79,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 		_, a.cannotFlush = o.flushBegin(now, servers)
 	}
 	for _, pod := range flush.Stopping { // its items need not move
-		if rollout.IsDraining(pod) && !slices.Contains(a.stop, pod) {
+		if !slices.Contains(a.stop, pod) {
 			a.stop = append(a.stop, pod)
 		}
 	}

@@ -323,6 +323,13 @@ func (f *fixture) deletePods() {
 // podIP is the address of a pod, by the last letter of its name.
 func podIP(name string) string { return fmt.Sprintf("10.0.0.%d", name[len(name)-1]) }
 
+func (f *fixture) pod(name string) *corev1.Pod {
+	f.Helper()
+	p := &corev1.Pod{}
+	f.must(f.api.Get(f.ctx, f.key(name), p))
+	return p
+}
+
 // createPod creates a pod that is not ready, or has been ready for an hour.
 func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool,
 	specs ...corev1.PodSpec) {

@@ -145,13 +145,16 @@ func (o observation) flush() (f rollout.Flush, begun bool) {
 }
 
 // flushBegin returns the time to record for a flush that begins now, and otherwise why it cannot; zero and empty while
-// items move.
+// items move, and if none has yet to begin.
 func (o observation) flushBegin(now time.Time, next mover.Servers) (at time.Time, why string) {
 	w := o.workload()
 	if w == nil {
 		return at, ""
 	}
-	last, _ := desired.FlushTime(o.mc, w.GetAnnotations())
+	last, begun := desired.FlushTime(o.mc, w.GetAnnotations())
+	if begun {
+		return at, ""
+	}
 	begin, cannot := rollout.FlushBegin(o.servers, last, now)
 	stored, _ := o.proxyServers()
 	switch {

@@ -358,40 +358,29 @@ func TestStalledMove(t *testing.T) {
 func TestFlushBehindProxies(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
 	f.becomeReadyWithProxy(2)
-	phase := func() mover.Phase {
-		t.Helper()
-		config := &corev1.ConfigMap{}
-		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-		return mover.Parse(config.Data).Phase
-	}
-	pod := func(name string) *corev1.Pod {
-		pod := &corev1.Pod{}
-		f.must(f.api.Get(f.ctx, f.key(name), pod))
-		return pod
-	}
 	f.now = time.Now().Add(time.Second) // after the creation of the pods
 	f.flushAt("now")
 	f.mustReconcile()
-	if pod("cache-0").Annotations[v1alpha1.FlushAnnotation] == "" {
+	if f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation] == "" {
 		t.Fatal("cache-0 was not asked to drop its items")
 	}
 	f.patch(`{"spec":{"size":1}}`)
-	f.must(f.api.Delete(f.ctx, pod("cache-1"))) // it serves until the operator lets it stop
+	f.must(f.api.Delete(f.ctx, f.pod("cache-1"))) // it serves until the operator lets it stop
 	f.mustReconcile()
 	f.mustReconcile()
-	if phase() != mover.NoChange || !slices.Contains(f.stopped, podIP("cache-1")+":9151") {
-		t.Errorf("got the phase %q and %v stopped, want no move, and cache-1 stopped", phase(), f.stopped)
+	if f.phase() != mover.NoChange || !slices.Contains(f.stopped, podIP("cache-1")+":9151") {
+		t.Errorf("got the phase %q and %v stopped, want no move, and cache-1 stopped", f.phase(), f.stopped)
 	}
-	f.report.Flushed = pod("cache-0").Annotations[v1alpha1.FlushAnnotation]
+	f.report.Flushed = f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation]
 	f.mustReconcile()
-	f.must(f.api.Delete(f.ctx, pod("cache-1"), client.GracePeriodSeconds(0)))
-	for f.setProxied(2); !pod("cache-1").CreationTimestamp.After(f.now); f.setProxied(2) {
+	f.must(f.api.Delete(f.ctx, f.pod("cache-1"), client.GracePeriodSeconds(0)))
+	for f.setProxied(2); !f.pod("cache-1").CreationTimestamp.After(f.now); f.setProxied(2) {
 	}
 	f.mustReconcile()
 	f.confirm(false)
 	f.mustReconcile()
-	if phase() != mover.Purge {
-		t.Errorf("got the phase %q, want the move to begin after the flush", phase())
+	if f.phase() != mover.Purge {
+		t.Errorf("got the phase %q, want the move to begin after the flush", f.phase())
 	}
 }
 
@@ -407,17 +396,12 @@ func TestFlushDuringMove(t *testing.T) {
 		}
 		return list
 	}
-	phase := func() mover.Phase {
-		config := &corev1.ConfigMap{}
-		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-		return mover.Parse(config.Data).Phase
-	}
 	f.patch(`{"spec":{"size":1}}`)
 	f.mustReconcile()
 	f.now = time.Now().Add(time.Second)
 	f.flushAt("now")
 	seen := map[mover.Phase]bool{}
-	for now := phase(); now != mover.NoChange; now = phase() {
+	for now := f.phase(); now != mover.NoChange; now = f.phase() {
 		seen[now] = true
 		record := get[appsv1.StatefulSet](f).Annotations[v1alpha1.TemplateRecordAnnotation]
 		if list := flushes(); len(list) > 0 || strings.Contains(record, "flush") {
@@ -433,6 +417,14 @@ func TestFlushDuringMove(t *testing.T) {
 	if list := flushes(); len(seen) != 3 || len(list) != 1 {
 		t.Errorf("got the phases %v and %v asked to drop their items, want three, and one after them", seen, list)
 	}
+}
+
+// phase is that of the servers that the proxies are told.
+func (f *fixture) phase() mover.Phase {
+	f.Helper()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	return mover.Parse(config.Data).Phase
 }
 
 func (f *fixture) wantNotDeleted() {

@@ -149,15 +149,10 @@ func TestFlush(t *testing.T) {
 		f.wantRequests(requests...)
 		f.wantMessage(v1alpha1.ConditionReady, message)
 	}
-	pod := func(name string) *corev1.Pod {
-		pod := &corev1.Pod{}
-		f.must(f.api.Get(f.ctx, f.key(name), pod))
-		return pod
-	}
-	annotation := func(name string) string { return pod(name).Annotations[v1alpha1.FlushAnnotation] }
+	annotation := func(name string) string { return f.pod(name).Annotations[v1alpha1.FlushAnnotation] }
 	f.now = time.Now().Add(time.Second) // after the creation of the pods
 	step(100, "2 of 2 servers ready, 2 to drop their items", "apply StatefulSet", "patch Pod", "patch status")
-	f.cached["Pod"] = pod("cache-1") // the informer cache does not show that cache-0 was asked
+	f.cached["Pod"] = f.pod("cache-1") // the informer cache does not show that cache-0 was asked
 	f.mustReconcile()
 	if got := annotation("cache-1"); got != "" {
 		t.Errorf("cache-1 has the annotation %q, although cache-0 has not dropped its items yet", got)
@@ -166,9 +161,9 @@ func TestFlush(t *testing.T) {
 	f.silent = true
 	step(100, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent = false
-	refreshed := pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation]
+	refreshed := f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation]
 	step(100, "; server cache-0: memcached drops its items", "patch Pod", "patch status")
-	if pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation] == refreshed {
+	if f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation] == refreshed {
 		t.Error("the kubelet was not asked to refresh the files of the agent again")
 	}
 	f.report.FlushProblem = "it refuses"
@@ -281,11 +276,7 @@ func TestMemory(t *testing.T) {
 	set.Status.ObservedGeneration, set.Status.UpdateRevision, set.Status.UpdatedReplicas = set.Generation, "newer", 0
 	f.must(f.api.Status().Update(f.ctx, set))
 
-	pod := func() *corev1.Pod {
-		pod := &corev1.Pod{}
-		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
-		return pod
-	}
+	pod := func() *corev1.Pod { return f.pod("cache-0") }
 	step := func(retry time.Duration, message string, requests ...string) {
 		t.Helper()
 		f.now = f.now.Add(progressInterval)

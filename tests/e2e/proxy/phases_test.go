@@ -20,12 +20,12 @@ import (
 // TestModel: while the servers change, proxies in neighboring phases answer as one memcached would.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	f := start(t, 3)
+	f := startPair(t, 3)
 	command, err := memcached()
 	require.NoError(t, err)
 	_, address := run(t, command)
 	model := dial(t, address)
-	proxies := []*proxyProcess{f.proxyProcess, startProxy(t, command, f.addresses)}
+	proxies := f.proxies
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	operations := 0

@@ -32,10 +32,8 @@ func TestNoOldValues(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := start(t, 3)
-			command, err := memcached()
-			require.NoError(t, err)
-			proxies := []*proxyProcess{f.proxyProcess, startProxy(t, command, f.addresses)}
+			f := startPair(t, 3)
+			proxies := f.proxies
 			all := servers(f.addresses...)
 			grow := mover.Servers{Before: all[:2], After: all}
 			shrink := mover.Servers{Before: all, After: all[:2]}
@@ -50,7 +48,7 @@ func TestNoOldValues(t *testing.T) {
 					each := func(s mover.Servers) {
 						for _, p := range proxies {
 							p.use(s)
-							kill(f, proxies)
+							kill(f.fleet, proxies)
 						}
 					}
 					move := func(limit rate.Limit, timeout time.Duration) error {
@@ -69,7 +67,7 @@ func TestNoOldValues(t *testing.T) {
 						moved := make(chan error, 1)
 						go func() { moved <- move(rate.Inf, time.Minute) }()
 						time.Sleep(rand.N(10 * time.Millisecond))
-						kill(f, proxies)
+						kill(f.fleet, proxies)
 						require.NoError(t, <-moved)
 					}
 					each(mover.Servers{After: change.After})
