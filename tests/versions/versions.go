@@ -3,6 +3,7 @@ package versions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -28,6 +29,10 @@ type Clients struct {
 	Reads, Hits, Writes, Errors, Old, Lost atomic.Int64
 
 	slots []slot
+
+	mu sync.Mutex
+	// failures counts the errors by their causes.
+	failures map[string]int
 }
 
 // slot is a key in use.
@@ -42,7 +47,7 @@ type slot struct {
 
 // Start starts clients, which first write all keys, and returns a function that stops them.
 func (c *Clients) Start(number int) (stop func()) {
-	c.slots = make([]slot, c.Keys)
+	c.slots, c.failures = make([]slot, c.Keys), map[string]int{}
 	for i := range c.slots {
 		c.slots[i].stored.Store(1)
 	}
@@ -80,8 +85,21 @@ func (c *Clients) Start(number int) (stop func()) {
 
 // String sums up what the clients saw.
 func (c *Clients) String() string {
-	return fmt.Sprintf("%d keys: %d reads, %d hits, %d writes, %d errors, %d lost, %d old values", c.Keys, c.Reads.Load(),
-		c.Hits.Load(), c.Writes.Load(), c.Errors.Load(), c.Lost.Load(), c.Old.Load())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("%d keys: %d reads, %d hits, %d writes, %d errors %v, %d lost, %d old values", c.Keys,
+		c.Reads.Load(), c.Hits.Load(), c.Writes.Load(), c.Errors.Load(), c.failures, c.Lost.Load(), c.Old.Load())
+}
+
+// failed counts a request without success.
+func (c *Clients) failed(err error) {
+	c.Errors.Add(1)
+	for cause := err; cause != nil; cause = errors.Unwrap(cause) { // without the ports of each connection
+		err = cause
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures[err.Error()]++
 }
 
 // client is one of the clients.
@@ -97,6 +115,9 @@ const timeout = 5 * time.Second
 // ask sends a request to one of the proxies. It returns the first line of the answer, and the value if there is one.
 func (c *client) ask(format string, args ...any) (line, value string, err error) {
 	proxies := c.Proxies()
+	if len(proxies) == 0 {
+		return "", "", errors.New("no proxy")
+	}
 	address := proxies[rand.IntN(len(proxies))]
 	conn := c.conns[address]
 	if conn == nil {
@@ -135,7 +156,7 @@ func (c *client) read(slot int) {
 	c.Reads.Add(1)
 	switch {
 	case err != nil:
-		c.Errors.Add(1)
+		c.failed(err)
 	case strings.HasPrefix(line, "VALUE "):
 		c.Hits.Add(1)
 		if version, err := strconv.ParseInt(value, 10, 64); err != nil || version < least {
@@ -165,8 +186,11 @@ func (c *client) write(slot int, format string, args ...any) (acknowledged bool)
 	}
 	line, _, err := c.ask(format, args...)
 	c.Writes.Add(1)
-	if err != nil || strings.HasPrefix(line, "SERVER_ERROR") {
-		c.Errors.Add(1)
+	if err == nil && strings.HasPrefix(line, "SERVER_ERROR") {
+		err = errors.New(line)
+	}
+	if err != nil {
+		c.failed(err)
 		s.least.Store(0)
 		s.name.Add(1)
 		return false
