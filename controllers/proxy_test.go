@@ -374,7 +374,7 @@ func TestFlushBehindProxies(t *testing.T) {
 	f.report.Flushed = f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation]
 	f.mustReconcile()
 	f.must(f.api.Delete(f.ctx, f.pod("cache-1"), client.GracePeriodSeconds(0)))
-	for f.setProxied(2); !f.pod("cache-1").CreationTimestamp.After(f.now); f.setProxied(2) {
+	for f.setProxied(2); !f.pod("cache-0").CreationTimestamp.After(f.now); f.setProxied(2) { // cache-1 is newer
 	}
 	f.mustReconcile()
 	f.confirm(false)
