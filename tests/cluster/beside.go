@@ -62,10 +62,9 @@ func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err e
 		return errors.Join(err, errors.New("kube-network-policies does not read its queue"))
 	})
 	if err == nil {
-		// If the kernel has no nft_queue, kube-network-policies cannot install its rules.
-		if _, missing := run(ctx, nil, "nft", "list", "table", "inet", policyTable); missing != nil {
-			err = queuePackets(ctx, "--append")
-		}
+		// If the kernel has no nft_queue, kube-network-policies tries again and again to install its own rules. If it has,
+		// each connection is queued twice, which changes nothing.
+		err = queuePackets(ctx, "--append")
 	}
 	if err != nil {
 		return nil, c.tail(errors.Join(err, stop()), "kube-network-policies")
