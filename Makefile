@@ -78,7 +78,7 @@ run: ## Run the operator on this machine, for the cluster of KUBECONFIG; it has 
 
 ##@ Test
 
-.PHONY: test test-tools test-unit chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
+.PHONY: test test-tools test-unit crash-points specs chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
 test: ## Run all tests before a pull request, on a kwok cluster of their own, with a summary
 	@tools/steps test-tools verify-generated vet lint test-unit install-test monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
@@ -89,8 +89,14 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
-		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename)(/|$$)') $(ARGS)
+		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
+
+crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
+	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)
+
+specs: tools-kubernetes tools-etcd ## Try generated specs on an API server and with the operator; ARGS=-specs=200 tries that many
+	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -run Specs -v ./tests/simulation $(or $(ARGS),-specs=10000)
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)

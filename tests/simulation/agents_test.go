@@ -1,0 +1,82 @@
+package simulation
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// ask is the operator's request for a report. Whatever an agent is told, it has done when it is asked the second time.
+func (a *agents) ask(_ context.Context, address string) (r agent.Report, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	host, _, err := net.SplitHostPort(address)
+	pod := a.pod(host)
+	if err != nil || pod == nil || a.silent() {
+		return r, errNoAnswer
+	}
+	if pod.Labels[names.LabelComponent] == string(names.Proxies) {
+		return a.reportProxy(pod)
+	}
+	return a.reportServer(pod)
+}
+
+// reportProxy answers for a proxy: at first, it uses no list of servers.
+func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
+	for _, obj := range a.world.now()["ConfigMap"] {
+		config := obj.(*corev1.ConfigMap)
+		if config.Name != a.world.key.Name+"-proxy" {
+			continue
+		}
+		servers := mover.Parse(config.Data)
+		list := servers.List()
+		n := a.again(pod, list+servers.Mover)
+		if n > 1 {
+			r.List = list
+		}
+		if servers.Mover == pod.Name && servers.Phase != mover.NoChange {
+			r.Percent = 50
+			if n > 2 {
+				r.Done, r.Percent = list, 100
+			}
+		}
+	}
+	return r, nil
+}
+
+// reportServer answers for a server. A new one is cold at first.
+func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
+	r.Items = int64(min(a.again(pod, "items")*400, 1000))
+	r.Memory = status.ReadMemory(&pod.Spec).Items << 20
+	if value := pod.Annotations[v1alpha1.MemoryAnnotation]; value != "" {
+		items, _ := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+		if a.again(pod, "memory "+value) > 1 {
+			r.Applied, r.Memory = value, items<<20
+		}
+	}
+	if value := pod.Annotations[v1alpha1.FlushAnnotation]; value != "" && a.again(pod, "flush "+value) > 1 {
+		r.Flushed = value
+	}
+	return r, nil
+}
+
+// stop lets a server stop.
+func (a *agents) stop(_ context.Context, address string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.silent() {
+		return errNoAnswer
+	}
+	host, _, err := net.SplitHostPort(address)
+	a.stopped[host] = true
+	return err
+}

@@ -1,0 +1,300 @@
+// Package simulation runs the operator on a real API server with simulated controllers, kubelets and agents, so that
+// each run does the same. The tests break the operator at each step, and give it specs that nobody has tried.
+package simulation
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+var (
+	environment = envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd/bases"}}
+
+	every = flag.Int("every", 40, "of so many disturbances of a scenario, try one; 1 for all")
+)
+
+// TestMain ends the API server that the tests start, and says how many disturbances were tried.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	stopGarbageCollector()
+	if err := environment.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	fmt.Println(tried.table())
+	os.Exit(code)
+}
+
+var startServer = sync.OnceValues(func() (*server, error) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory, _ = filepath.Abs("../../bin")
+	}
+	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
+	environment.ControlPlane.Etcd = &envtest.Etcd{}
+	environment.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "true")
+	config, err := environment.Start()
+	if err != nil {
+		return nil, fmt.Errorf("start the API server (make crash-points builds it): %w", err)
+	}
+	config.QPS = -1
+	s := &server{config: config, scheme: runtime.NewScheme()}
+	if err := errors.Join(clientgoscheme.AddToScheme(s.scheme), v1alpha1.AddToScheme(s.scheme)); err != nil {
+		return nil, err
+	}
+	if s.transport, err = rest.TransportFor(config); err != nil {
+		return nil, err
+	}
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	if s.mapper, err = apiutil.NewDynamicRESTMapper(config, httpClient); err != nil {
+		return nil, err
+	}
+	if s.api, err = client.NewWithWatch(config, client.Options{Scheme: s.scheme, Mapper: s.mapper}); err != nil {
+		return nil, err
+	}
+	return s, startGarbageCollector()
+})
+
+// disturbance is what happens during the steps of a scenario. The zero value is nothing.
+type disturbance struct {
+	fault *fault
+	at    int            // the number of the request that gets the fault
+	lags  map[string]int // by how many rounds the informer cache lags behind, by kind
+	// silent is the first of three reconciles in which no agent answers, counted from 1; 0 for none.
+	silent int
+	policy string // of the namespace, from the beginning; empty for none
+	limit  int    // the most reconciles; 0 for the default
+}
+
+// result is what a run of a scenario leaves behind.
+type result struct {
+	summary    string         // of all objects
+	upgraded   string         // of all objects, as summary describes them after an upgrade
+	started    map[string]int // the number of pods that were started, by component
+	requests   []string       // of the operator, during the steps
+	reconciles int
+	happened   bool // the fault has happened
+	isUpgraded bool // the operator is of another release than in the beginning
+}
+
+// run runs a scenario.
+func (s scenario) run(t testing.TB, server *server, d disturbance) result {
+	t.Helper()
+	w := newWorld(t, server, d.policy)
+	if s.prepare != nil {
+		s.prepare(w)
+	}
+	if s.before != "" {
+		w.create(s.before)
+		w.settle()
+		w.must(w.ready())
+	}
+	w.mayStall = s.stalls || d.fault != nil && d.fault.stalls
+	w.reconciles, w.limit = 0, cmp.Or(d.limit, 200)
+	w.lags, w.agents.silentFrom = d.lags, d.silent
+	w.connection.arm(d.at, d.fault)
+	for _, step := range s.steps {
+		step(w)
+		w.settle()
+	}
+	if s.deleted {
+		if mc := w.now().memcached(); mc != nil {
+			t.Errorf("the Memcached still exists: %+v", mc)
+		}
+	} else {
+		w.must(w.ready())
+	}
+	return result{w.summary(false), w.summary(true), w.started, slices.Clone(w.connection.requests),
+		w.reconciles, w.connection.happened(), w.release > 1}
+}
+
+// slack is by how many reconciles a disturbed run may be longer.
+const slack = 40
+
+// each runs a scenario undisturbed, and then once for each disturbance of it, which must not change the end. Only some
+// disturbances are tried, unless every is 1.
+func each(t *testing.T, kind string, disturbances func(undisturbed result) map[string]disturbance,
+	check func(t *testing.T, s scenario, undisturbed, got result)) {
+	t.Helper()
+	server, err := startServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			undisturbed := s.undisturbed(t, server)
+			tried.scenario(s.name, len(undisturbed.requests))
+			all := disturbances(undisturbed)
+			for n, name := range slices.Sorted(maps.Keys(all)) {
+				if (n+i)%*every != 0 {
+					continue
+				}
+				t.Run(name, func(t *testing.T) {
+					d := all[name]
+					if d.limit == 0 {
+						d.limit = undisturbed.reconciles + slack
+					}
+					got := s.run(t, server, d)
+					if d.fault != nil && !got.happened {
+						t.Logf("there were only %d requests", len(got.requests))
+						return
+					}
+					tried.add(kind, s.name)
+					check(t, s, undisturbed, got)
+				})
+			}
+		})
+	}
+}
+
+// undisturbedRuns are the results of scenarios in which nothing happens, by their names.
+var undisturbedRuns sync.Map
+
+// undisturbed runs a scenario in which nothing happens, twice: both runs must be the same.
+func (s scenario) undisturbed(t *testing.T, server *server) result {
+	t.Helper()
+	if r, ok := undisturbedRuns.Load(s.name); ok {
+		return r.(result)
+	}
+	r := s.run(t, server, disturbance{})
+	if diff := difference(r.summary, s.run(t, server, disturbance{}).summary); diff != "" {
+		t.Fatalf("two runs in which nothing happens differ:\n%s", diff)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	undisturbedRuns.Store(s.name, r)
+	return r
+}
+
+// sameEnd fails if the end differs from that of the undisturbed run, or more pods were started.
+func sameEnd(t *testing.T, s scenario, undisturbed, got result) {
+	t.Helper()
+	notMore(t, s, undisturbed, got)
+	want, have := undisturbed.summary, got.summary
+	if got.isUpgraded {
+		want, have = undisturbed.upgraded, got.upgraded
+	}
+	if diff := difference(want, have); diff != "" {
+		t.Errorf("the end differs from that without a disturbance:\n%s", diff)
+	}
+}
+
+// notMore fails if more pods were started than in the undisturbed run. An upgrade replaces proxies, and servers that
+// were never ready.
+func notMore(t *testing.T, s scenario, undisturbed, got result) {
+	t.Helper()
+	for component, n := range got.started {
+		isReplaced := got.isUpgraded && (component == string(names.Proxies) || s.before == "")
+		if most := undisturbed.started[component]; n > most && !isReplaced {
+			t.Errorf("%d pods of the component %s were started, and without a disturbance %d", n, component, most)
+		}
+	}
+}
+
+// TestCrashPoints lets each fault happen to each request.
+func TestCrashPoints(t *testing.T) {
+	each(t, faultsTried, func(undisturbed result) map[string]disturbance {
+		all := map[string]disturbance{}
+		for at, request := range undisturbed.requests {
+			for i := range faults {
+				if f := &faults[i]; f.tries(request) {
+					all[fmt.Sprintf("%s, request %d, %s", f.name, at, request)] = disturbance{fault: f, at: at}
+				}
+			}
+		}
+		return all
+	}, sameEnd)
+}
+
+// TestLaggingCache lets the informer cache lag behind by some rounds, in which the controllers and kubelets go on: it
+// shows all kinds late, or some of them.
+func TestLaggingCache(t *testing.T) {
+	workloads := []string{"Deployment", "StatefulSet"}
+	others := []string{"Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"}
+	kinds := map[string][]string{"the Memcached": {"Memcached"}, "workloads": workloads, "pods": {"Pod"},
+		"Secrets": {"Secret"}, "other children": others,
+		"everything": slices.Concat([]string{"Memcached", "Pod", "Secret"}, workloads, others)}
+	each(t, cachesTried, func(undisturbed result) map[string]disturbance {
+		all := map[string]disturbance{}
+		for name, kinds := range kinds {
+			for _, rounds := range []int{1, 2, 10} {
+				lags := map[string]int{}
+				for _, kind := range kinds {
+					lags[kind] = rounds
+				}
+				all[fmt.Sprintf("%s by %d rounds", name, rounds)] = disturbance{lags: lags,
+					limit: (undisturbed.reconciles + slack) * (1 + rounds)}
+			}
+		}
+		return all
+	}, sameEnd)
+}
+
+// TestSilentAgents lets no agent answer during three reconciles, at every time.
+func TestSilentAgents(t *testing.T) {
+	each(t, agentsTried, func(undisturbed result) map[string]disturbance {
+		all := map[string]disturbance{}
+		for first := 1; first <= undisturbed.reconciles; first++ {
+			all[fmt.Sprintf("from reconcile %d on", first)] = disturbance{silent: first}
+		}
+		return all
+	}, sameEnd)
+}
+
+// TestPolicies lets admission policies change what the operator writes: what it writes settles, and it starts no server
+// more.
+func TestPolicies(t *testing.T) {
+	if err := installPolicies(); err != nil {
+		t.Fatal(err)
+	}
+	each(t, policiesTried, func(result) map[string]disturbance {
+		all := map[string]disturbance{}
+		for _, policy := range policies() {
+			all[policy] = disturbance{policy: policy}
+		}
+		return all
+	}, notMore)
+}
+
+// difference returns the lines in which two texts differ.
+func difference(want, got string) string {
+	wanted, have := strings.Split(want, "\n"), strings.Split(got, "\n")
+	var lines []string
+	for _, line := range wanted {
+		if !slices.Contains(have, line) {
+			lines = append(lines, "- "+line)
+		}
+	}
+	for _, line := range have {
+		if !slices.Contains(wanted, line) {
+			lines = append(lines, "+ "+line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,194 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/controllers"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/names"
+)
+
+// start starts an operator process, which knows nothing of the one before.
+func (w *world) start(release int) {
+	w.Helper()
+	w.connection.crashed = false
+	direct, err := client.NewWithWatch(w.server.config, client.Options{Scheme: w.server.scheme, Mapper: w.server.mapper,
+		HTTPClient: &http.Client{Transport: w.connection}})
+	w.must(err)
+	cached := w.noting()
+	cached.Get, cached.List = w.getCached, w.listCached
+	w.release = release
+	w.reconciler = &controllers.MemcachedReconciler{
+		Client:    interceptor.NewClient(direct, cached),
+		APIReader: direct, Recorder: discard{}, Now: w.clock, AskAgent: w.agents.ask, StopServer: w.agents.stop,
+		Options: desired.Options{DefaultImage: fmt.Sprintf("memcached:%d", release),
+			AgentImage: fmt.Sprintf("operator:%d", release), Namespace: "operator", CanResize: true},
+	}
+}
+
+// reconcile reconciles once, and starts another process if that one crashes. It reports whether there is more to do
+// at once.
+func (w *world) reconcile() (result reconcile.Result, wrote bool, err error) {
+	w.Helper()
+	w.reconciles++
+	result, err = w.reconciler.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.key})
+	if w.connection.crashed {
+		release := w.release
+		if w.connection.fault.upgrade {
+			release++
+		}
+		w.start(release)
+		return reconcile.Result{}, true, errCrashed
+	}
+	return result, len(w.dirty) > 0, err
+}
+
+// seen is what the informer cache shows of a kind.
+func (w *world) seen(kind string) []client.Object {
+	return w.history[max(0, len(w.history)-1-w.lags[kind])][kind]
+}
+
+// getCached reads an object from the informer cache.
+func (w *world) getCached(_ context.Context, _ client.WithWatch, key client.ObjectKey, into client.Object,
+	_ ...client.GetOption) error {
+	kind := kindOf(into)
+	for _, obj := range w.seen(kind) {
+		if obj.GetName() != key.Name {
+			continue
+		}
+		cached, err := w.cached(kind, obj)
+		switch into := into.(type) {
+		case *metav1.PartialObjectMetadata:
+			m, _ := meta.Accessor(cached)
+			into.Name, into.Namespace, into.UID, into.ResourceVersion = m.GetName(), m.GetNamespace(), m.GetUID(),
+				m.GetResourceVersion()
+		default:
+			if cached == nil {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
+			}
+			reflect.ValueOf(into).Elem().Set(reflect.ValueOf(cached).Elem())
+		}
+		return err
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
+}
+
+// listCached lists the objects of the Memcached from the informer cache.
+func (w *world) listCached(_ context.Context, _ client.WithWatch, list client.ObjectList,
+	_ ...client.ListOption) error {
+	kind := strings.TrimSuffix(kindOf(list), "List")
+	var items []runtime.Object
+	for _, obj := range w.seen(kind) {
+		if obj.GetLabels()[names.LabelInstance] != w.key.Name {
+			continue
+		}
+		cached, err := w.cached(kind, obj)
+		if err != nil {
+			return err
+		}
+		if cached != nil {
+			items = append(items, cached)
+		}
+	}
+	return meta.SetList(list, items)
+}
+
+// cached returns an object as the informer cache holds it; nil if it does not.
+func (w *world) cached(kind string, obj client.Object) (client.Object, error) {
+	obj = obj.DeepCopyObject().(client.Object)
+	by, ok := cacheOptions[kind]
+	if !ok {
+		return obj, nil
+	}
+	if by.Label != nil && !by.Label.Matches(labels.Set(obj.GetLabels())) {
+		return nil, nil
+	}
+	if by.Transform == nil {
+		return obj, nil
+	}
+	after, err := by.Transform(obj)
+	if err != nil {
+		return nil, err
+	}
+	return after.(client.Object), nil
+}
+
+// cacheOptions are those of the operator, by kind.
+var cacheOptions = func() map[string]cache.ByObject {
+	by := map[string]cache.ByObject{}
+	for obj, options := range controllers.CacheOptions().ByObject {
+		by[kindOf(obj)] = options
+	}
+	return by
+}()
+
+func kindOf(obj runtime.Object) string {
+	switch obj := obj.(type) {
+	case *metav1.PartialObjectMetadata:
+		return obj.Kind
+	case *unstructured.Unstructured:
+		return obj.GetKind()
+	}
+	return reflect.TypeOf(obj).Elem().Name()
+}
+
+// discard is a recorder of events.
+type discard struct{}
+
+// Eventf implements events.EventRecorder.
+func (discard) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// agents answer the operator. They do not notice that it crashes.
+type agents struct {
+	world *world
+
+	mu      sync.Mutex
+	asked   map[string]int  // how often an agent was asked about the same thing
+	stopped map[string]bool // the addresses of servers that may stop
+	// silentFrom is the first of three reconciles in which no agent answers; 0 for none.
+	silentFrom int
+}
+
+// silent reports whether no agent answers.
+func (a *agents) silent() bool {
+	n := a.world.reconciles - a.silentFrom
+	return a.silentFrom > 0 && 0 <= n && n < 3
+}
+
+var errNoAnswer = errors.New("no answer (by the test)")
+
+// pod returns the pod with an address, as the last round left it; nil for none.
+func (a *agents) pod(host string) *corev1.Pod {
+	for _, obj := range a.world.now()["Pod"] {
+		if pod := obj.(*corev1.Pod); pod.Status.PodIP == host {
+			return pod
+		}
+	}
+	return nil
+}
+
+// again counts how often this was called for a pod and a value.
+func (a *agents) again(pod *corev1.Pod, value string) int {
+	key := string(pod.UID) + " " + value
+	a.asked[key]++
+	return a.asked[key]
+}

@@ -1,0 +1,213 @@
+package simulation
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/testca"
+)
+
+// scenario is what users do with one Memcached.
+type scenario struct {
+	name string
+	// before is the spec of the Memcached that is Ready before the scenario begins; empty for none.
+	before string
+	// prepare is called before that Memcached is created.
+	prepare func(*world)
+	// steps are what users do. After each of them, the operator works until nothing changes any more.
+	steps []func(*world)
+	// stalls says that the Memcached may become Stalled.
+	stalls bool
+	// deleted says that the Memcached is deleted in the end; otherwise it is Ready.
+	deleted bool
+}
+
+const (
+	onDeployment  = `{size: 3}`
+	onStatefulSet = `{size: 3, workload: StatefulSet}`
+	withAgents    = `{size: 3, workload: StatefulSet, metrics: {}}`
+	withProxies   = `{size: 3, workload: StatefulSet, metrics: {}, proxy: {size: 2, threads: 1, memory: 68Mi}}`
+	withSecrets   = `{size: 2, workload: StatefulSet, tls: {secretName: certificate}, auth: {secretName: passwords}}`
+	withAll       = `{size: 2, workload: StatefulSet, serverAddresses: ClusterIP, tls: {secretName: certificate},
+		auth: {secretName: passwords}, metrics: {}, networkPolicy: {from: []}, disruptionBudget: {minAvailable: 1},
+		service: {labels: {team: shop}, annotations: {a: b}}, rollout: {maxUnavailable: 1, minReadySeconds: 3}}`
+)
+
+var scenarios = []scenario{
+	{name: "create a Deployment", steps: does(creates(onDeployment))},
+	{name: "create a StatefulSet", steps: does(creates(onStatefulSet))},
+	{name: "create with every feature", prepare: createSecrets, steps: does(creates(withAll))},
+	{name: "create proxies", steps: does(creates(withProxies))},
+	{name: "scale a Deployment", before: onDeployment, steps: does(patches(`{"size":5}`), patches(`{"size":1}`),
+		patches(`{"size":0}`), patches(`{"size":2}`))},
+	{name: "scale a StatefulSet", before: onStatefulSet, steps: does(patches(`{"size":5}`), patches(`{"size":1}`),
+		patches(`{"size":0}`), patches(`{"size":2}`))},
+	{name: "change the template of a Deployment", before: onDeployment, steps: does(patches(`{"threads":2}`))},
+	{name: "change the template of a StatefulSet", before: onStatefulSet, steps: does(patches(`{"threads":2}`))},
+	{name: "change the template, two at a time, with minReadySeconds", before: onStatefulSet,
+		steps: does(patches(`{"threads":2,"rollout":{"maxUnavailable":2,"minReadySeconds":5}}`))},
+	{name: "change the template, with warmUp", before: withAgents,
+		steps: does(patches(`{"threads":2,"rollout":{"warmUp":{"percent":80}}}`))},
+	{name: "change the template and back at once", before: onStatefulSet, steps: does(func(w *world) {
+		w.patch(`{"spec":{"threads":2}}`)
+		w.reconcileOnce()
+		w.patch(`{"spec":{"threads":4}}`)
+	})},
+	{name: "change the image", before: onStatefulSet, steps: does(patches(`{"image":"docker.io/library/memcached:1.6"}`))},
+	{name: "change the port", before: withAgents, steps: does(patches(`{"containerPort":12345}`))},
+	{name: "change memory in place", before: withAgents, steps: does(patches(`{"memory":"128Mi"}`),
+		patches(`{"memory":"64Mi"}`))},
+	{name: "change memory and the template", before: withAgents, steps: does(patches(`{"memory":"128Mi","threads":2}`))},
+	{name: "metrics on and off", before: onDeployment, steps: does(patches(`{"metrics":{}}`), patches(`{"metrics":null}`))},
+	{name: "a NetworkPolicy on and off", before: onDeployment, steps: does(patches(`{"networkPolicy":{"from":[]}}`),
+		patches(`{"networkPolicy":null}`))},
+	{name: "TLS on and off", before: onStatefulSet, prepare: createSecrets,
+		steps: does(patches(`{"tls":{"secretName":"certificate"}}`), patches(`{"tls":null}`))},
+	{name: "passwords on and off", before: onStatefulSet, prepare: createSecrets,
+		steps: does(patches(`{"auth":{"secretName":"passwords"}}`), patches(`{"auth":null}`))},
+	{name: "proxies on and off", before: withAgents,
+		steps: does(patches(`{"proxy":{"size":2,"threads":1,"memory":"68Mi"}}`), patches(`{"proxy":null}`))},
+	{name: "addresses of Services on and off", before: onStatefulSet, steps: does(patches(`{"serverAddresses":"ClusterIP"}`),
+		patches(`{"serverAddresses":"DNS"}`))},
+	{name: "the fields of the Service", before: onDeployment, steps: does(
+		patches(`{"service":{"labels":{"a":"b"},"annotations":{"a":"b"}}}`), patches(`{"service":null}`))},
+	{name: "the disruption budget", before: onDeployment, steps: does(patches(`{"disruptionBudget":{"maxUnavailable":2}}`),
+		patches(`{"disruptionBudget":{"maxUnavailable":null,"minAvailable":1}}`), patches(`{"disruptionBudget":null}`))},
+	{name: "rotate certificate and passwords", before: withSecrets, prepare: createSecrets, steps: does(func(w *world) {
+		w.writeSecret("certificate", w.certificate())
+		w.writeSecret("passwords", map[string][]byte{"authfile": []byte("user:another\n")})
+	})},
+	{name: "wait for a Secret", steps: does(func(w *world) {
+		w.create(withSecrets)
+	}, createSecrets)},
+	{name: "restart", before: onStatefulSet, steps: does(annotates(v1alpha1.RestartedAtAnnotation, "1"))},
+	{name: "flush", before: withAgents, steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"),
+		annotates(v1alpha1.FlushedAtAnnotation, "2"))},
+	{name: "flush with warmUp", before: `{size: 3, workload: StatefulSet, metrics: {}, rollout: {warmUp: {percent: 80}}}`,
+		steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"))},
+	{name: "flush behind proxies", before: withProxies, steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"))},
+	{name: "resize behind proxies", before: withProxies, steps: does(patches(`{"size":4}`), patches(`{"size":2}`))},
+	{name: "change the template behind proxies", before: withProxies, steps: does(patches(`{"threads":2}`))},
+	{name: "resize proxies", before: withProxies, steps: does(patches(`{"proxy":{"size":3}}`), patches(`{"proxy":{"size":1}}`))},
+	{name: "pause and continue", before: onStatefulSet, steps: does(patches(`{"paused":true}`),
+		patches(`{"threads":2,"size":4,"metrics":{}}`), patches(`{"paused":false}`))},
+	{name: "a foreign object", before: onDeployment, stalls: true, steps: does(func(w *world) {
+		w.must(w.api.Create(w.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: w.object("other"),
+			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: nil}}))
+		w.must(w.api.Create(w.ctx, &corev1.Service{ObjectMeta: w.object("cache-metrics"),
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}))
+		w.patch(`{"spec":{"metrics":{}}}`)
+	})},
+	{name: "a foreign object in the way", stalls: true, steps: does(func(w *world) {
+		w.must(w.api.Create(w.ctx, &corev1.Service{ObjectMeta: w.object("cache"),
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}))
+		w.create(onDeployment)
+	}, func(w *world) {
+		w.must(w.api.Delete(w.ctx, &corev1.Service{ObjectMeta: w.object("cache")}))
+	})},
+	{name: "children of a predecessor", steps: does(func(w *world) {
+		owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Memcached", Name: "cache",
+			UID: "predecessor", Controller: ptr.To(true)}
+		service := &corev1.Service{ObjectMeta: w.object("cache"),
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		service.OwnerReferences, service.Finalizers = []metav1.OwnerReference{owner}, []string{"example.com/slow"}
+		w.create(onDeployment)
+		service.Labels = names.Servers.Labels(&v1alpha1.Memcached{ObjectMeta: w.object("cache")})
+		w.must(w.api.Create(w.ctx, service))
+	}, func(w *world) {
+		service := &corev1.Service{ObjectMeta: w.object("cache")}
+		w.must(w.api.Patch(w.ctx, service, client.RawPatch("application/merge-patch+json",
+			[]byte(`{"metadata":{"finalizers":null}}`))))
+	})},
+	{name: "somebody deletes children", before: withAgents, steps: does(func(w *world) {
+		for _, kind := range []string{"Service", "PodDisruptionBudget", "ConfigMap"} {
+			for _, obj := range w.now()[kind] {
+				if metav1.GetControllerOf(obj) != nil {
+					w.must(w.api.Delete(w.ctx, obj))
+				}
+			}
+		}
+	})},
+	{name: "somebody changes the StatefulSet", before: onStatefulSet, steps: does(func(w *world) {
+		w.must(w.api.Patch(w.ctx, w.now()["StatefulSet"][0], client.RawPatch("application/strategic-merge-patch+json",
+			[]byte(`{"metadata":{"labels":null},"spec":{"template":{"spec":{"containers":[{"name":"memcached",
+			"image":"evil","args":["-vv"]}]}}}}`)), client.FieldOwner("somebody")))
+	})},
+	{name: "delete", before: withAgents, deleted: true, steps: does(deletes(metav1.DeletePropagationBackground))},
+	{name: "delete in the foreground", before: withAgents, deleted: true,
+		steps: does(deletes(metav1.DeletePropagationForeground))},
+	{name: "delete and orphan", before: withAgents, deleted: true, steps: does(deletes(metav1.DeletePropagationOrphan))},
+	{name: "delete with proxies", before: withProxies, deleted: true,
+		steps: does(deletes(metav1.DeletePropagationBackground))},
+	{name: "delete and create again", before: onDeployment, steps: does(func(w *world) {
+		deletes(metav1.DeletePropagationBackground)(w)
+	}, creates(onDeployment))},
+	{name: "delete during creation", deleted: true, steps: does(func(w *world) {
+		w.create(withAgents)
+		w.reconcileOnce()
+		deletes(metav1.DeletePropagationBackground)(w)
+	})},
+}
+
+func does(steps ...func(*world)) []func(*world) { return steps }
+
+func creates(spec string) func(*world) { return func(w *world) { w.create(spec) } }
+
+func patches(spec string) func(*world) { return func(w *world) { w.patch(`{"spec":` + spec + `}`) } }
+
+func annotates(key, value string) func(*world) {
+	return func(w *world) { w.patch(`{"metadata":{"annotations":{"` + key + `":"` + value + `"}}}`) }
+}
+
+func deletes(how metav1.DeletionPropagation) func(*world) {
+	return func(w *world) {
+		w.must(w.api.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: w.object("cache")}, client.PropagationPolicy(how)))
+	}
+}
+
+// reconcileOnce lets the operator and the controllers act once.
+func (w *world) reconcileOnce() {
+	w.Helper()
+	w.observe()
+	_, _, _ = w.reconcile()
+	w.observe()
+	w.step()
+}
+
+func createSecrets(w *world) {
+	w.Helper()
+	w.writeSecret("certificate", w.certificate())
+	w.writeSecret("passwords", map[string][]byte{"authfile": []byte("user:password\n")})
+}
+
+var ca = func() *testca.CA {
+	ca, err := testca.New()
+	if err != nil {
+		panic(err)
+	}
+	return ca
+}()
+
+func (w *world) certificate() map[string][]byte {
+	w.Helper()
+	content, err := ca.Secret("cache")
+	w.must(err)
+	return content
+}
+
+// writeSecret creates or changes a Secret.
+func (w *world) writeSecret(name string, data map[string][]byte) {
+	w.Helper()
+	secret := &corev1.Secret{ObjectMeta: w.object(name), Data: data}
+	err := w.api.Update(w.ctx, secret)
+	if apierrors.IsNotFound(err) {
+		err = w.api.Create(w.ctx, secret)
+	}
+	w.must(err)
+}

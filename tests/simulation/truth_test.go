@@ -1,0 +1,179 @@
+package simulation
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/tests/e2e/truth"
+)
+
+// check fails if the status of the Memcached is false. With a lagging informer cache, the status may be that of any
+// state since.
+func (w *world) check() {
+	w.Helper()
+	mc := w.now().memcached()
+	if mc == nil {
+		return
+	}
+	if meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled) && !w.mayStall {
+		w.Errorf("the Memcached is Stalled: %s", meta.FindStatusCondition(mc.Status.Conditions,
+			v1alpha1.ConditionStalled).Message)
+	}
+	if mc.DeletionTimestamp != nil || mc.Status.ObservedGeneration != mc.Generation ||
+		!meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) {
+		return
+	}
+	most := 1 // the state after the reconcile is in the history too
+	for _, n := range w.lags {
+		most = max(most, n+2)
+	}
+	why := ""
+	for _, s := range w.history[max(0, len(w.history)-1-most):] {
+		reason := w.notReady(mc, s)
+		if reason == "" {
+			return
+		}
+		why = reason
+	}
+	w.Errorf("the Memcached is Ready, but %s", why)
+}
+
+// notReady returns why a Memcached is not ready; empty if it is.
+func (w *world) notReady(mc *v1alpha1.Memcached, s state) string {
+	servers, pods := w.workload(s, truth.ServersKind(mc), mc.Name)
+	proxies, proxyPods := w.workload(s, "Deployment", truth.ProxyName(mc))
+	if reason := truth.Contradiction(mc, servers, proxies); reason != "" {
+		return reason
+	}
+	for _, pod := range slices.Concat(pods, proxyPods) {
+		if _, ready := status.ReadySince(pod); !ready && pod.DeletionTimestamp == nil {
+			return fmt.Sprintf("pod %s is not ready", pod.Name)
+		}
+	}
+	return ""
+}
+
+func (w *world) workload(s state, kind, name string) (*truth.Workload, []*corev1.Pod) {
+	w.Helper()
+	for _, obj := range s[kind] {
+		if obj.GetName() != name {
+			continue
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		w.must(err)
+		workload, err := truth.Read(&unstructured.Unstructured{Object: content})
+		w.must(err)
+		return workload, podsOf(s, obj)
+	}
+	return nil, nil
+}
+
+// checkBudget fails if the operator has deleted a ready server although spec.rollout.maxUnavailable were unavailable.
+func (w *world) checkBudget(before state) {
+	w.Helper()
+	mc := w.now().memcached()
+	if mc == nil || mc.DeletionTimestamp != nil {
+		return
+	}
+	serving := func(s state) (list []string) {
+		for _, obj := range s["StatefulSet"] {
+			for _, pod := range podsOf(s, obj) {
+				if _, ready := status.ReadySince(pod); ready && pod.DeletionTimestamp == nil {
+					list = append(list, pod.Name)
+				}
+			}
+		}
+		return list
+	}
+	for _, obj := range w.now()["StatefulSet"] {
+		set, was, is := obj.(*appsv1.StatefulSet), serving(before), serving(w.now())
+		if away := int(*set.Spec.Replicas) - len(is); len(is) < len(was) &&
+			away > int(cmp.Or(mc.Spec.Rollout.MaxUnavailable, 1)) {
+			w.Errorf("the operator deleted servers although others were unavailable: %v of %d were ready, now %v", was,
+				*set.Spec.Replicas, is)
+		}
+	}
+}
+
+var (
+	times   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+	uids    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(/\d+)?`)
+	address = regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`)
+	digests = regexp.MustCompile(`\b[0-9a-f]{8,64}\b`)
+	images  = regexp.MustCompile(`\b(memcached|operator):\d+`)
+	podName = regexp.MustCompile(`("cache(-proxy)?-HASH)-\d{5}"`)
+)
+
+// summary describes the current state, without what differs from run to run; after an upgrade, also without what
+// differs between releases: which releases the servers and the template record are of, and that the proxies were
+// replaced.
+func (w *world) summary(upgraded bool) string {
+	w.Helper()
+	var lines []string
+	for kind, objects := range w.now() {
+		if kind == "ReplicaSet" || kind == "Secret" {
+			continue
+		}
+		for _, obj := range objects {
+			obj = obj.DeepCopyObject().(client.Object)
+			if upgraded {
+				annotations := obj.GetAnnotations()
+				delete(annotations, v1alpha1.TemplateRecordAnnotation)
+				obj.SetAnnotations(annotations)
+				if mc, ok := obj.(*v1alpha1.Memcached); ok {
+					mc.Status.Outdated = nil
+				}
+			}
+			lines = append(lines, kind+" "+w.describe(obj))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (w *world) describe(obj client.Object) string {
+	w.Helper()
+	obj = obj.DeepCopyObject().(client.Object)
+	obj.SetResourceVersion("")
+	obj.SetGeneration(0)
+	managers := obj.GetManagedFields()
+	for i := range managers {
+		managers[i].Time, managers[i].FieldsV1 = nil, nil
+	}
+	slices.SortFunc(managers, func(a, b metav1.ManagedFieldsEntry) int {
+		return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b))
+	})
+	obj.SetManagedFields(managers)
+	annotations := obj.GetAnnotations()
+	delete(annotations, v1alpha1.RefreshedAnnotation)
+	obj.SetAnnotations(annotations)
+	switch obj := obj.(type) { // how often a template was written does not matter, unless servers were replaced
+	case *appsv1.Deployment:
+		obj.Status.ObservedGeneration = 0
+	case *appsv1.StatefulSet:
+		obj.Status.ObservedGeneration = 0
+	}
+	body, err := json.Marshal(obj)
+	w.must(err)
+	text := strings.ReplaceAll(string(body), w.key.Namespace, "NAMESPACE")
+	text = times.ReplaceAllString(text, "TIME")
+	text = uids.ReplaceAllString(text, "UID")
+	text = address.ReplaceAllString(text, "ADDRESS")
+	text = digests.ReplaceAllString(text, "HASH")
+	text = images.ReplaceAllString(text, "$1:N")
+	return podName.ReplaceAllString(text, `$1"`)
+}

@@ -1,0 +1,334 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/manifest"
+)
+
+type instant = time.Time
+
+func seconds[N int | int32 | int64](n N) time.Duration { return time.Duration(n) * time.Second }
+
+// server is a real API server with a real garbage collector.
+type server struct {
+	config    *rest.Config
+	transport http.RoundTripper
+	scheme    *runtime.Scheme
+	mapper    meta.RESTMapper
+	api       client.WithWatch
+}
+
+// world is a namespace with one Memcached, an operator that reconciles it, and simulated controllers and kubelets.
+type world struct {
+	testing.TB
+	ctx    context.Context
+	server *server
+	api    client.Client // of users, controllers and kubelets
+	key    types.NamespacedName
+
+	connection *connection
+	reconciler *controllers.MemcachedReconciler
+	release    int
+	lags       map[string]int // by how many rounds the informer cache lags behind, by kind
+	agents     *agents
+
+	history    []state // of each round; the last one is the current one
+	time       instant
+	reconciles int
+	limit      int // the most reconciles
+
+	dirty            map[string]bool // the kinds that were written since the last observation
+	becomesAvailable bool            // a pod is ready, and will be available soon
+	mayStall         bool            // the Memcached may be Stalled
+	nextIP           int
+	started          map[string]int // the number of pods, by component
+	terminatingSince map[types.UID]instant
+}
+
+// state holds the objects of the namespace, by kind.
+type state map[string][]client.Object
+
+var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentList{}, &appsv1.StatefulSetList{},
+	&appsv1.ReplicaSetList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &networkingv1.NetworkPolicyList{},
+	&policyv1.PodDisruptionBudgetList{}, &corev1.PodList{}, &corev1.SecretList{}}
+
+func newWorld(t testing.TB, s *server, policy string) *world {
+	t.Helper()
+	w := &world{TB: t, ctx: t.Context(), server: s, connection: &connection{next: s.transport},
+		time: time.Now().Truncate(time.Second), lags: map[string]int{}, limit: 300, started: map[string]int{},
+		terminatingSince: map[types.UID]instant{}}
+	w.api = interceptor.NewClient(s.api, w.noting())
+	w.agents = &agents{world: w, asked: map[string]int{}, stopped: map[string]bool{}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
+		Labels: map[string]string{policyLabel: policy}}}
+	w.must(s.api.Create(w.ctx, ns))
+	w.key = types.NamespacedName{Namespace: ns.Name, Name: "cache"}
+	w.start(1)
+	w.observe()
+	t.Cleanup(w.cleanUp)
+	return w
+}
+
+// cleanUp deletes what the run leaves behind: there are only so many addresses for Services.
+func (w *world) cleanUp() {
+	w.ctx = context.Background() // that of the test is canceled
+	for _, list := range lists {
+		list = list.DeepCopyObject().(client.ObjectList)
+		w.must(w.api.List(w.ctx, list, client.InNamespace(w.key.Namespace)))
+		w.must(meta.EachListItem(list, func(o runtime.Object) error {
+			obj := o.(client.Object)
+			if len(obj.GetFinalizers()) > 0 {
+				w.must(client.IgnoreNotFound(w.api.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType,
+					[]byte(`{"metadata":{"finalizers":null}}`)))))
+			}
+			return client.IgnoreNotFound(w.api.Delete(w.ctx, obj, client.GracePeriodSeconds(0)))
+		}))
+	}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// noting returns functions of a client that note which kinds were written.
+func (w *world) noting() interceptor.Funcs {
+	note := func(obj runtime.Object) { w.dirty[kindOf(obj)] = true }
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			note(obj)
+			return c.Create(ctx, obj, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+			note(obj)
+			return c.Update(ctx, obj, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
+			opts ...client.PatchOption) error {
+			if !slices.Contains(opts, client.PatchOption(client.DryRunAll)) {
+				note(obj)
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			note(obj)
+			return c.Delete(ctx, obj, opts...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object,
+			opts ...client.SubResourceUpdateOption) error {
+			note(obj)
+			return c.SubResource(sub).Update(ctx, obj, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
+			opts ...client.SubResourcePatchOption) error {
+			if !slices.Contains(opts, client.SubResourcePatchOption(client.DryRunAll)) {
+				note(obj)
+			}
+			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
+		},
+	}
+}
+
+func (w *world) clock() instant { return w.time }
+
+// now is the current state.
+func (w *world) now() state { return w.history[len(w.history)-1] }
+
+// observe adds the current state to the history.
+func (w *world) observe() {
+	w.Helper()
+	s := state{}
+	if len(w.history) > 0 {
+		s = maps.Clone(w.now())
+	}
+	for _, list := range lists {
+		kind := strings.TrimSuffix(kindOf(list), "List")
+		if len(w.history) > 0 && !w.dirty[kind] {
+			continue
+		}
+		list = list.DeepCopyObject().(client.ObjectList)
+		w.must(w.api.List(w.ctx, list, client.InNamespace(w.key.Namespace)))
+		s[kind] = nil
+		w.must(meta.EachListItem(list, func(obj runtime.Object) error {
+			s[kind] = append(s[kind], obj.(client.Object))
+			return nil
+		}))
+	}
+	w.dirty = map[string]bool{}
+	w.history = append(w.history, s)
+}
+
+// observeAll is observe where others may have written too.
+func (w *world) observeAll() {
+	w.Helper()
+	for _, list := range lists {
+		w.dirty[strings.TrimSuffix(kindOf(list), "List")] = true
+	}
+	w.observe()
+}
+
+// memcached returns the Memcached; nil for none.
+func (s state) memcached() *v1alpha1.Memcached {
+	for _, obj := range s["Memcached"] {
+		if obj.GetName() == "cache" {
+			return obj.(*v1alpha1.Memcached)
+		}
+	}
+	return nil
+}
+
+// noDeadline is a delay after which the operator would only report or give up something.
+const noDeadline = 5 * time.Minute
+
+// settle reconciles until nothing changes any more.
+func (w *world) settle() {
+	w.Helper()
+	w.observe() // what the test has changed
+	most := 0
+	for _, n := range w.lags {
+		most = max(most, n)
+	}
+	for idle := 0; idle < 3+most; {
+		result, wrote, err := w.reconcile()
+		before := w.now()
+		w.observe()
+		w.checkBudget(before)
+		if err == nil { // otherwise the operator may not have come to the status
+			w.check()
+		}
+		switch {
+		case w.step(), wrote:
+			idle = 0
+			w.observe()
+		case w.awaitGarbageCollector():
+			idle = 0
+		default:
+			idle++
+			w.observe()
+			if result.RequeueAfter < noDeadline {
+				w.time = w.time.Add(result.RequeueAfter)
+			}
+		}
+		w.time = w.time.Add(time.Second)
+		if w.reconciles > w.limit {
+			w.Fatalf("after %d reconciles, the operator still has something to do: %v, %v, last requests\n%s", w.reconciles,
+				result, err, strings.Join(w.connection.requests[max(0, len(w.connection.requests)-20):], "\n"))
+		}
+	}
+}
+
+// awaitGarbageCollector waits until the garbage collector has done something. It reports whether there was anything to
+// do.
+func (w *world) awaitGarbageCollector() bool {
+	w.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		s := w.now()
+		if slices.ContainsFunc(s["Pod"], func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }) {
+			return false // it waits for the kubelet
+		}
+		alive, waits := map[types.UID]bool{}, ""
+		for _, objects := range s {
+			for _, obj := range objects {
+				alive[obj.GetUID()] = true
+			}
+		}
+		for kind, objects := range s {
+			for _, obj := range objects {
+				for _, finalizer := range obj.GetFinalizers() {
+					if obj.GetDeletionTimestamp() != nil && (finalizer == metav1.FinalizerDeleteDependents ||
+						finalizer == metav1.FinalizerOrphanDependents) {
+						waits = fmt.Sprintf("%s %s has the finalizer %s", kind, obj.GetName(), finalizer)
+					}
+				}
+				for _, owner := range obj.GetOwnerReferences() {
+					if !alive[owner.UID] && obj.GetDeletionTimestamp() == nil {
+						waits = fmt.Sprintf("%s %s has lost its owner", kind, obj.GetName())
+					}
+				}
+			}
+		}
+		if waits == "" {
+			return false
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("the garbage collector does nothing: %s", waits)
+		}
+		count := versions(s)
+		w.observeAll()
+		if !maps.Equal(count, versions(w.now())) {
+			return true
+		}
+		w.history = w.history[:len(w.history)-1]
+	}
+}
+
+func versions(s state) map[types.UID]string {
+	all := map[types.UID]string{}
+	for _, objects := range s {
+		for _, obj := range objects {
+			all[obj.GetUID()] = obj.GetResourceVersion()
+		}
+	}
+	return all
+}
+
+// create creates a Memcached with this spec.
+func (w *world) create(spec string) {
+	w.Helper()
+	mc := manifest.Parse(w.TB, manifest.Named(w.key.Name, spec))
+	mc.Namespace, mc.UID, mc.Generation, mc.Status = w.key.Namespace, "", 0, v1alpha1.MemcachedStatus{}
+	w.must(w.api.Create(w.ctx, mc))
+}
+
+// patch changes the Memcached as a user would.
+func (w *world) patch(json string) {
+	w.Helper()
+	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.key.Namespace, Name: w.key.Name}}
+	w.must(w.api.Patch(w.ctx, mc, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("user")))
+}
+
+// object returns the metadata of an object in the namespace.
+func (w *world) object(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: w.key.Namespace, Name: name}
+}
+
+var errNotReady = errors.New("the Memcached is not Ready")
+
+// ready returns an error unless the Memcached is Ready.
+func (w *world) ready() error {
+	mc := w.now().memcached()
+	if mc == nil {
+		return errors.New("there is no Memcached")
+	}
+	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
+		mc.Status.ObservedGeneration != mc.Generation || len(mc.Status.Nodes) != int(names.Size(mc)) {
+		return fmt.Errorf("%w: %+v", errNotReady, mc.Status)
+	}
+	return nil
+}
