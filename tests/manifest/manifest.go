@@ -55,8 +55,8 @@ func Parse(t testing.TB, manifest string) *v1alpha1.Memcached {
 	return mc
 }
 
-// crdSchema returns the schema of the CRD.
-func crdSchema(t testing.TB) *structuralschema.Structural {
+// Schema returns the schema of the CRD.
+func Schema(t testing.TB) *apiextensionsv1.JSONSchemaProps {
 	t.Helper()
 	root, err := harness.Repository()
 	if err != nil {
@@ -70,9 +70,15 @@ func crdSchema(t testing.TB) *structuralschema.Structural {
 	if err := yaml.Unmarshal(b, &crd); err != nil {
 		t.Fatal(err)
 	}
+	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+}
+
+// crdSchema returns the schema of the CRD in the form that applies its defaults.
+func crdSchema(t testing.TB) *structuralschema.Structural {
+	t.Helper()
 	var props apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
-		crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+		Schema(t), &props, nil); err != nil {
 		t.Fatal(err)
 	}
 	s, err := structuralschema.NewStructural(&props)

@@ -2,9 +2,11 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,6 +16,42 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
+
+// agents answer the operator. They do not notice that it crashes.
+type agents struct {
+	world *world
+
+	mu      sync.Mutex
+	asked   map[string]int  // how often an agent was asked about the same thing
+	stopped map[string]bool // the addresses of servers that may stop
+	// silentFrom is the first of three reconciles in which no agent answers; 0 for none.
+	silentFrom int
+}
+
+// silent reports whether no agent answers.
+func (a *agents) silent() bool {
+	n := a.world.reconciles - a.silentFrom
+	return a.silentFrom > 0 && 0 <= n && n < 3
+}
+
+var errNoAnswer = errors.New("no answer (by the test)")
+
+// pod returns the pod with an address, as the last round left it; nil for none.
+func (a *agents) pod(host string) *corev1.Pod {
+	for _, obj := range a.world.now()["Pod"] {
+		if pod := obj.(*corev1.Pod); pod.Status.PodIP == host {
+			return pod
+		}
+	}
+	return nil
+}
+
+// again counts how often this was called for a pod and a value.
+func (a *agents) again(pod *corev1.Pod, value string) int {
+	key := string(pod.UID) + " " + value
+	a.asked[key]++
+	return a.asked[key]
+}
 
 // ask is the operator's request for a report. Whatever an agent is told, it has done when it is asked the second time.
 func (a *agents) ask(_ context.Context, address string) (r agent.Report, err error) {
@@ -34,7 +72,7 @@ func (a *agents) ask(_ context.Context, address string) (r agent.Report, err err
 func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
 	for _, obj := range a.world.now()["ConfigMap"] {
 		config := obj.(*corev1.ConfigMap)
-		if config.Name != a.world.key.Name+"-proxy" {
+		if config.Name != names.Proxy(&v1alpha1.Memcached{ObjectMeta: a.world.object(a.world.key.Name)}) {
 			continue
 		}
 		servers := mover.Parse(config.Data)

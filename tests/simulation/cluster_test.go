@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -100,7 +102,7 @@ func (w *world) count(replicas, ready, available *int32, minReadySeconds int32, 
 		return
 	}
 	*ready++
-	if w.clock().Before(since.Add(seconds(minReadySeconds))) {
+	if w.clock().Before(since.Add(time.Duration(minReadySeconds) * time.Second)) {
 		w.becomesAvailable = true
 		return
 	}
@@ -170,7 +172,7 @@ func (w *world) runDeployment(d *appsv1.Deployment) {
 func (w *world) createReplicaSet(d *appsv1.Deployment, template string) *appsv1.ReplicaSet {
 	w.Helper()
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name + "-" + template,
-		Labels: with(d.Spec.Template.Labels, appsv1.DefaultDeploymentUniqueLabelKey, template)}}
+		Labels: labels.Merge(d.Spec.Template.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: template})}}
 	set.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	set.Spec.Replicas, set.Spec.Selector = ptr.To(int32(0)), &metav1.LabelSelector{MatchLabels: set.Labels}
@@ -187,7 +189,7 @@ func (w *world) createPod(name string, owner client.Object, kind string, templat
 	w.nextIP++
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	pod.Name, pod.Namespace = name, owner.GetNamespace()
-	pod.Labels = with(template.Labels, label, revision)
+	pod.Labels = labels.Merge(template.Labels, labels.Set{label: revision})
 	pod.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
 	pod.Spec.NodeName = "node"
@@ -213,7 +215,7 @@ func (w *world) runPod(pod *corev1.Pod) {
 	if pod.DeletionTimestamp != nil {
 		drains := status.HasDrain(pod)
 		if _, ready := status.ReadySince(pod); drains && ready && !w.agents.stopped[pod.Status.PodIP] &&
-			w.clock().Before(w.terminating(pod).Add(seconds(90))) {
+			w.clock().Before(w.terminating(pod).Add(90*time.Second)) {
 			return
 		}
 		w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, pod, client.GracePeriodSeconds(0),
@@ -228,7 +230,7 @@ func (w *world) runPod(pod *corev1.Pod) {
 	}
 	for _, c := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.ContainersReady} {
 		is.Conditions = append(is.Conditions, corev1.PodCondition{Type: c, Status: corev1.ConditionTrue,
-			LastTransitionTime: metav1.NewTime(since.Truncate(seconds(1)))})
+			LastTransitionTime: metav1.NewTime(since.Truncate(time.Second))})
 	}
 	statusOf := func(c corev1.Container) corev1.ContainerStatus {
 		return corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: true, Started: ptr.To(true),
@@ -254,20 +256,12 @@ func (w *world) writeStatus(pod *corev1.Pod, is corev1.PodStatus) {
 }
 
 // terminating returns when the simulation noticed that a pod terminates.
-func (w *world) terminating(pod *corev1.Pod) (since instant) {
+func (w *world) terminating(pod *corev1.Pod) (since time.Time) {
 	if since, ok := w.terminatingSince[pod.UID]; ok {
 		return since
 	}
 	w.terminatingSince[pod.UID] = w.clock()
 	return w.clock()
-}
-
-func with(labels map[string]string, key, value string) map[string]string {
-	all := map[string]string{key: value}
-	for k, v := range labels {
-		all[k] = v
-	}
-	return all
 }
 
 // hash names a pod template.

@@ -8,7 +8,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-var garbageCollector *exec.Cmd
+var (
+	garbageCollector    *exec.Cmd
+	garbageCollectorDir string
+)
 
 // startGarbageCollector starts a kube-controller-manager that only collects garbage.
 func startGarbageCollector() error {
@@ -20,11 +23,10 @@ func startGarbageCollector() error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "simulation-")
-	if err != nil {
+	if garbageCollectorDir, err = os.MkdirTemp("", "simulation-"); err != nil {
 		return err
 	}
-	file := filepath.Join(dir, "kubeconfig")
+	file := filepath.Join(garbageCollectorDir, "kubeconfig")
 	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
 		return err
 	}
@@ -42,4 +44,5 @@ func stopGarbageCollector() {
 		_ = garbageCollector.Process.Kill()
 		_ = garbageCollector.Wait()
 	}
+	_ = os.RemoveAll(garbageCollectorDir)
 }

@@ -2,14 +2,11 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
-	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,39 +153,3 @@ type discard struct{}
 
 // Eventf implements events.EventRecorder.
 func (discard) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
-
-// agents answer the operator. They do not notice that it crashes.
-type agents struct {
-	world *world
-
-	mu      sync.Mutex
-	asked   map[string]int  // how often an agent was asked about the same thing
-	stopped map[string]bool // the addresses of servers that may stop
-	// silentFrom is the first of three reconciles in which no agent answers; 0 for none.
-	silentFrom int
-}
-
-// silent reports whether no agent answers.
-func (a *agents) silent() bool {
-	n := a.world.reconciles - a.silentFrom
-	return a.silentFrom > 0 && 0 <= n && n < 3
-}
-
-var errNoAnswer = errors.New("no answer (by the test)")
-
-// pod returns the pod with an address, as the last round left it; nil for none.
-func (a *agents) pod(host string) *corev1.Pod {
-	for _, obj := range a.world.now()["Pod"] {
-		if pod := obj.(*corev1.Pod); pod.Status.PodIP == host {
-			return pod
-		}
-	}
-	return nil
-}
-
-// again counts how often this was called for a pod and a value.
-func (a *agents) again(pod *corev1.Pod, value string) int {
-	key := string(pod.UID) + " " + value
-	a.asked[key]++
-	return a.asked[key]
-}

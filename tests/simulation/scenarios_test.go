@@ -83,9 +83,7 @@ var scenarios = []scenario{
 		w.writeSecret("certificate", w.certificate())
 		w.writeSecret("passwords", map[string][]byte{"authfile": []byte("user:another\n")})
 	})},
-	{name: "wait for a Secret", steps: does(func(w *world) {
-		w.create(withSecrets)
-	}, createSecrets)},
+	{name: "wait for a Secret", steps: does(creates(withSecrets), createSecrets)},
 	{name: "restart", before: onStatefulSet, steps: does(annotates(v1alpha1.RestartedAtAnnotation, "1"))},
 	{name: "flush", before: withAgents, steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"),
 		annotates(v1alpha1.FlushedAtAnnotation, "2"))},
@@ -98,8 +96,7 @@ var scenarios = []scenario{
 	{name: "pause and continue", before: onStatefulSet, steps: does(patches(`{"paused":true}`),
 		patches(`{"threads":2,"size":4,"metrics":{}}`), patches(`{"paused":false}`))},
 	{name: "a foreign object", before: onDeployment, stalls: true, steps: does(func(w *world) {
-		w.must(w.api.Create(w.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: w.object("other"),
-			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: nil}}))
+		w.must(w.api.Create(w.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: w.object("other")}))
 		w.must(w.api.Create(w.ctx, &corev1.Service{ObjectMeta: w.object("cache-metrics"),
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}))
 		w.patch(`{"spec":{"metrics":{}}}`)
@@ -145,9 +142,8 @@ var scenarios = []scenario{
 	{name: "delete and orphan", before: withAgents, deleted: true, steps: does(deletes(metav1.DeletePropagationOrphan))},
 	{name: "delete with proxies", before: withProxies, deleted: true,
 		steps: does(deletes(metav1.DeletePropagationBackground))},
-	{name: "delete and create again", before: onDeployment, steps: does(func(w *world) {
-		deletes(metav1.DeletePropagationBackground)(w)
-	}, creates(onDeployment))},
+	{name: "delete and create again", before: onDeployment,
+		steps: does(deletes(metav1.DeletePropagationBackground), creates(onDeployment))},
 	{name: "delete during creation", deleted: true, steps: does(func(w *world) {
 		w.create(withAgents)
 		w.reconcileOnce()

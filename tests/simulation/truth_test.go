@@ -89,18 +89,16 @@ func (w *world) checkBudget(before state) {
 	if mc == nil || mc.DeletionTimestamp != nil {
 		return
 	}
-	serving := func(s state) (list []string) {
-		for _, obj := range s["StatefulSet"] {
-			for _, pod := range podsOf(s, obj) {
-				if _, ready := status.ReadySince(pod); ready && pod.DeletionTimestamp == nil {
-					list = append(list, pod.Name)
-				}
+	serving := func(s state, set client.Object) (list []string) {
+		for _, pod := range podsOf(s, set) {
+			if _, ready := status.ReadySince(pod); ready && pod.DeletionTimestamp == nil {
+				list = append(list, pod.Name)
 			}
 		}
 		return list
 	}
 	for _, obj := range w.now()["StatefulSet"] {
-		set, was, is := obj.(*appsv1.StatefulSet), serving(before), serving(w.now())
+		set, was, is := obj.(*appsv1.StatefulSet), serving(before, obj), serving(w.now(), obj)
 		if away := int(*set.Spec.Replicas) - len(is); len(is) < len(was) &&
 			away > int(cmp.Or(mc.Spec.Rollout.MaxUnavailable, 1)) {
 			w.Errorf("the operator deleted servers although others were unavailable: %v of %d were ready, now %v", was,

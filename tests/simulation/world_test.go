@@ -29,10 +29,6 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
-type instant = time.Time
-
-func seconds[N int | int32 | int64](n N) time.Duration { return time.Duration(n) * time.Second }
-
 // server is a real API server with a real garbage collector.
 type server struct {
 	config    *rest.Config
@@ -57,7 +53,7 @@ type world struct {
 	agents     *agents
 
 	history    []state // of each round; the last one is the current one
-	time       instant
+	time       time.Time
 	reconciles int
 	limit      int // the most reconciles
 
@@ -66,7 +62,7 @@ type world struct {
 	mayStall         bool            // the Memcached may be Stalled
 	nextIP           int
 	started          map[string]int // the number of pods, by component
-	terminatingSince map[types.UID]instant
+	terminatingSince map[types.UID]time.Time
 }
 
 // state holds the objects of the namespace, by kind.
@@ -80,7 +76,7 @@ func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
 	w := &world{TB: t, ctx: t.Context(), server: s, connection: &connection{next: s.transport},
 		time: time.Now().Truncate(time.Second), lags: map[string]int{}, limit: 300, started: map[string]int{},
-		terminatingSince: map[types.UID]instant{}}
+		terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
 	w.agents = &agents{world: w, asked: map[string]int{}, stopped: map[string]bool{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
@@ -155,7 +151,7 @@ func (w *world) noting() interceptor.Funcs {
 	}
 }
 
-func (w *world) clock() instant { return w.time }
+func (w *world) clock() time.Time { return w.time }
 
 // now is the current state.
 func (w *world) now() state { return w.history[len(w.history)-1] }
@@ -318,8 +314,6 @@ func (w *world) object(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: w.key.Namespace, Name: name}
 }
 
-var errNotReady = errors.New("the Memcached is not Ready")
-
 // ready returns an error unless the Memcached is Ready.
 func (w *world) ready() error {
 	mc := w.now().memcached()
@@ -328,7 +322,7 @@ func (w *world) ready() error {
 	}
 	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
 		mc.Status.ObservedGeneration != mc.Generation || len(mc.Status.Nodes) != int(names.Size(mc)) {
-		return fmt.Errorf("%w: %+v", errNotReady, mc.Status)
+		return fmt.Errorf("the Memcached is not Ready: %+v", mc.Status)
 	}
 	return nil
 }

@@ -144,11 +144,11 @@ func (g *schemaGenerator) value(p *apiextensionsv1.JSONSchemaProps, path string,
 	case p.Properties != nil:
 		return g.object(p, path, depth-1)
 	case p.Type == "array" && p.Items != nil:
-		var list []any
+		list := []any{}
 		for range g.IntN(3) {
 			list = append(list, g.value(p.Items.Schema, path+"[]", depth-1))
 		}
-		return slices.Concat([]any{}, list)
+		return list
 	case p.Type == "boolean":
 		return g.IntN(2) == 0
 	case p.Type == "integer":
