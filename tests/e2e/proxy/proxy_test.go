@@ -52,8 +52,7 @@ func TestUnreachable(t *testing.T) {
 			t.Parallel()
 			f := start(t, 2)
 			key, other := f.keyOf(0), f.keyOf(1)
-			require.NoError(t, f.servers[0].Process.Signal(signal))
-			require.Eventually(t, func() bool { return stopped(f.servers[0].Process.Pid) }, 10*time.Second, time.Millisecond)
+			f.stop(0, signal)
 			assert.Equal(t, []string{"VALUE " + other + " 0 5", "value", "END"}, f.ask("get %s %s", other, key))
 			for request, want := range reads {
 				assert.Equal(t, want, f.ask(request, key), request)
@@ -66,16 +65,6 @@ func TestUnreachable(t *testing.T) {
 			}
 		})
 	}
-}
-
-// stopped reports whether no thread of a process runs any more. A signal takes a moment to reach all threads.
-func stopped(pid int) bool {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	return err == nil && !slices.ContainsFunc(threads, func(path string) bool {
-		stat, err := os.ReadFile(path)
-		_, state, _ := strings.Cut(string(stat), ") ")
-		return err == nil && !strings.ContainsAny(state[:1], "TZX")
-	})
 }
 
 // TestAnswers: the proxy passes a server's answers to its clients unchanged, also errors.
@@ -109,7 +98,7 @@ func TestFrozen(t *testing.T) {
 	for i := range f.servers {
 		keys = append(keys, f.keyOf(i))
 	}
-	require.NoError(t, f.servers[1].Process.Signal(syscall.SIGSTOP))
+	f.stop(1, syscall.SIGSTOP)
 	const clients, observed, slow, allowed = 6, 4 * time.Second, 200 * time.Millisecond, 2 * time.Second
 	waits := make([]time.Duration, clients)
 	var group sync.WaitGroup
@@ -176,11 +165,17 @@ func TestListInUse(t *testing.T) {
 	require.Contains(t, lists(), before.List())
 
 	key, conn, answered := f.keyOf(1), dial(t, f.proxy), make(chan struct{})
-	require.NoError(t, f.servers[1].Process.Signal(syscall.SIGSTOP))
+	f.stop(1, syscall.SIGSTOP)
 	go func() {
 		defer close(answered)
 		conn.ask("get %s", key)
 	}()
+	harness.Eventually(t, "wait for the server", harness.Patience, func() error {
+		if !slices.Contains(f.ask("stats"), "STAT proxy_req_active 1") {
+			return errors.New("no request waits")
+		}
+		return nil
+	})
 	f.write("servers", after.Files()["servers"])
 	harness.Eventually(t, "use the new list", harness.Patience, func() error {
 		if !strings.Contains(lists(), after.List()) {
@@ -282,6 +277,24 @@ func launch(t testing.TB, args []string) *exec.Cmd {
 		return conn.Close()
 	})
 	return cmd
+}
+
+// stop kills or freezes a server, and returns once none of its threads runs: a signal takes a moment to reach them all.
+func (f *fleet) stop(server int, signal syscall.Signal) {
+	f.Helper()
+	process := f.servers[server].Process
+	require.NoError(f, process.Signal(signal))
+	harness.Eventually(f, "stop the server", harness.Patience, func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", process.Pid))
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			_, state, _ := strings.Cut(string(stat), ") ")
+			if err == nil && !strings.ContainsAny(state[:1], "TZX") {
+				return fmt.Errorf("thread %s: %s", thread, stat)
+			}
+		}
+		return err
+	})
 }
 
 // list writes the list of servers of the proxy.
