@@ -94,6 +94,17 @@ func TestPolicyRewritesTemplate(t *testing.T) {
 	if f.mc.Status.Image != "mirror/memcached" || f.mc.Status.Outdated != nil {
 		t.Errorf("got status.image %s, outdated %q, want mirror/memcached", f.mc.Status.Image, f.mc.Status.Outdated)
 	}
+
+	// Without a pod, the operator builds a new template each time, and writes it once.
+	f.patch(`{"spec":{"size":0}}`)
+	for range 4 {
+		f.mustReconcile()
+		f.setServersReady(0)
+	}
+	f.mustReconcile()
+	if slices.Contains(f.requests, "apply Deployment") {
+		t.Errorf("got requests %q, want no write of the Deployment", f.requests)
+	}
 }
 
 // TestPolicyRewritesTemplateAndAddsContainer: a policy may do both. The operator writes the workload only to record the

@@ -55,12 +55,15 @@ func compare(ctx context.Context, o observation, in desired.Inputs,
 	// needs no dry run first.
 	dryRun := o.mc.Spec.Paused || o.mc.Status.ObservedGeneration == o.mc.Generation || current.IsOfGeneration(o.mc)
 	changes, err := o.set.Compare(ctx, plan.Children, plan.Guards, o.children, dryRun)
-	if err != nil || !in.HasUnrecordedTemplate() || slices.ContainsFunc(changes, o.isWorkload) {
+	replacesTemplate := func(c children.Change) bool {
+		return o.isWorkload(c) && (c.DryRun == nil || !current.SameTemplate(desired.ReadWorkload(c.DryRun)))
+	}
+	if err != nil || !in.HasNewTemplate() || slices.ContainsFunc(changes, replacesTemplate) {
 		return changes, err
 	}
-	// The template differs from the record, but an apply of the desired template would change nothing: an admission plugin
-	// overrides it. Preserve the current template. If the plugin would change even the current template, do not apply the
-	// workload, because each apply would replace the servers.
+	// An apply would not change the template to the desired one: an admission plugin overrides it. Preserve the current
+	// template. If the plugin would change even the current template, do not apply the workload, because each apply would
+	// replace the servers.
 	plan = desired.NewPlan(o.mc, in.PreserveTemplate(current.Workload))
 	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
 	return slices.DeleteFunc(changes, func(c children.Change) bool {

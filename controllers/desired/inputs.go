@@ -68,9 +68,8 @@ type Inputs struct {
 	image        string                                      // of servers and proxies
 	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
 	record       record                                      // of the template
-	// unrecorded says that the workload has another template than the record says, and is not frozen by an unavailable
-	// Secret or spec.paused.
-	unrecorded          bool
+	// newTemplate says that an existing workload gets another template.
+	newTemplate         bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
 
@@ -135,12 +134,12 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		image: image, record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	digest := Digest(own.Template)
-	in.unrecorded = own.Template != nil && recorded.Template != digest
+	unrecorded := own.Template != nil && recorded.Template != digest
 	var withMemory *corev1ac.PodTemplateSpecApplyConfiguration
-	if ok && !sameInputs && !in.unrecorded && !current.Empty {
+	if ok && !sameInputs && !unrecorded && !current.Empty {
 		withMemory = own.withMemory(mc, r, recorded, o)
 	}
-	preserve := ok && sameInputs && !in.unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
+	preserve := ok && sameInputs && !unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
 	switch {
 	case preserve && own.Template != nil && !current.Empty:
 		in.template, in.record.Template, in.record.Agent = own.Template, digest, cmp.Or(recorded.Agent, r.Agent)
@@ -168,9 +167,9 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
-	in.annotations = in.record.annotations()
+	in.newTemplate, in.annotations = own.Template != nil && in.record.Template != digest, in.record.annotations()
 	if paused := mc.Spec.Paused && own.Template != nil; paused || freeze {
-		in.unrecorded, in.labels = false, own.Labels
+		in.newTemplate, in.labels = false, own.Labels
 		if paused || !ok {
 			in.annotations = own.Annotations
 		}
@@ -200,8 +199,8 @@ func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplate
 	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
-// HasUnrecordedTemplate reports whether the workload has another template than its record says, and may be written.
-func (in Inputs) HasUnrecordedTemplate() bool { return in.unrecorded }
+// HasNewTemplate reports whether an existing workload gets another template.
+func (in Inputs) HasNewTemplate() bool { return in.newTemplate }
 
 // PreserveTemplate returns inputs with the current template, which an admission plugin changed when the desired one was
 // applied.

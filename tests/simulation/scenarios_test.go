@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -132,7 +133,8 @@ var scenarios = []scenario{
 		}
 	})},
 	{name: "somebody changes the StatefulSet", before: onStatefulSet, steps: does(func(w *world) {
-		w.must(w.api.Patch(w.ctx, w.now()["StatefulSet"][0], client.RawPatch("application/strategic-merge-patch+json",
+		set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
+		w.must(w.api.Patch(w.ctx, set, client.RawPatch("application/strategic-merge-patch+json",
 			[]byte(`{"metadata":{"labels":null},"spec":{"template":{"spec":{"containers":[{"name":"memcached",
 			"image":"evil","args":["-vv"]}]}}}}`)), client.FieldOwner("somebody")))
 	})},
