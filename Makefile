@@ -78,7 +78,7 @@ run: ## Run the operator on this machine, for the cluster of KUBECONFIG; it has 
 
 ##@ Test
 
-.PHONY: test test-tools test-unit crash-points specs chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
+.PHONY: test test-tools test-unit fuzz crash-points specs chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
 test: ## Run all tests before a pull request, on a kwok cluster of their own, with a summary
 	@tools/steps test-tools verify-generated vet lint test-unit install-test monitoring-test validate-bundle chainsaw e2e; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
@@ -91,6 +91,9 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
 		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
+
+fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
+	@tests/fuzz $(ARGS)
 
 crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
 	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)

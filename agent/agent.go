@@ -55,8 +55,10 @@ const HashTableShare = 6
 const MemoryLimit = 64 << 20
 
 // GoMemoryLimit is the GOMEMLIMIT for a container with a memory limit in bytes. It reserves a part for memory that the
-// Go runtime does not manage.
-func GoMemoryLimit(limit int64) string { return fmt.Sprintf("%dMiB", limit*85/100>>20) }
+// Go runtime does not manage. limit*85 would overflow with a limit of 97 Pi, and a negative GOMEMLIMIT ends the agent.
+func GoMemoryLimit(limit int64) string {
+	return fmt.Sprintf("%dMiB", (limit/100*85+limit%100*85/100)>>20)
+}
 
 // Limits of the ports that untrusted clients may reach.
 const (

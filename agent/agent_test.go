@@ -3,8 +3,10 @@ package agent
 import (
 	"errors"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +34,22 @@ func TestArgs(t *testing.T) {
 			t.Errorf("%q is understood", args)
 		}
 	}
+}
+
+// FuzzGoMemoryLimit: whatever limit a user sets, the Go runtime gets most of the memory, and no more.
+func FuzzGoMemoryLimit(f *testing.F) {
+	for _, limit := range []int64{0, 1, 64 << 20, 100e6, 20 << 20, 97 << 50, math.MaxInt64} { // 97 Pi once overflowed
+		f.Add(limit)
+	}
+	f.Fuzz(func(t *testing.T, limit int64) {
+		if limit < 0 {
+			t.Skip("the API server refuses it")
+		}
+		got, err := strconv.ParseInt(strings.TrimSuffix(GoMemoryLimit(limit), "MiB"), 10, 64)
+		if least := (limit/mebi - 1) / 10 * 8; err != nil || got < least || got > limit/mebi {
+			t.Errorf("a limit of %d bytes became %s", limit, GoMemoryLimit(limit))
+		}
+	})
 }
 
 // mounted creates a folder for a Secret, and returns a function that writes content there as the kubelet does.
@@ -200,6 +218,25 @@ memcached_proxy_server_unreachable_threads{server="[fd00::7]:11211"} 1
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzProxyMetrics: a metric has a value of the answer, and no answer ends the agent.
+func FuzzProxyMetrics(f *testing.F) {
+	for _, response := range []string{"END\r\n", "STAT cmd_mg 1\r\nSTAT cmd_get 10\r\nSTAT buffer_memory_used 16384\r\n" +
+		"END\r\n", "STAT bad_[fd00::7]:11211 1\r\nEND\r\n", "STAT cmd_ NaN\r\n", "STAT cmd_x y\r\n",
+		"STAT cmd_\xff 1\r\n"} { // no value of a label, which once ended the agent
+		f.Add(response)
+	}
+	f.Fuzz(func(t *testing.T, response string) {
+		lines := strings.Count(response, "\n") + 1
+		for _, m := range proxyMetrics {
+			ch := make(chan prometheus.Metric, lines)
+			if err := m.collect([]byte(response), ch); err == nil && len(ch) > strings.Count(response, strings.Trim(m.key,
+				"*")) {
+				t.Errorf("%s has %d values", m.key, len(ch))
+			}
+		}
+	})
 }
 
 // collectorFunc is a collector that does not describe its metrics.

@@ -121,16 +121,16 @@ func (p *proxy) report(ctx context.Context) (r Report, err error) {
 // listOfAll returns the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty while some
 // use another one. Each list has a line with the number of threads that use it, until the last request that began with
 // the list has ended.
-func listOfAll(stats string) (list string) {
+func listOfAll(stats string) string {
+	var lists []string
 	for line := range strings.Lines(stats) {
-		name, ok := strings.CutPrefix(line, "STAT funcs_")
-		switch {
-		case !ok:
-		case list != "":
-			return ""
-		default:
-			list, _, _ = strings.Cut(name, " ")
+		if line, ok := strings.CutPrefix(line, "STAT funcs_"); ok {
+			name, _, _ := strings.Cut(line, " ")
+			lists = append(lists, name)
 		}
 	}
-	return list
+	if len(lists) != 1 {
+		return ""
+	}
+	return lists[0]
 }

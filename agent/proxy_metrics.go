@@ -67,10 +67,11 @@ func (m proxyMetric) collect(response []byte, ch chan<- prometheus.Metric) (err 
 		if labelled {
 			labels = []string{strings.TrimPrefix(fields[1], prefix)}
 		}
-		value, parseErr := strconv.ParseFloat(fields[2], 64)
-		err = errors.Join(err, parseErr)
-		if parseErr == nil {
-			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
+		value, valueErr := strconv.ParseFloat(fields[2], 64)
+		metric, labelErr := prometheus.NewConstMetric(m.desc, m.kind, value, labels...) // fails unless labels are UTF-8
+		err = errors.Join(err, valueErr, labelErr)
+		if valueErr == nil && labelErr == nil {
+			ch <- metric
 		}
 	}
 	return err

@@ -66,7 +66,7 @@ func (s *cacheServer) run(ctx context.Context) error {
 // follow applies the content of a mounted file; without one, memcached is as its arguments say.
 func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply func(context.Context, string) error) {
 	content, err := os.ReadFile(filepath.Join(PodPath, file))
-	wanted := strings.TrimSpace(string(content))
+	wanted := string(content)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		err = nil
@@ -86,7 +86,8 @@ func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply 
 // flushOnce makes memcached drop all items, once for each flush: the first word of wanted, a time that sorts as text.
 func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 	flush, _, _ := strings.Cut(wanted, " ")
-	if _, err := time.Parse(time.RFC3339, flush); err != nil {
+	// Other forms of a time, as with another time zone, would not sort as text.
+	if at, err := time.Parse(time.RFC3339, flush); err != nil || at.UTC().Format(time.RFC3339) != flush {
 		return fmt.Errorf("the annotation of the pod has no time of a flush: %q", wanted)
 	}
 	last, err := os.ReadFile(s.flushed)
@@ -130,13 +131,22 @@ func (s *cacheServer) crawl(ctx context.Context) error {
 	})
 }
 
-// setMemory sets the memory for items to the first word of wanted, in MiB. More memory loses no item. With less,
-// memcached drops items until the others fit.
+// ParseMemory returns the memory for items in MiB that a value of MemoryAnnotation asks for: its first word.
+func ParseMemory(annotation string) (megabytes int64, err error) {
+	number, _, _ := strings.Cut(annotation, " ")
+	megabytes, err = strconv.ParseInt(number, 10, 64)
+	if err != nil || megabytes <= 0 || megabytes > math.MaxInt64/mebi {
+		return 0, fmt.Errorf("the annotation of the pod has no memory in MiB: %q", annotation)
+	}
+	return megabytes, nil
+}
+
+// setMemory sets the memory for items to what wanted asks for. More memory loses no item. With less, memcached drops
+// items until the others fit.
 func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
-	number, _, _ := strings.Cut(wanted, " ")
-	megabytes, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || megabytes <= 0 {
-		return fmt.Errorf("the annotation of the pod has no memory in MiB: %q", wanted)
+	megabytes, err := ParseMemory(wanted)
+	if err != nil {
+		return err
 	}
 	values, err := s.stats.values(ctx, "stats")
 	if err != nil {

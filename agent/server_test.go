@@ -1,15 +1,14 @@
 package agent
 
 import (
-	"bufio"
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // cache answers as a memcached with pages of 1 MiB does.
@@ -23,43 +22,13 @@ type cache struct {
 }
 
 // start returns the agent beside the cache.
-func (c *cache) start(t *testing.T) *cacheServer {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &memcached{address: listener.Addr().String()}
-	m.candidates.Store(&candidates{[]*tls.Certificate{{}}, []string{""}})
-	done := make(chan struct{})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-done
-	})
-	go func() {
-		defer close(done)
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "quit"; {
-			_, _ = fmt.Fprintf(conn, "%s\r\n", c.answer(lines.Text()))
-		}
-	}()
-	s := &cacheServer{stats: &statsConn{memcached: m}, log: slog.New(slog.DiscardHandler)}
-	t.Cleanup(func() {
-		if s.stats.conn != nil {
-			_ = s.stats.conn.Close()
-		}
-	})
-	return s
+func (c *cache) start() *cacheServer {
+	conn := newConnection(func(request string) string { return c.answer(request) + "\r\n" })
+	return &cacheServer{stats: &statsConn{conn: conn}, log: slog.New(slog.DiscardHandler)}
 }
 
 func (c *cache) answer(request string) string {
 	switch request {
-	case "version":
-		return "VERSION 1.6.45"
 	case "stats":
 		return fmt.Sprintf("STAT version 1.6.45\r\nSTAT limit_maxbytes %d\r\nSTAT hash_bytes %d\r\nSTAT curr_items 7\r\nEND",
 			c.limit*mebi, c.hashTable*mebi)
@@ -115,7 +84,7 @@ func TestSetMemory(t *testing.T) {
 		"no number": {cache: cache{limit: 64}, wanted: "x 3", want: cache{limit: 64}, err: "has no memory in MiB"},
 		"negative":  {cache: cache{limit: 64}, wanted: "-1", want: cache{limit: 64}, err: "has no memory in MiB"},
 	} {
-		s := tt.cache.start(t)
+		s := tt.cache.start()
 		err := s.setMemory(t.Context(), tt.wanted)
 		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: got the error %v, want %q", name, err, tt.err)
@@ -128,6 +97,25 @@ func TestSetMemory(t *testing.T) {
 			t.Errorf("%s: got the report %+v, %v", name, report, err)
 		}
 	}
+}
+
+// FuzzSetMemory: whatever somebody writes into the annotation, memcached has exactly that memory, or the one before.
+func FuzzSetMemory(f *testing.F) {
+	for _, wanted := range []string{"64 3", "128 3 done", "0", "-1", "x 3", " 128 3", "128\t3", "+128", "4294967296 3",
+		"17592186044480 3"} { // in bytes, 64 bits once overflowed to the 64 MiB that memcached had
+		f.Add(wanted)
+	}
+	f.Fuzz(func(t *testing.T, wanted string) {
+		c := cache{limit: 64}
+		switch err := c.start().setMemory(t.Context(), wanted); {
+		case err == nil:
+			if number, _, _ := strings.Cut(wanted, " "); strings.TrimLeft(number, "+0") != strconv.Itoa(c.limit) {
+				t.Errorf("got %d MiB", c.limit)
+			}
+		case c.limit != 64 || !strings.Contains(err.Error(), "memory in MiB"):
+			t.Errorf("got %d MiB, %v", c.limit, err)
+		}
+	})
 }
 
 // TestFlush: memcached drops all items once for each flush, also if the agent is restarted meanwhile, or cannot store
@@ -158,7 +146,7 @@ func TestFlush(t *testing.T) {
 	} {
 		c.refuses = tt.refuses
 		if tt.restart {
-			s = c.start(t)
+			s = c.start()
 		}
 		s.flushed = cmp.Or(tt.file, filepath.Join(folder, "flushed"))
 		err := s.flushOnce(t.Context(), tt.wanted)
@@ -167,4 +155,39 @@ func TestFlush(t *testing.T) {
 			t.Errorf("%+v: got %v, the commands %v and %d crawls", tt, err, c.commands, c.crawls)
 		}
 	}
+}
+
+// FuzzFlush: whatever somebody writes into the annotation, memcached drops its items once for each flush, and for no
+// flush that is older than another one.
+func FuzzFlush(f *testing.F) {
+	for _, values := range [][2]string{{"2026-01-02T03:04:05Z 1", "2026-01-02T03:04:06Z 2"},
+		{"2026-01-02T03:04:06Z 2 flushed", "2026-01-02T03:04:05Z 1"}, {"now", ""}, {"2026-01-02T03:04:05Z", " "},
+		// These were once compared as texts, and the second one was not done.
+		{"2026-01-02T03:04:05+01:00 1", "2026-01-02T02:34:05Z 2"}, {"2026-01-02T3:04:05Z 1", "2026-01-02T12:04:05Z 2"},
+		{"2026-01-02T03:04:05,5Z 1", "2026-01-02T03:04:06Z 2"}} {
+		f.Add(values[0], values[1])
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		flushes, want := 0, 0
+		var newest time.Time
+		s := &cacheServer{log: slog.New(slog.DiscardHandler), flushed: filepath.Join(t.TempDir(), "flushed"),
+			stats: &statsConn{conn: newConnection(func(request string) string {
+				if request == "flush_all 1" {
+					flushes++
+					return "OK\r\n"
+				}
+				return "ERROR\r\n"
+			})}}
+		for _, wanted := range []string{first, second, first} {
+			word, _, _ := strings.Cut(wanted, " ")
+			at, timeErr := time.Parse(time.RFC3339, word)
+			err := s.flushOnce(t.Context(), wanted)
+			if err == nil && (want == 0 || at.After(newest)) {
+				want, newest = want+1, at
+			}
+			if err == nil && timeErr != nil || flushes != want {
+				t.Fatalf("%q: %v, after %d flushes instead of %d", wanted, err, flushes, want)
+			}
+		}
+	})
 }

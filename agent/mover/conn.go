@@ -2,6 +2,7 @@ package mover
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -179,13 +180,15 @@ func (c *conn) answer() (a answer, err error) {
 	if len(a.flags) == 0 {
 		return a, errors.New("memcached answered VA without a size")
 	}
-	size, err := strconv.ParseUint(a.flags[0], 10, 31)
-	if err != nil {
-		return a, err
+	size, err := strconv.ParseInt(a.flags[0], 10, 32)
+	if err != nil || size < 0 {
+		return a, fmt.Errorf("memcached answered VA with the size %q", a.flags[0])
 	}
-	a.flags, a.value = a.flags[1:], make([]byte, size+2)
-	_, err = io.ReadFull(c.r, a.value)
-	a.value = a.value[:size]
+	// The memory grows with what arrives: the agent has not enough for every size that could be announced.
+	var value bytes.Buffer
+	value.Grow(int(min(size+2, batchBytes)) + bytes.MinRead)
+	_, err = io.CopyN(&value, c.r, size+2)
+	a.flags, a.value = a.flags[1:], value.Bytes()[:min(int64(value.Len()), size)]
 	return a, err
 }
 

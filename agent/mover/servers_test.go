@@ -1,6 +1,9 @@
 package mover
 
 import (
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -24,6 +27,35 @@ func TestFiles(t *testing.T) {
 			t.Errorf("got files %q and from them %+v, want %q and %+v", files, Parse(files), text, s)
 		}
 	}
+}
+
+// FuzzParse: whatever somebody writes into the files, Parse finds no other words than theirs, and reads what Files
+// writes of them.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{"", "\n", "c-0 10.0.0.1:11211\nc-1 [fd00::2]:11211\n",
+		"phase 1\nold c-0 10.0.0.1:11211\nc-0 10.0.0.1:11211\nc-2 10.0.0.3:11211\n", "phase\na 1\nphase 1 2\nphase 3",
+		"old phase 2\nold a 1\n", "a\u0085b c\rd\n"} {
+		f.Add(text, "")
+		f.Add(text, " cache-proxy-a\n")
+	}
+	f.Fuzz(func(t *testing.T, text, mover string) {
+		s := Parse(map[string]string{"servers": text, "mover": mover})
+		if again := Parse(s.Files()); !reflect.DeepEqual(again, s) || !again.Equal(s) || again.List() != s.List() {
+			t.Errorf("%+v became %+v", s, again)
+		}
+		if !strings.Contains(mover, s.Mover) || !strings.Contains(text, string(s.Phase)) {
+			t.Errorf("got the mover %q and the phase %q", s.Mover, s.Phase)
+		}
+		list := slices.Concat(s.Before, s.After)
+		for _, server := range list {
+			if !strings.Contains(text, server.Name) || !strings.Contains(text, server.Address) {
+				t.Errorf("got %+v", server)
+			}
+		}
+		if lines := strings.Count(text, "\n") + 1; len(list) > lines {
+			t.Errorf("got %d servers from %d lines", len(list), lines)
+		}
+	})
 }
 
 // TestTarget: in each phase, the mover touches only items that are on a wrong server.

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// TestUsers: what memcached 1.6.45 was seen to refuse, or to read otherwise than its author means.
-func TestUsers(t *testing.T) {
-	t.Parallel()
+// authFiles are what memcached 1.6.45 was seen to accept, and to refuse or to read otherwise than its author means,
+// with a part of the error.
+func authFiles() map[string]string {
 	users := func(n int) string {
 		var file strings.Builder
 		for i := range n {
@@ -27,7 +27,7 @@ func TestUsers(t *testing.T) {
 		}
 		return file.String()
 	}
-	for file, want := range map[string]string{
+	return map[string]string{
 		"app:secret\n":                         "",
 		"app:se cret:x\n":                      "",
 		"app:secret\r\n":                       "",
@@ -44,15 +44,45 @@ func TestUsers(t *testing.T) {
 		"a:secret\na:secret2\n":                "line 2 of authfile repeats a user",
 		"a:" + strings.Repeat("x", 252) + "\n": "",
 		"a:" + strings.Repeat("x", 253) + "\n": "more than 254 bytes",
-	} {
+	}
+}
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	for file, want := range authFiles() {
 		_, err := Data{KeyAuthFile: []byte(file)}.Users()
-		switch {
-		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", file, err, want)
-		case err != nil && strings.Contains(err.Error(), "secret"):
-			t.Errorf("%q: the error %q quotes the password", file, err)
 		}
 	}
+}
+
+// FuzzUsers: users are the lines of the authfile, within memcached's limits. An error names the key, and quotes no
+// password.
+func FuzzUsers(f *testing.F) {
+	for file := range authFiles() {
+		f.Add([]byte(file))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		users, err := Data{KeyAuthFile: file}.Users()
+		if err != nil {
+			if !strings.Contains(err.Error(), KeyAuthFile) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error %q quotes a password or names no key", err)
+			}
+			return
+		}
+		if strings.Join(users, "\n")+"\n" != strings.ReplaceAll(string(file), "\r\n", "\n") || len(users) > maxUsers {
+			t.Errorf("got %q", users)
+		}
+		names := map[string]bool{}
+		for _, login := range users {
+			user, password, _ := strings.Cut(login, ":")
+			if user == "" || password == "" || names[user] || len(login) > maxAuthLine || strings.ContainsAny(login, "\x00\r") {
+				t.Errorf("got %q", login)
+			}
+			names[user] = true
+		}
+	})
 }
 
 // certificate is what issue makes a certificate from.
@@ -63,7 +93,7 @@ type certificate struct {
 }
 
 // issue returns a certificate, signed by itself or by another, with its key.
-func issue(t *testing.T, c certificate, by *certificate) (file, keyFile []byte) {
+func issue(t testing.TB, c certificate, by *certificate) (file, keyFile []byte) {
 	t.Helper()
 	if c.key == nil {
 		c.key = newKey(t)
@@ -87,7 +117,7 @@ func issue(t *testing.T, c certificate, by *certificate) (file, keyFile []byte) 
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -153,38 +183,44 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestErrorsHoldNoContent: no error quotes a Secret, wherever the text is in a PEM file.
-func TestErrorsHoldNoContent(t *testing.T) {
-	t.Parallel()
+// FuzzTLS: content that passes more checks passes those before, and content that fails one fails those after, for the
+// same reason. An error names the key, and does not quote the Secret, wherever the text is in a PEM file.
+func FuzzTLS(f *testing.F) {
 	now := time.Now()
-	file, key := issue(t, certificate{"TOPSECRET", now.Add(-time.Hour), now.Add(time.Hour), nil}, nil)
-	_, otherKey := issue(t, certificate{"TOPSECRET", now.Add(-time.Hour), now.Add(time.Hour), nil}, nil)
+	file, key := issue(f, certificate{"TOPSECRET", now.Add(-time.Hour), now.Add(time.Hour), nil}, nil)
+	_, otherKey := issue(f, certificate{"TOPSECRET", now.Add(-time.Hour), now.Add(time.Hour), nil}, nil)
 	words := func(blockType string) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: blockType, Headers: map[string]string{"TOPSECRET": "TOPSECRET"},
 			Bytes: []byte("TOPSECRET")})
 	}
 	blocks := [][]byte{nil, []byte("TOPSECRET"), words("TOPSECRET"), words("CERTIFICATE"), words("TOPSECRET PRIVATE KEY"),
 		words("TOPSECRET does not match")}
-	failed := 0
 	for _, block := range blocks {
 		for _, valid := range [][]byte{nil, file, key, otherKey} {
 			for _, content := range [][]byte{slices.Concat(block, valid), slices.Concat(valid, block)} {
-				for _, name := range []string{KeyCertificate, KeyPrivateKey, KeyCA} {
-					data := Data{KeyCertificate: file, KeyPrivateKey: key, KeyCA: file}
-					data[name] = content
-					if _, err := data.TLS(CheckClient, now); err != nil {
-						failed++
-						if strings.Contains(err.Error(), "TOPSECRET") {
-							t.Errorf("%s: %v", name, err)
-						}
-					}
-				}
+				f.Add(content, key, file)
+				f.Add(file, content, file)
+				f.Add(file, key, content)
 			}
 		}
 	}
-	if failed == 0 {
-		t.Error("nothing was refused")
-	}
+	f.Fuzz(func(t *testing.T, certificate, key, ca []byte) {
+		data := Data{KeyCertificate: certificate, KeyPrivateKey: key, KeyCA: ca}
+		var before error
+		for _, checks := range []Checks{CheckPair, CheckCA, CheckClient} { // each includes the one before
+			content, err := data.TLS(checks, now)
+			switch {
+			case before != nil && (err == nil || err.Error() != before.Error()):
+				t.Errorf("%s: %v, and without that check %v", checks, err, before)
+			case err == nil && (!now.Before(content.Leaf.NotAfter) || (checks == CheckPair) != (len(content.CAs) == 0)):
+				t.Errorf("%s: valid until %s, with %d CAs", checks, content.Leaf.NotAfter, len(content.CAs))
+			case err != nil && (!strings.Contains(err.Error(), "tls.") && !strings.Contains(err.Error(), KeyCA) ||
+				strings.Contains(err.Error(), "TOPSECRET")):
+				t.Errorf("%s: the error %q quotes the Secret or names no key", checks, err)
+			}
+			before = err
+		}
+	})
 }
 
 // TestTrustedCAs: a CA is identified by subject and public key, whatever surrounds it.

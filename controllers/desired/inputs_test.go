@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -287,4 +288,58 @@ func TestImageThatNeverRan(t *testing.T) {
 	if ran := deployed(t, mc, bad, o); image(ran) != "bad:2" {
 		t.Errorf("an image with which a server was ready is replaced by %s", image(ran))
 	}
+}
+
+// FuzzRecord: whatever somebody writes into the record and into the memory of the template, servers get the memory of
+// the spec, and after two reconciles the record is that of the template, and nothing changes any more.
+func FuzzRecord(f *testing.F) {
+	mc := manifest.Parse(f, manifest.Named("m", "{workload: StatefulSet, metrics: {}}"))
+	o := Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true}
+	apply := func(mc *v1alpha1.Memcached, own *Workload) *Workload {
+		in := Resolve(mc, Current{Workload: own, Revision: "a", PodRevisions: []string{"a", "b"}, WasReady: true}, o)
+		return ReadWorkload(convert(statefulSet(mc, in), &appsv1ac.StatefulSetApplyConfiguration{}))
+	}
+	first := apply(mc, nil)
+	current := first.Annotations[v1alpha1.TemplateRecordAnnotation]
+	replaceIn := func(record, field, value string) string {
+		return regexp.MustCompile(`"`+field+`":"[^"]*"`).ReplaceAllString(record, `"`+field+`":`+value)
+	}
+	for _, memory := range []string{"64", "", "x", "-m", "-1", "9223372036854775808"} {
+		f.Add(current, memory)
+	}
+	for _, record := range []string{"", "{}", "null", "[]", current[:len(current)-1], `{"inputs":"x"}`,
+		replaceIn(current, "template", `"x"`), replaceIn(current, "inputs", `""`), replaceIn(current, "image", `"memcached:2"`),
+		replaceIn(current, "image", `"","requestedImage":"memcached:3","previousImage":"memcached:4"`),
+		replaceIn(current, "agent", `"","inPlace":["b","b","c"],"restartedAt":"now"`),
+		replaceIn(current, "agent", `"operator:2","flushedAt":"then","flush":"2026-01-02T03:04:05+01:00"`),
+		replaceIn(current, "agent", `"operator:2","flush":"9999-12-31T23:59:59-01:00"`), // is written as a time that cannot be read
+		replaceIn(current, "agent", `"","secrets":{"tls":{"name":"s","authorities":[{"id":"x","notAfter":"2026-01-02T03:04:05Z"}]}}`),
+	} {
+		f.Add(record, "64")
+	}
+	mc.Spec.Memory, mc.Generation = "128Mi", 2
+	f.Fuzz(func(t *testing.T, record, memory string) {
+		own := &Workload{Labels: first.Labels, Replicas: first.Replicas,
+			Template: convert(first.Template, corev1ac.PodTemplateSpec())}
+		own.container().Args[3] = memory
+		if record == current { // somebody changed the record with the memory
+			record = replaceIn(record, "template", `"`+Digest(own.Template)+`"`)
+		}
+		own.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record}
+		ChangesInPlace(own.Annotations)
+		Outdated(own.Annotations, o)
+		FlushTime(mc, own.Annotations)
+		after := apply(mc, own)
+		if got := after.container().Args; !slices.Equal(got, arguments(mc)) {
+			t.Errorf("the arguments are %q", got)
+		}
+		after = apply(mc, after)
+		again := apply(mc, after)
+		if r, ok := readRecord(again); !ok || r.Template != Digest(again.Template) || r.Inputs != digestOfInputs(mc, r) {
+			t.Errorf("the record is %v", again.Annotations)
+		}
+		if !again.SameTemplate(after) || !maps.Equal(again.Annotations, after.Annotations) {
+			t.Errorf("%v becomes %v", after.Annotations, again.Annotations)
+		}
+	})
 }

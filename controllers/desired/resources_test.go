@@ -1,10 +1,12 @@
 package desired
 
 import (
+	"fmt"
 	"testing"
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/manifest"
 )
@@ -26,6 +28,40 @@ func TestContainerMemory(t *testing.T) {
 			t.Errorf("%s needs %s, want %s", spec, got.String(), want)
 		}
 	}
+}
+
+// FuzzContainerMemory: a container has room for what the validation of spec.pod.resources asks for, in whole MiB, and
+// no less where the spec has more of anything.
+func FuzzContainerMemory(f *testing.F) {
+	mc := manifest.Parse(f, manifest.Named("m", "{}"))
+	memory := func(megabytes int64, connections, threads int32, tls bool) int64 {
+		mc := mc.DeepCopy()
+		mc.Spec.Memory, mc.Spec.MaxConnections, mc.Spec.Threads = fmt.Sprintf("%dMi", megabytes), connections, threads
+		if tls {
+			mc.Spec.TLS = &v1alpha1.TLSSpec{}
+		}
+		q := containerMemory(mc)
+		return q.Value()
+	}
+	f.Add(int64(16), int32(1), int32(1), false)
+	f.Add(int64(64), int32(1024), int32(4), true)
+	f.Add(int64(4<<20-1), int32(1e6), int32(64), true)
+	f.Fuzz(func(t *testing.T, megabytes int64, connections, threads int32, tls bool) {
+		if megabytes < 16 || megabytes > 4<<20 || connections < 1 || connections > 1e6 || threads < 1 || threads > 64 {
+			t.Skip("the API server refuses it")
+		}
+		got := memory(megabytes, connections, threads, tls)
+		if got < megabytes*mebi+base+int64(threads)*perThread || got%mebi != 0 {
+			t.Errorf("got %d bytes", got)
+		}
+		for _, more := range []int64{memory(megabytes+1, connections, threads, tls), memory(megabytes, connections+1,
+			threads, tls),
+			memory(megabytes, connections, threads+1, tls), memory(megabytes, connections, threads, true)} {
+			if more < got {
+				t.Errorf("got %d bytes, and %d bytes for more", got, more)
+			}
+		}
+	})
 }
 
 // TestResources: what the user gives wins, and never makes a request exceed its limit.

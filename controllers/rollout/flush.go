@@ -110,8 +110,9 @@ func FlushAnnotation(pod *corev1.Pod, state FlushState) string {
 	return strings.Join(append(flushWords(pod)[:2:2], string(state)), " ")
 }
 
+// flushWords are separated by single spaces, as the agent reads them: a server with another text is asked again.
 func flushWords(pod *corev1.Pod) []string {
-	return strings.Fields(pod.Annotations[v1alpha1.FlushAnnotation])
+	return strings.Split(pod.Annotations[v1alpha1.FlushAnnotation], " ")
 }
 
 // Warming returns the servers that must warm up before the next one drops its items.

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,4 +109,44 @@ func TestFlush(t *testing.T) {
 			t.Errorf("%s: %v warm up, although spec.rollout has no warmUp", name, podNames(warming))
 		}
 	}
+}
+
+// FuzzFlushAnnotation: whatever somebody writes into the annotation of a server, the server is asked unless the agent
+// reads the time of this flush, and is asked no more once the agent has reported.
+func FuzzFlushAnnotation(f *testing.F) {
+	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	const id = "2026-01-02T03:00:00Z"
+	for _, annotation := range []string{"", id, id + " " + id, id + " " + id + " flushed", id + " x warm",
+		id + "  flushed",
+		"2025" + id[4:] + " " + id, id + " " + id + " flushed x", id + " ",
+		" " + id + " x", id + "\t" + id} { // were once taken for asked, although no agent reads the time
+		f.Add(annotation)
+	}
+	f.Fuzz(func(t *testing.T, annotation string) {
+		_, pods := rolloutOf(1, 0, []*server{updated().able()})
+		pod := &pods[0]
+		pod.Annotations = map[string]string{v1alpha1.FlushAnnotation: annotation}
+		flush := ReadFlush(pods, at)
+		readsTime := strings.HasPrefix(annotation, id+" ")
+		switch {
+		case len(flush.Left) == 1:
+			pod.Annotations[v1alpha1.FlushAnnotation] = flush.Ask(now)
+			if flush = ReadFlush(pods, at); len(flush.Asked) != 1 {
+				t.Fatalf("the server was asked, and is not: %+v", flush)
+			}
+		case !readsTime:
+			t.Fatalf("the server is not asked: %+v", flush)
+		}
+		flush.Warming(&v1alpha1.WarmUpSpec{TimeoutSeconds: 600}, now)
+		for _, state := range []FlushState{Flushed, Warm} {
+			if flush.Pending()+len(flush.Cold) == 0 {
+				return // it is warm
+			}
+			pod.Annotations[v1alpha1.FlushAnnotation] = FlushAnnotation(pod, state)
+			flush = ReadFlush(pods, at)
+			if cold := len(flush.Cold) == 1; flush.Pending() != 0 || cold != (state == Flushed) {
+				t.Fatalf("%q: %+v", pod.Annotations[v1alpha1.FlushAnnotation], flush)
+			}
+		}
+	})
 }

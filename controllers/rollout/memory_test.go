@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -86,15 +86,10 @@ func (c *memoryCluster) resize() {
 
 // apply is what the agent does with memcached.
 func (c *memoryCluster) apply() {
-	if c.mounted == "" {
-		return
+	c.applied = ""
+	if items, err := agent.ParseMemory(c.mounted); err == nil {
+		c.memcached, c.applied = items, c.mounted
 	}
-	items, _, _ := strings.Cut(c.mounted, " ")
-	n, err := strconv.ParseInt(items, 10, 64)
-	if err != nil {
-		c.Fatalf("the annotation is %q", c.mounted)
-	}
-	c.memcached, c.applied = n, c.mounted
 }
 
 // TestMemory: however the memory is changed, and in whatever order kubelet, agent and operator act, memcached never has
@@ -137,6 +132,29 @@ func TestMemory(t *testing.T) {
 			t.Errorf("seed %d: got %d MiB in a container of %d MiB, want %d MiB", seed, c.memcached, c.limit>>20, wanted)
 		}
 	}
+}
+
+// FuzzMemoryAnnotation: whatever somebody writes into the annotation of a server, memcached has the memory of the
+// template soon, and its container too.
+func FuzzMemoryAnnotation(f *testing.F) {
+	for _, annotation := range []string{"", "64 1", "64 1 done", "128 1", "32 1 done", "0", "-1", "x 64", "64 1  done",
+		" 128 1", // the agent once set this memory, which the operator did not read
+		"17592186044480 1", "9223372036854775807 1 done"} {
+		f.Add(annotation)
+	}
+	f.Fuzz(func(t *testing.T, annotation string) {
+		c := newMemoryCluster(t, 0, 64)
+		c.pod.Annotations = map[string]string{v1alpha1.MemoryAnnotation: annotation}
+		for range 6 {
+			c.mounted = c.pod.Annotations[v1alpha1.MemoryAnnotation]
+			c.apply()
+			c.operate()
+			c.resize()
+		}
+		if step := c.next(); step.Pod != nil || c.memcached != 64 || c.limit != 128<<20 {
+			t.Errorf("got %d MiB in a container of %d MiB, next %+v", c.memcached, c.limit>>20, step)
+		}
+	})
 }
 
 // TestMemoryStep: a server is changed only if it differs from the template in nothing but its memory, and holds

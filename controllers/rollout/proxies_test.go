@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -187,6 +188,47 @@ func TestNext(t *testing.T) {
 		})
 	}
 	t.Logf("about %d changes", changes)
+}
+
+// FuzzProxyConfig: whatever somebody writes into the annotation of a proxy and into the files of the proxies, a proxy
+// has confirmed only what the operator writes, and in the end the proxies use the wanted servers.
+func FuzzProxyConfig(f *testing.F) {
+	const digest = "0123456789abcdef"
+	for _, annotation := range []string{"", digest, digest + " ", digest + " loaded", digest + " moved",
+		digest + " moved ",
+		digest + "  loaded", digest + "x loaded", "loaded"} {
+		f.Add(annotation, "", "")
+	}
+	for _, text := range []string{"a 1\n", "phase 0\nold a 1\na 1\nb 2\n", "phase 1\nold a 1\nb 2\n",
+		"phase 2\na 1\nb 2\n",
+		"phase 0\n", "phase 3\nold a 1\n", "phase 2\na 1\na 1\na 1\n"} {
+		f.Add(digest+" moved", text, "")
+		f.Add(digest+" moved", text, "proxy")
+		f.Add(digest+" moved", text, "other")
+	}
+	wanted := []mover.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}}
+	f.Fuzz(func(t *testing.T, annotation, servers, moverName string) {
+		pods := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"},
+			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}
+		observed := func(annotation string) Proxies {
+			pods[0].Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: annotation}
+			return NewProxies(pods, digest)
+		}
+		proxies := observed(annotation)
+		c, ok := proxies.confirmation(&pods[0])
+		if first, _, _ := strings.Cut(annotation, " "); ok != (first == digest) || c != Unasked &&
+			annotation != proxies.Annotation(c) {
+			t.Errorf("the proxy has confirmed %q, %t", c, ok)
+		}
+		s := mover.Parse(map[string]string{"servers": servers, "mover": moverName})
+		proxies = observed(proxies.Annotation(Moved))
+		for range 10 {
+			s = proxies.Next(s, wanted, len(wanted), true)
+		}
+		if !s.Equal(mover.Servers{After: wanted}) {
+			t.Errorf("the proxies use %+v", s)
+		}
+	})
 }
 
 // TestNextAtOnce: servers change at once where nothing can be kept.

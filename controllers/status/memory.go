@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -43,9 +44,9 @@ const MemoryDone = "done"
 // ChangedMemory returns the memory for items in MiB that an annotation of a server asks for, and whether the server has
 // it; ok is false without an annotation: the server has the memory of its arguments.
 func ChangedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
-	number, _, _ := strings.Cut(pod.Annotations[v1alpha1.MemoryAnnotation], " ")
-	items, err := strconv.ParseInt(number, 10, 64)
-	return items, strings.HasSuffix(pod.Annotations[v1alpha1.MemoryAnnotation], " "+MemoryDone), err == nil
+	annotation := pod.Annotations[v1alpha1.MemoryAnnotation]
+	items, err := agent.ParseMemory(annotation)
+	return items, strings.HasSuffix(annotation, " "+MemoryDone), err == nil
 }
 
 // IsResized reports whether the kubelet has given memcached the memory limit of the pod's spec, and otherwise why not,

@@ -1,14 +1,18 @@
 package status
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,7 +40,7 @@ type scenario struct {
 // step changes a scenario.
 type step func(*scenario)
 
-func newScenario(t *testing.T) *scenario {
+func newScenario(t testing.TB) *scenario {
 	t.Helper()
 	s := &scenario{now: start, mc: manifest.Parse(t, manifest.Named("cache", "{size: 3}"))}
 	s.mc.Generation = 2
@@ -583,6 +587,82 @@ func TestTransitionTimes(t *testing.T) {
 		v1alpha1.ConditionReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: s.now}) {
 		t.Errorf("got transition of Ready at %s, want %s", c.LastTransitionTime, s.now)
 	}
+}
+
+// FuzzStatus: whatever somebody writes into the status, the next one has each condition once, with a time that has
+// passed, and the one after that is the same.
+func FuzzStatus(f *testing.F) {
+	mc := newScenario(f).mc
+	for _, steps := range [][]step{{servers(3, 3, 3)}, {servers(3, 1, 2)}, {servers(3, 3, 3), nextReconcile, servers(3, 3,
+		2)},
+		{servers(3, 1, 1), nextReconcile, later(time.Hour)}, {servers(2, 2, 2), resizing}, {problem(conflict)}} {
+		s := newScenario(f)
+		for _, step := range steps {
+			step(s)
+		}
+		text, err := json.Marshal(s.status())
+		if err != nil {
+			f.Fatal(err)
+		}
+		for ready := range 4 {
+			f.Add(text, ready)
+		}
+	}
+	for _, text := range []string{"{}", "null", `{"nodes": ["b", "a", "b"], "readyReplicas": -1, "observedGeneration": 3}`,
+		`{"conditions": [{}, {"type": "Ready", "status": "True"}, {"type": "Degraded", "status": "?"}]}`,
+		`{"observedGeneration": 2, "conditions": [{"type": "Ready", "status": "True", "reason": "Deleting",
+			"lastTransitionTime": "9999-12-31T23:59:59Z"}]}`} {
+		f.Add([]byte(text), 2)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, ready int) {
+		s := &scenario{mc: mc.DeepCopy(), now: start}
+		if json.Unmarshal(text, &s.mc.Status) != nil || ready < 0 || ready > 3 {
+			t.Skip("the API server refuses it")
+		}
+		reversed := s.mc.Status.DeepCopy()
+		slices.Reverse(reversed.Conditions)
+		slices.Reverse(reversed.Nodes)
+		Normalize(&s.mc.Status)
+		Normalize(reversed)
+		types := map[string]bool{}
+		for _, c := range s.mc.Status.Conditions {
+			types[c.Type] = true
+		}
+		if len(types) == len(s.mc.Status.Conditions) && !equality.Semantic.DeepEqual(*reversed, s.mc.Status) {
+			t.Errorf("%+v in another order is %+v", s.mc.Status, reversed)
+		}
+		servers(3, 3, int32(ready))(s)
+		IsWorse(s.mc, &s.mc.Status)
+		first := s.status()
+		for i, c := range first.Conditions {
+			if c.LastTransitionTime.After(start) || c.Reason == "" || i > 0 && first.Conditions[i-1].Type >= c.Type {
+				t.Errorf("got %+v", first.Conditions)
+			}
+		}
+		nextReconcile(s)
+		if second := s.status(); !equality.Semantic.DeepEqual(first, second) || WasReady(s.mc) != (ready == 3) {
+			t.Errorf("%+v becomes %+v", first, second)
+		}
+	})
+}
+
+// FuzzMessage: whatever memcached logs before it exits, the condition that quotes the end of that is one line of UTF-8,
+// not too long for the API server.
+func FuzzMessage(f *testing.F) {
+	for _, text := range []string{"", "failed to listen on TCP port 11211: Address in use\n", strings.Repeat("ä",
+		200) + "x", "\xff\x00",
+		strings.Repeat(" x\n", 300)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s := &v1alpha1.MemcachedStatus{}
+		message := strings.Repeat("x", len(text)) + terminationMessage(names.Container,
+			&corev1.ContainerStateTerminated{ExitCode: 1, Message: text})
+		setCondition(s, &v1alpha1.Memcached{}, v1alpha1.ConditionReady, conditionState{message: message}, start)
+		if got := s.Conditions[0].Message; !utf8.ValidString(got) || len(got) > maxMessage || strings.Contains(got, "\n") {
+			t.Errorf("got %q", got)
+		}
+	})
 }
 
 // TestActivePods: terminating and finished pods are not counted, and no pods are an empty list.

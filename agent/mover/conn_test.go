@@ -1,0 +1,118 @@
+package mover
+
+import (
+	"bufio"
+	"math"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// silentConn is a connection to a server whose answers are read elsewhere.
+type silentConn struct{ net.Conn }
+
+func (silentConn) Write(b []byte) (int, error) { return len(b), nil }
+func (silentConn) SetDeadline(time.Time) error { return nil }
+
+func answered(text string) *conn {
+	return &conn{Conn: silentConn{}, r: bufio.NewReader(strings.NewReader(text))}
+}
+
+// text is an answer as memcached writes it.
+func (a answer) text() string {
+	words := []string{a.code}
+	if a.code == "VA" {
+		words = append(words, strconv.Itoa(len(a.value)))
+	}
+	text := strings.Join(append(words, a.flags...), " ") + "\r\n"
+	if a.code == "VA" {
+		text += string(a.value) + "\r\n"
+	}
+	return text
+}
+
+// FuzzAnswer: whatever a server answers, the mover reads the values that it contains, and needs no memory for others.
+func FuzzAnswer(f *testing.F) {
+	for _, text := range []string{"", "HD\r\n", "HD s4 c9\r\n", "EN\r\n", "NS\r\nEX\r\nNF\r\n",
+		"VA 3 f0 t-1 c9\r\na\nb\r\nHD\r\n",
+		"VA 0 W\r\n\r\n", "VA\r\n", "VA x\r\n", "VA -3\r\n", "VA 3\r\nab", "SERVER_ERROR out of memory storing object\r\n",
+		"CLIENT_ERROR bad command line format\r\n", "ERROR\r\n", "\r\n",
+		"VA 2147483647\r\n"} { // once got 2 GiB of memory
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, left := answered(text), len(text)
+		for {
+			a, err := c.answer()
+			if cap(a.value) > 2*batchBytes+2*len(text) {
+				t.Fatalf("%d bytes of memory for %d bytes", cap(a.value), len(text))
+			}
+			if err != nil {
+				return
+			}
+			if left -= len(a.code) + len(a.value); left < 0 || !strings.Contains(text, string(a.value)) {
+				t.Fatalf("%+v is not in the answer", a)
+			}
+			if again, err := answered(a.text()).answer(); err != nil || !reflect.DeepEqual(again, a) {
+				t.Fatalf("%+v became %+v, %v", a, again, err)
+			}
+		}
+	})
+}
+
+// FuzzDump: whatever a server answers, the mover finds no more keys than the server names.
+func FuzzDump(f *testing.F) {
+	for _, text := range []string{"", "EN\r\n", "mg a\r\nmg Zm9v b\r\nEN\r\n", "mg \r\nEN\r\n", "OK\r\n", "mg a",
+		"mg a b c\r\nx\r\n", "BUSY currently processing crawler request\r\n", "ERROR locked try again later\r\n", "ERROR\r\n",
+		"STAT curr_items 7\r\nEND\r\n", "STAT curr_items x\r\nEND\r\n", "STAT curr_items 9223372036854775808\r\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		found := 0
+		err := answered(text).dump(func(i *item) error {
+			found++
+			if strings.Contains(i.name, "\n") || !strings.Contains(text, "mg "+i.name) ||
+				!strings.HasPrefix(i.name, i.key()) {
+				t.Errorf("got the key %q, and %q in requests", i.key(), i.name)
+			}
+			return nil
+		})
+		if found > strings.Count("\n"+text, "\nmg ") || err == nil && !strings.Contains(text, "EN") &&
+			!strings.Contains(text, "ERROR") {
+			t.Errorf("got %d keys, %v", found, err)
+		}
+		n, err := answered(text).items()
+		if n != 0 && (err != nil || !strings.Contains(text, strconv.FormatInt(n, 10))) {
+			t.Errorf("got %d items, %v", n, err)
+		}
+	})
+}
+
+// FuzzExpiry: an item keeps the time to live that it has, which memcached counts in 32 bits; one that has expired may
+// stay for a second.
+func FuzzExpiry(f *testing.F) {
+	for _, ttl := range []string{"", "-1", "0", "1", "x", "2592000", "2592001", "4294967295", "+1", "01"} {
+		f.Add(ttl)
+	}
+	f.Fuzz(func(t *testing.T, ttl string) {
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		n, err := strconv.ParseInt(ttl, 10, 64)
+		if n > math.MaxUint32 {
+			t.Skip("memcached has no such time to live")
+		}
+		want := max(n, 1) // seconds; 0 for ever
+		if err != nil || n < 0 {
+			want = 0
+		}
+		got, err := strconv.ParseInt(expiry(ttl, now), 10, 64)
+		if got > 30*24*60*60 {
+			got -= now.Unix()
+		}
+		if err != nil || got != want {
+			t.Errorf("got %q for %d s, %v", expiry(ttl, now), want, err)
+		}
+	})
+}
