@@ -109,8 +109,8 @@ type ServiceSpec struct {
 	TrafficDistribution string `json:"trafficDistribution,omitempty"`
 
 	// ipFamilyPolicy says whether the Services have addresses of one IP family, SingleStack, or of both, PreferDualStack
-	// or RequireDualStack. By default they have one address, of the cluster's first family. It applies to all Services of
-	// the Memcached.
+	// or RequireDualStack. By default new Services have one address, of the cluster's first family. A Service keeps its
+	// addresses when the field is removed: set SingleStack instead. It applies to all Services of the Memcached.
 	//
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional

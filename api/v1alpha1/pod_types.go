@@ -94,8 +94,8 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Service account name"
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// imagePullPolicy says when the memcached image is pulled: Always, IfNotPresent or Never. By default Always for the
-	// tag latest, otherwise IfNotPresent.
+	// imagePullPolicy says when the memcached image is pulled: Always, IfNotPresent or Never. By default Always if
+	// the servers were created with an image of the tag latest, otherwise IfNotPresent; another image does not change that.
 	//
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	// +optional
