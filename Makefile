@@ -89,7 +89,7 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
-		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
+		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
@@ -107,6 +107,7 @@ chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; AR
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
 		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
+	CLUSTER=$(CLUSTER) go test -count=1 -v -run TestRequests ./tests/permissions
 
 .PHONY: docs-e2e
 docs-e2e: tools-gotestsum tools-kustomize operator-start ## Run the commands of README and docs, on CLUSTER
@@ -134,6 +135,10 @@ production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum #
 	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/production $(ARGS)
+
+.PHONY: chaos
+chaos: cluster-up operator-$(CLUSTER) ## Break operator, control plane and children at random, on CLUSTER=kwok or node; ARGS=-lasts=8h goes on for so long
+	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) go test -count=1 -v -timeout=9h ./tests/chaos $(ARGS)
 
 .PHONY: cache-e2e
 cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resizes and losses, on CLUSTER=node or kind

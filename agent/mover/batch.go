@@ -51,7 +51,7 @@ func move(source, target *conn, items []*item) error {
 func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	var old []*item
 	if err := target.each(items, func(i *item) string {
-		i.lease = leases | rand.Uint64N(leases)
+		i.lease = leases | rand.Uint64N(leases) //nolint:gosec // need not be secret, only different
 		return fmt.Sprintf("mg %s c N%.0f E%d", i.name, leaseTime.Seconds(), i.lease)
 	}, func(i *item, a answer) error {
 		switch cas, err := a.number("c"); {

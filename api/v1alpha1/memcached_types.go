@@ -32,7 +32,7 @@ const (
 	// SecretsAnnotation on a server's pod names the versions of the Secrets that the pod mounts: tls=UID/VERSION
 	// auth=UID/VERSION. When an annotation of a pod changes, the kubelet refreshes the pod's volumes at once; without such
 	// a change it takes a minute or two.
-	SecretsAnnotation = "cache.example.com/secrets"
+	SecretsAnnotation = "cache.example.com/secrets" //nolint:gosec // a name
 
 	// RevokedAnnotation on a server's pod is the version of the Secret in which a CA was last removed. memcached trusts a
 	// removed CA until it restarts, so a new value replaces the pods.

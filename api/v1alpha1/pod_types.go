@@ -95,7 +95,7 @@ type PodSpec struct {
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// imagePullPolicy says when the memcached image is pulled: Always, IfNotPresent or Never. By default Always if
-	// the servers were created with an image of the tag latest, otherwise IfNotPresent; another image does not change that.
+	// the servers were created with an image of the tag latest, otherwise IfNotPresent. Another image does not change it.
 	//
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	// +optional

@@ -76,7 +76,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	operators, _ := s.account()
 	// GOGC=400 trades memory for time: on a machine with few cores, the control plane's garbage collection would take much
 	// of it.
-	c.Nodes, c.AuditPolicy, c.Env = max(nodes, count*(laterSize+1)/1000), auditPolicy(operators), []string{"GOGC=400"}
+	c.Nodes, c.AuditedNamespace, c.Env = max(nodes, count*(laterSize+1)/1000), operators, []string{"GOGC=400"}
 	if _, err := c.Create(ctx); err != nil {
 		return nil, err
 	}
@@ -299,17 +299,4 @@ func complete(d *appsv1.Deployment, size int32) bool {
 	s := d.Status
 	return ptr.Deref(d.Spec.Replicas, 1) == size && s.ObservedGeneration == d.Generation && s.UpdatedReplicas == size &&
 		s.AvailableReplicas == size && s.Replicas == size
-}
-
-// auditPolicy logs the requests of all service accounts of a namespace: a watch when it starts, all others when they
-// are answered.
-func auditPolicy(namespace string) string {
-	return strings.ReplaceAll(`apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  userGroups: ["system:serviceaccounts:NAMESPACE"]
-- level: None
-`, "NAMESPACE", namespace)
 }

@@ -35,8 +35,9 @@ type Cluster struct {
 	Kind string
 	// Nodes is the number of simulated nodes of a kwok cluster. 0 means the present number, or 3 for a new cluster.
 	Nodes int
-	// AuditPolicy is the audit policy of the API server of a new kwok cluster, which then writes AuditLog; empty for none.
-	AuditPolicy string
+	// AuditedNamespace is the namespace whose service accounts' requests the API server of a new cluster writes to
+	// AuditLog, by default that of the operator. kind clusters have no such log.
+	AuditedNamespace string
 	// Env is added to the environment of a new control plane's programs, each entry as NAME=value. kind clusters ignore
 	// it.
 	Env []string
@@ -252,8 +253,8 @@ func (c *Cluster) lock() (func(), error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// AuditLog returns the path of the audit log that AuditPolicy asks for: one event of audit.k8s.io on each line. The
-// file does not exist before the first event.
+// AuditLog returns the path of the audit log: one event of audit.k8s.io on each line. The file does not exist before
+// the first event.
 func (c *Cluster) AuditLog() string { return c.path("logs", "audit.log") }
 
 func (c *Cluster) path(elem ...string) string {

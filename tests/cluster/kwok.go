@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -23,6 +24,17 @@ var kwokctlConfig string
 
 //go:embed kwok-proxy.yaml
 var proxyStage []byte
+
+// auditPolicy logs the requests of all service accounts of a namespace: a watch when it starts, all others when they
+// have ended.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: ["system:serviceaccounts:%s"]
+- level: None
+`
 
 // kwok is a control plane with simulated nodes and pods. A pod is Running a moment after it was scheduled.
 type kwok struct{ *Cluster }
@@ -62,14 +74,13 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 		return err
 	}
 	var config bytes.Buffer
-	values := map[string]any{"Bin": c.bin, "Node": node}
-	if c.AuditPolicy != "" {
-		values["AuditPolicy"], values["AuditLog"] = c.path("audit-policy.yaml"), c.AuditLog()
-		if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755),
-			os.WriteFile(c.path("audit-policy.yaml"), []byte(c.AuditPolicy), 0o644)); err != nil {
-			return err
-		}
+	policy := fmt.Sprintf(auditPolicy, cmp.Or(c.AuditedNamespace, OperatorNamespace))
+	if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755),
+		os.WriteFile(c.path("audit-policy.yaml"), []byte(policy), 0o644)); err != nil {
+		return err
 	}
+	values := map[string]any{"Bin": c.bin, "Node": node, "AuditPolicy": c.path("audit-policy.yaml"),
+		"AuditLog": c.AuditLog()}
 	err := template.Must(template.New("").Funcs(template.FuncMap{"port": freePort}).Parse(kwokctlConfig)).
 		Execute(&config, values)
 	if err != nil {

@@ -140,6 +140,17 @@ func (c *Cluster) signal(ctx context.Context, pidFile string, s syscall.Signal) 
 	return nil
 }
 
+// Freeze stops a program of the cluster, such as etcd, kubelet or operator-1, until continues is called. The error is
+// os.ErrNotExist if the cluster has no such program.
+func (c *Cluster) Freeze(name string) (continues func() error, err error) {
+	for _, file := range c.allPIDFiles() {
+		if pid, ok := c.alive(file); ok && filepath.Base(file) == name+".pid" {
+			return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, syscall.Kill(pid, syscall.SIGSTOP)
+		}
+	}
+	return nil, os.ErrNotExist
+}
+
 // tail adds the end of a component's log to its error.
 func (c *Cluster) tail(err error, component string) error {
 	if err == nil {

@@ -26,12 +26,14 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/figure"
 )
 
 var (
 	environment = envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd/bases"}}
 
-	every = flag.Int("every", 40, "of so many disturbances of a scenario, try one; 1 for all")
+	every  = flag.Int("every", 40, "of so many disturbances of a scenario, try one; 1 for all")
+	update = flag.Bool("update", false, "write the numbers into docs/")
 )
 
 // TestMain ends the API server that the tests start, and says how many disturbances were tried.
@@ -44,6 +46,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	fmt.Println(tried.table())
+	if *update && code == 0 {
+		if err := figure.Publish("../../docs/explanation/reliability.md", "make crash-points", tried.table()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	os.Exit(code)
 }
 
@@ -150,6 +158,7 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 			undisturbed := s.undisturbed(t, server)
 			tried.scenario(s.name, len(undisturbed.requests))
 			all := disturbances(undisturbed)
+			tried.add(kind, s.name, 0, len(all))
 			for n, name := range slices.Sorted(maps.Keys(all)) {
 				if (n+i)%*every != 0 {
 					continue
@@ -164,8 +173,10 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 						t.Logf("there were only %d requests", len(got.requests))
 						return
 					}
-					tried.add(kind, s.name)
 					check(t, s, undisturbed, got)
+					if !t.Failed() {
+						tried.add(kind, s.name, 1, 0)
+					}
 				})
 			}
 		})

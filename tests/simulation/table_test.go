@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,14 +16,14 @@ const (
 	policiesTried = "policies"
 )
 
-// counts count what was tried, for each scenario.
+// counts count what was tried and passed, for each scenario.
 type counts struct {
 	mu       sync.Mutex
-	requests map[string]int
-	tried    map[string]map[string]int // by kind and scenario
+	requests map[string]int               // by scenario
+	passed   map[string]map[string][2]int // how many of how many, by kind and scenario
 }
 
-var tried = counts{requests: map[string]int{}, tried: map[string]map[string]int{}}
+var tried = counts{requests: map[string]int{}, passed: map[string]map[string][2]int{}}
 
 // scenario notes the number of requests of a scenario in which nothing happens.
 func (c *counts) scenario(name string, requests int) {
@@ -31,14 +32,15 @@ func (c *counts) scenario(name string, requests int) {
 	c.requests[name] = requests
 }
 
-// add counts a disturbance of a scenario.
-func (c *counts) add(kind, scenario string) {
+// add counts disturbances of a scenario: those that passed, and those that there are.
+func (c *counts) add(kind, scenario string, passed, all int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tried[kind] == nil {
-		c.tried[kind] = map[string]int{}
+	if c.passed[kind] == nil {
+		c.passed[kind] = map[string][2]int{}
 	}
-	c.tried[kind][scenario]++
+	n := c.passed[kind][scenario]
+	c.passed[kind][scenario] = [2]int{n[0] + passed, n[1] + all}
 }
 
 // table returns the numbers as a table in Markdown.
@@ -46,21 +48,23 @@ func (c *counts) table() string {
 	kinds := []string{faultsTried, cachesTried, agentsTried, policiesTried}
 	lines := []string{"| scenario | requests | " + strings.Join(kinds, " | ") + " |",
 		"|---|" + strings.Repeat("--:|", 1+len(kinds))}
-	row := func(name string, requests int, number func(kind string) int) {
+	row := func(name string, requests int, number func(kind string) [2]int) {
 		cells := []string{name, strconv.Itoa(requests)}
 		for _, kind := range kinds {
-			cells = append(cells, strconv.Itoa(number(kind)))
+			n := number(kind)
+			cells = append(cells, fmt.Sprintf("%d of %d", n[0], n[1]))
 		}
 		lines = append(lines, "| "+strings.Join(cells, " | ")+" |")
 	}
-	all, sums := 0, map[string]int{}
+	all, sums := 0, map[string][2]int{}
 	for _, s := range scenarios {
 		all += c.requests[s.name]
-		row(s.name, c.requests[s.name], func(kind string) int {
-			sums[kind] += c.tried[kind][s.name]
-			return c.tried[kind][s.name]
+		row(s.name, c.requests[s.name], func(kind string) [2]int {
+			n := c.passed[kind][s.name]
+			sums[kind] = [2]int{sums[kind][0] + n[0], sums[kind][1] + n[1]}
+			return n
 		})
 	}
-	row("**all**", all, func(kind string) int { return sums[kind] })
+	row("**all**", all, func(kind string) [2]int { return sums[kind] })
 	return strings.Join(slices.Concat(lines, []string{""}), "\n")
 }

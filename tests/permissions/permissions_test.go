@@ -1,0 +1,124 @@
+// Package permissions tests that the operator has the permissions that it needs, and that the docs explain each.
+package permissions
+
+import (
+	"bufio"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/tests/cluster"
+)
+
+const root = "../.."
+
+// row is a row of the table in docs/reference/permissions.md.
+var row = regexp.MustCompile("(?m)^\\| `([\\w-]+)` \\| (`.+`) \\| (`.+`) \\| to \\w.+ \\|$")
+
+// TestTable: the table in the docs has each permission of the operator's roles, and no other.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs/reference/permissions.md"))
+	require.NoError(t, err)
+	explained, quoted := map[string][]string{}, regexp.MustCompile("`([^`]+)`")
+	for _, row := range row.FindAllStringSubmatch(string(page), -1) {
+		for _, resource := range quoted.FindAllStringSubmatch(row[2], -1) {
+			for _, verb := range quoted.FindAllStringSubmatch(row[3], -1) {
+				explained[row[1]] = append(explained[row[1]], verb[1]+" "+resource[1])
+			}
+		}
+	}
+	granted := granted(t)
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(granted)), slices.Collect(maps.Keys(explained)), "the roles")
+	for role := range granted {
+		assert.ElementsMatch(t, granted[role], explained[role], "the permissions of the role %s", role)
+	}
+}
+
+// TestRequests: in all tests on this cluster until now, no request of the operator was forbidden. It prints which
+// permissions no request needed.
+func TestRequests(t *testing.T) {
+	kind := os.Getenv("CLUSTER")
+	if kind == "" || kind == "kind" {
+		t.Skip("there is no audit log")
+	}
+	c, err := cluster.New(kind)
+	require.NoError(t, err)
+	file, err := os.Open(c.AuditLog())
+	require.NoError(t, err)
+	defer file.Close()
+	requests, used := 0, map[string]bool{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e auditv1.Event
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &e))
+		if e.ObjectRef == nil || !strings.HasSuffix(e.User.Username, ":"+cluster.OperatorDeployment) {
+			continue // discovery, or another service account
+		}
+		requests++
+		resource := strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
+		needed := permission(e.Verb, e.ObjectRef.APIGroup, resource)
+		used[needed] = true
+		assert.NotEqual(t, "forbid", e.Annotations["authorization.k8s.io/decision"], "%s %s", needed, e.RequestURI)
+	}
+	require.NoError(t, lines.Err())
+	require.NotZero(t, requests)
+	var unused []string
+	for role, permissions := range granted(t) {
+		for _, p := range permissions {
+			if !used[p] {
+				unused = append(unused, role+": "+p)
+			}
+		}
+	}
+	slices.Sort(unused)
+	t.Logf("%d requests of the operator; none of them needed:\n%s", requests, strings.Join(unused, "\n"))
+}
+
+// granted returns the permissions of each role of the operator.
+func granted(t *testing.T) map[string][]string {
+	t.Helper()
+	bindings, err := filepath.Glob(filepath.Join(root, "config/rbac/*_binding.yaml"))
+	require.NoError(t, err)
+	all := map[string][]string{}
+	for _, path := range bindings {
+		content, err := os.ReadFile(strings.TrimSuffix(path, "_binding.yaml") + ".yaml")
+		require.NoError(t, err)
+		var role rbacv1.ClusterRole
+		require.NoError(t, yaml.UnmarshalStrict(content, &role))
+		for _, rule := range role.Rules {
+			for _, group := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						all[role.Name] = append(all[role.Name], permission(verb, group, resource))
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// permission names a permission, with the resource as kubectl auth can-i --list prints it.
+func permission(verb, group, resource string) string {
+	if group != "" {
+		name, sub, isSub := strings.Cut(resource, "/")
+		resource = name + "." + group
+		if isSub {
+			resource += "/" + sub
+		}
+	}
+	return verb + " " + resource
+}
