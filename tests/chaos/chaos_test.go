@@ -44,7 +44,8 @@ var (
 
 // specs are what users ask for.
 var specs = []string{"{size: 2}", "{size: 3, threads: 2}", "{size: 3, metrics: {}}",
-	"{size: 2, workload: StatefulSet}", "{size: 3, workload: StatefulSet, serverAddresses: ClusterIP, rollout: {maxUnavailable: 2}}",
+	"{size: 2, workload: StatefulSet}",
+	"{size: 3, workload: StatefulSet, serverAddresses: ClusterIP, rollout: {maxUnavailable: 2}}",
 	"{size: 2, workload: StatefulSet, memory: 32Mi, networkPolicy: {}}"}
 
 // world is the cluster and a namespace of it.
@@ -144,8 +145,9 @@ func TestChaos(t *testing.T) {
 	}
 	require.NoError(t, w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
 	w.eventually("delete everything", w.empty)
-	lines := []string{fmt.Sprintf("%.0f minutes, %d rounds of faults, %d times Ready, lies: 0", time.Since(start).Minutes(),
-		rounds, claims),
+	lines := []string{
+		fmt.Sprintf("%.0f minutes, %d rounds of faults, %d times Ready, lies: 0", time.Since(start).Minutes(), rounds,
+			claims),
 		fmt.Sprintf("at most %.0f s until an operator leads, and %.0f s until everything is as desired",
 			failover.Seconds(), slowest.Seconds()),
 		fmt.Sprintf("the leader has %s before, and %s after", before, w.resources())}
