@@ -93,7 +93,7 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
-	@tests/fuzz $(ARGS)
+	@FUZZTIME=$(or $(FUZZTIME),1m) tests/fuzz $(ARGS)
 
 crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
 	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)
