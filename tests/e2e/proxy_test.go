@@ -274,8 +274,11 @@ func TestReadyWithProxy(t *testing.T) {
 // mustStoreKeys writes keys for all servers through the proxy of a ready Memcached: the proxy must use each server.
 func (w world) mustStoreKeys(name string) {
 	w.Helper()
-	conn, err := memcachedClient{address: w.clientAddress(name)}.dial()
-	w.must(err)
+	var conn *textproto.Conn
+	w.eventually("connect to the Service", func() (err error) { // kube-proxy may not have noticed that the proxy is ready
+		conn, err = memcachedClient{address: w.clientAddress(name)}.dial()
+		return err
+	})
 	defer conn.Close()
 	for i := range keys {
 		if answer, err := ask(conn, "set first-%d 0 0 5\r\nvalue", i); err != nil || answer != "STORED" {
