@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -243,7 +242,7 @@ func (w *world) createMissing() {
 	for i, spec := range specs {
 		w.eventually("create a Memcached", func() error {
 			mc := manifest.Parse(w.TB, manifest.Named(fmt.Sprintf("cache-%d", i), spec))
-			mc.Namespace, mc.UID, mc.Generation, mc.Status = w.ns, "", 0, v1alpha1.MemcachedStatus{}
+			mc.Namespace = w.ns
 			return client.IgnoreAlreadyExists(w.Create(w.ctx, mc))
 		})
 	}
@@ -310,6 +309,8 @@ func (w *world) resources() string {
 
 // value returns the value of a metric.
 func value(metrics, name string) string {
-	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (.+)$`).FindStringSubmatch(metrics)
-	return cmp.Or(slices.Concat(match, []string{"", ""})[1], "no")
+	if match := regexp.MustCompile(`(?m)^` + name + ` (.+)$`).FindStringSubmatch(metrics); match != nil {
+		return match[1]
+	}
+	return "no"
 }

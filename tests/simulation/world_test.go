@@ -298,7 +298,7 @@ func versions(s state) map[types.UID]string {
 func (w *world) create(spec string) {
 	w.Helper()
 	mc := manifest.Parse(w.TB, manifest.Named(w.key.Name, spec))
-	mc.Namespace, mc.UID, mc.Generation, mc.Status = w.key.Namespace, "", 0, v1alpha1.MemcachedStatus{}
+	mc.Namespace = w.key.Namespace
 	w.must(w.api.Create(w.ctx, mc))
 }
 
