@@ -15,11 +15,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/agent"
@@ -97,16 +95,14 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	if err := mgr.Add(outdatedCollector{mgr.GetClient()}); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1alpha1.Memcached{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.needsReconcile})).
-		Watches(&corev1.Pod{}, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Memcached{}, bySecret,
 		secretNames); err != nil {
 		return fmt.Errorf("index Memcacheds by Secret: %w", err)
 	}
-	b = b.WatchesMetadata(&corev1.Secret{}, r.toMemcachedsOfSecret())
-	for _, kind := range childKinds {
-		b = b.Watches(kind.Object, r.toOwner(), builder.WithPredicates(predicate.Funcs{UpdateFunc: childChanged}))
+	watches := r.Watches()
+	b := ctrl.NewControllerManagedBy(mgr).For(watches[0].Object, watches[0].changes())
+	for _, w := range watches[1:] {
+		b = b.Watches(w.Object, w.Handler, w.changes())
 	}
 	return b.WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrency,

@@ -10,11 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -31,6 +34,33 @@ const (
 	// The proxies' Deployment, or the watch of pods, may lag behind for a moment.
 	availableDebounce = 100 * time.Millisecond
 )
+
+// Watch is a kind of object whose events trigger reconciles.
+type Watch struct {
+	// Object is of the kind.
+	Object client.Object
+	// Handler enqueues the Memcacheds that an event concerns.
+	Handler handler.EventHandler
+	// Changed reports whether an update needs a reconcile; nil says that every update does.
+	Changed func(event.UpdateEvent) bool
+}
+
+// Watches returns what the operator watches. The first one is the Memcached itself.
+func (r *MemcachedReconciler) Watches() []Watch {
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	watches := []Watch{{&v1alpha1.Memcached{}, &handler.EnqueueRequestForObject{}, r.needsReconcile},
+		{&corev1.Pod{}, r.toOwner(), podChanged}, {secret, r.toMemcachedsOfSecret(), nil}}
+	for _, kind := range childKinds {
+		watches = append(watches, Watch{kind.Object, r.toOwner(), childChanged})
+	}
+	return watches
+}
+
+// changes is a predicate that lets only those updates pass that need a reconcile.
+func (w Watch) changes() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: w.Changed})
+}
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 

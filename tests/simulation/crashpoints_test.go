@@ -89,13 +89,17 @@ var startServer = sync.OnceValues(func() (*server, error) {
 
 // disturbance is what happens during the steps of a scenario. The zero value is nothing.
 type disturbance struct {
-	fault *fault
-	at    int            // the number of the request that gets the fault
-	lags  map[string]int // by how many rounds the informer cache lags behind, by kind
+	fault    *fault
+	at       int            // the number of the request that gets the fault
+	lags     map[string]int // by how many rounds the informer cache lags behind, by kind
+	onEvents bool           // the operator reconciles only when an event or a delay asks for a reconcile
+	folds    map[string]int // of how many rounds the changes become one event, by kind
 	// silent is the first of three reconciles in which no agent answers, counted from 1; 0 for none.
 	silent int
-	policy string // of the namespace, from the beginning; empty for none
-	limit  int    // the most reconciles; 0 for the default
+	// refused is the first of three reconciles in which a policy refuses all children, counted from 1; 0 for none.
+	refused int
+	policy  string // of the namespace, from the beginning; empty for none
+	limit   int    // the most reconciles; 0 for the default
 }
 
 // result is what a run of a scenario leaves behind.
@@ -121,9 +125,10 @@ func (s scenario) run(t testing.TB, server *server, d disturbance) result {
 		w.settle()
 		w.must(w.ready())
 	}
-	w.mayStall = s.stalls || d.fault != nil && d.fault.stalls
+	w.mayStall = s.stalls || d.refused > 0 || d.fault != nil && d.fault.stalls
 	w.reconciles, w.limit = 0, cmp.Or(d.limit, 200)
-	w.lags, w.agents.silentFrom = d.lags, d.silent
+	w.lags, w.onEvents, w.folds, w.agents.silentFrom = d.lags, d.onEvents, d.folds, d.silent
+	w.refusedFrom = d.refused
 	w.connection.arm(d.at, d.fault)
 	for _, step := range s.steps {
 		step(w)
@@ -243,28 +248,56 @@ func TestCrashPoints(t *testing.T) {
 	}, sameEnd)
 }
 
+// watched are sets of kinds that the informer cache may show late.
+var watched = func() map[string][]string {
+	workloads, pods, secrets := []string{"Deployment", "StatefulSet"}, []string{"Pod"}, []string{"Secret"}
+	others := []string{"Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"}
+	return map[string][]string{"the Memcached": {"Memcached"}, "workloads": workloads, "pods": pods, "Secrets": secrets,
+		"other children": others, "everything": slices.Concat([]string{"Memcached"}, workloads, pods, secrets, others)}
+}()
+
+// forEach gives each kind the same number.
+func forEach(kinds []string, n int) map[string]int {
+	numbers := map[string]int{}
+	for _, kind := range kinds {
+		numbers[kind] = n
+	}
+	return numbers
+}
+
 // TestLaggingCache lets the informer cache lag behind by some rounds, in which the controllers and kubelets go on: it
 // shows all kinds late, or some of them.
 func TestLaggingCache(t *testing.T) {
-	workloads := []string{"Deployment", "StatefulSet"}
-	others := []string{"Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"}
-	kinds := map[string][]string{"the Memcached": {"Memcached"}, "workloads": workloads, "pods": {"Pod"},
-		"Secrets": {"Secret"}, "other children": others,
-		"everything": slices.Concat([]string{"Memcached", "Pod", "Secret"}, workloads, others)}
 	each(t, cachesTried, func(undisturbed result) map[string]disturbance {
 		all := map[string]disturbance{}
-		for name, kinds := range kinds {
+		for name, kinds := range watched {
 			for _, rounds := range []int{1, 2, 10} {
-				lags := map[string]int{}
-				for _, kind := range kinds {
-					lags[kind] = rounds
-				}
-				all[fmt.Sprintf("%s by %d rounds", name, rounds)] = disturbance{lags: lags,
+				all[fmt.Sprintf("%s by %d rounds", name, rounds)] = disturbance{lags: forEach(kinds, rounds),
 					limit: (undisturbed.reconciles + slack) * (1 + rounds)}
 			}
 		}
 		return all
 	}, sameEnd)
+}
+
+// TestEvents lets the operator reconcile only when an event asks for a reconcile, or the delay after the last one is
+// over. The changes of some rounds become one event: the operator misses what was there in between.
+func TestEvents(t *testing.T) {
+	each(t, eventsTried, func(undisturbed result) map[string]disturbance {
+		all := map[string]disturbance{"of each round": {onEvents: true}}
+		for name, kinds := range watched {
+			for _, rounds := range []int{2, 10} {
+				all[fmt.Sprintf("of %s, folded from %d rounds", name, rounds)] = disturbance{onEvents: true,
+					folds: forEach(kinds, rounds), limit: (undisturbed.reconciles + slack) * (1 + rounds)}
+			}
+		}
+		return all
+	}, func(t *testing.T, s scenario, undisturbed, got result) {
+		// An operator that does not see a change of the template that is taken back at once has nothing to record.
+		undisturbed.summary = strings.ReplaceAll(undisturbed.summary, `\"wasReady\":true,`, "")
+		got.summary = strings.ReplaceAll(got.summary, `\"wasReady\":true,`, "")
+		sameEnd(t, s, undisturbed, got)
+	})
 }
 
 // TestSilentAgents lets no agent answer during three reconciles, at every time.
@@ -291,6 +324,20 @@ func TestPolicies(t *testing.T) {
 		}
 		return all
 	}, notMore)
+}
+
+// TestRefusals lets a policy refuse all children in three reconciles, at every time.
+func TestRefusals(t *testing.T) {
+	if err := installPolicies(); err != nil {
+		t.Fatal(err)
+	}
+	each(t, refusalsTried, func(undisturbed result) map[string]disturbance {
+		all := map[string]disturbance{}
+		for first := 1; first <= undisturbed.reconciles; first++ {
+			all[fmt.Sprintf("from reconcile %d on", first)] = disturbance{refused: first}
+		}
+		return all
+	}, sameEnd)
 }
 
 // difference returns the lines in which two texts differ.

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/transport"
 )
 
 // fault is what happens to one request of the operator.
@@ -59,6 +61,7 @@ type connection struct {
 	at       int      // the request that gets the fault
 	fault    *fault   // nil for none
 	crashed  bool
+	refused  bool // a policy refuses all children
 }
 
 // arm lets a fault happen to the request with this number, counted from now.
@@ -83,6 +86,11 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errCrashed
 	}
 	c.requests = append(c.requests, describe(r))
+	if c.refused {
+		r = r.Clone(r.Context())
+		r.Header.Set(transport.ImpersonateUserHeader, refused)
+		r.Header.Set(transport.ImpersonateGroupHeader, user.SystemPrivilegedGroup)
+	}
 	if c.fault == nil || len(c.requests)-1 != c.at {
 		return c.next.RoundTrip(r)
 	}

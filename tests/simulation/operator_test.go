@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,7 +34,8 @@ func (w *world) start(release int) {
 	w.must(err)
 	cached := w.noting()
 	cached.Get, cached.List = w.getCached, w.listCached
-	w.release = release
+	w.release, w.queue = release, &queue{world: w}
+	w.queue.Add(reconcile.Request{NamespacedName: w.key}) // informers show a new process what there is
 	w.reconciler = &controllers.MemcachedReconciler{
 		Client:    interceptor.NewClient(direct, cached),
 		APIReader: direct, Recorder: discard{}, Now: w.clock, AskAgent: w.agents.ask, StopServer: w.agents.stop,
@@ -42,26 +44,40 @@ func (w *world) start(release int) {
 	}
 }
 
+// retry is after how long the operator retries a reconcile that failed.
+const retry = time.Second
+
 // reconcile reconciles once, and starts another process if that one crashes. It reports whether there is more to do
 // at once.
-func (w *world) reconcile() (result reconcile.Result, wrote bool, err error) {
+func (w *world) reconcile() (wrote bool, err error) {
 	w.Helper()
 	w.reconciles++
-	result, err = w.reconciler.Reconcile(w.ctx, reconcile.Request{NamespacedName: w.key})
+	w.connection.refused = w.refusedFrom > 0 && w.reconciles >= w.refusedFrom && w.reconciles < w.refusedFrom+3
+	request := reconcile.Request{NamespacedName: w.key}
+	result, err := w.reconciler.Reconcile(w.ctx, request)
 	if w.connection.crashed {
 		release := w.release
 		if w.connection.fault.upgrade {
 			release++
 		}
 		w.start(release)
-		return reconcile.Result{}, true, errCrashed
+		return true, errCrashed
 	}
-	return result, len(w.dirty) > 0, err
+	switch {
+	case err != nil:
+		w.queue.AddAfter(request, retry)
+	case result.RequeueAfter > 0:
+		w.queue.AddAfter(request, result.RequeueAfter)
+	}
+	return len(w.dirty) > 0, err
 }
 
 // seen is what the informer cache shows of a kind.
 func (w *world) seen(kind string) []client.Object {
-	return w.history[max(0, len(w.history)-1-w.lags[kind])][kind]
+	if i, ok := w.delivered[kind]; ok {
+		return w.history[i][kind]
+	}
+	return w.now()[kind] // a kind that the operator does not watch
 }
 
 // getCached reads an object from the informer cache.
@@ -95,7 +111,7 @@ func (w *world) listCached(_ context.Context, _ client.WithWatch, list client.Ob
 	kind := strings.TrimSuffix(kindOf(list), "List")
 	var items []runtime.Object
 	for _, obj := range w.seen(kind) {
-		if obj.GetLabels()[names.LabelInstance] != w.key.Name {
+		if kind != "Memcached" && obj.GetLabels()[names.LabelInstance] != w.key.Name {
 			continue
 		}
 		cached, err := w.cached(kind, obj)

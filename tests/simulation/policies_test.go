@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -9,7 +10,10 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -65,10 +69,23 @@ var installPolicies = sync.OnceValue(func() error {
 			&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}})
 	}
+	refusing := match("", "deployments", "statefulsets", "services", "configmaps", "networkpolicies",
+		"poddisruptionbudgets")
+	refusing.NamespaceSelector = nil
+	objects = append(objects,
+		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: refused},
+			Spec: admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: refusing, Validations: []admissionv1.Validation{{
+				Expression: `request.userInfo.username != "` + refused + `"`, Message: "refused by the test"}}}},
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: refused},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: refused,
+				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})
 	for _, obj := range objects {
 		if err := s.api.Create(ctx, obj); err != nil {
 			return err
 		}
+	}
+	if err := awaitRefusal(ctx, s); err != nil {
+		return err
 	}
 	for _, policy := range policies() {
 		if err := awaitPolicy(ctx, s, policy); err != nil {
@@ -103,6 +120,27 @@ func awaitPolicy(ctx context.Context, s *server, policy string) error {
 		}
 	}
 	return fmt.Errorf("the API server does not enforce the policy %s", policy)
+}
+
+// refused is the name of a policy that refuses all children, and of the user whose writes it refuses.
+const refused = "refused"
+
+// awaitRefusal waits until the API server enforces the policy that refuses.
+func awaitRefusal(ctx context.Context, s *server) error {
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: refused, Groups: []string{user.SystemPrivilegedGroup}}
+	as, err := client.New(config, client.Options{Scheme: s.scheme, Mapper: s.mapper})
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err := as.Create(ctx, probeDeployment("default"), client.DryRunAll); apierrors.IsInvalid(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return errors.New("the API server does not enforce the policy that refuses")
 }
 
 func probeDeployment(namespace string) *appsv1.Deployment {

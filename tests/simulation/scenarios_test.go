@@ -173,7 +173,8 @@ func deletes(how metav1.DeletionPropagation) func(*world) {
 func (w *world) reconcileOnce() {
 	w.Helper()
 	w.observe()
-	_, _, _ = w.reconcile()
+	w.deliver()
+	_, _ = w.reconcile()
 	w.observe()
 	w.step()
 }

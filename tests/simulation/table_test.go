@@ -12,8 +12,10 @@ import (
 const (
 	faultsTried   = "faults and crashes"
 	cachesTried   = "late caches"
+	eventsTried   = "watch events"
 	agentsTried   = "silent agents"
-	policiesTried = "policies"
+	policiesTried = "policies that rewrite"
+	refusalsTried = "policies that refuse"
 )
 
 // counts count what was tried and passed, for each scenario.
@@ -45,7 +47,7 @@ func (c *counts) add(kind, scenario string, passed, all int) {
 
 // table returns the numbers as a table in Markdown.
 func (c *counts) table() string {
-	kinds := []string{faultsTried, cachesTried, agentsTried, policiesTried}
+	kinds := []string{faultsTried, cachesTried, eventsTried, agentsTried, policiesTried, refusalsTried}
 	lines := []string{"| scenario | requests | " + strings.Join(kinds, " | ") + " |",
 		"|---|" + strings.Repeat("--:|", 1+len(kinds))}
 	row := func(name string, requests int, number func(kind string) [2]int) {

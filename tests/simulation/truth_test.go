@@ -37,12 +37,12 @@ func (w *world) check() {
 		!meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) {
 		return
 	}
-	most := 1 // the state after the reconcile is in the history too
-	for _, n := range w.lags {
-		most = max(most, n+2)
+	oldest := len(w.history) - 1
+	for _, i := range w.delivered {
+		oldest = min(oldest, i)
 	}
 	why := ""
-	for _, s := range w.history[max(0, len(w.history)-1-most):] {
+	for _, s := range w.history[oldest:] {
 		reason := w.notReady(mc, s)
 		if reason == "" {
 			return
