@@ -61,6 +61,7 @@ type connection struct {
 	at       int      // the request that gets the fault
 	fault    *fault   // nil for none
 	crashed  bool
+	hit      bool // the fault has happened in this reconcile
 	refused  bool // a policy refuses all children
 }
 
@@ -94,7 +95,7 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.fault == nil || len(c.requests)-1 != c.at {
 		return c.next.RoundTrip(r)
 	}
-	c.crashed = c.fault.crash
+	c.crashed, c.hit = c.fault.crash, true
 	if c.fault.status != 0 {
 		return answer(r, *c.fault)
 	}

@@ -52,6 +52,7 @@ const retry = time.Second
 func (w *world) reconcile() (wrote bool, err error) {
 	w.Helper()
 	w.reconciles++
+	w.connection.hit = false
 	w.connection.refused = w.refusedFrom > 0 && w.reconciles >= w.refusedFrom && w.reconciles < w.refusedFrom+3
 	request := reconcile.Request{NamespacedName: w.key}
 	result, err := w.reconciler.Reconcile(w.ctx, request)

@@ -138,6 +138,8 @@ var scenarios = []scenario{
 			[]byte(`{"metadata":{"labels":null},"spec":{"template":{"spec":{"containers":[{"name":"memcached",
 			"image":"evil","args":["-vv"]}]}}}}`)), client.FieldOwner("somebody")))
 	})},
+	{name: "a server fails its probe", before: onStatefulSet, steps: does(failProbe)},
+	{name: "a server of a Deployment fails its probe", before: onDeployment, steps: does(failProbe)},
 	{name: "delete", before: withAgents, deleted: true, steps: does(deletes(metav1.DeletePropagationBackground))},
 	{name: "delete in the foreground", before: withAgents, deleted: true,
 		steps: does(deletes(metav1.DeletePropagationForeground))},
@@ -177,6 +179,19 @@ func (w *world) reconcileOnce() {
 	_, _ = w.reconcile()
 	w.observe()
 	w.step()
+}
+
+// failProbe lets the readiness probe of a server fail once.
+func failProbe(w *world) {
+	w.Helper()
+	pod := w.now()["Pod"][0].(*corev1.Pod)
+	is := pod.Status.DeepCopy()
+	for i := range is.Conditions {
+		if is.Conditions[i].Type == corev1.PodReady {
+			is.Conditions[i].Status = corev1.ConditionFalse
+		}
+	}
+	w.writeStatus(pod, *is)
 }
 
 func createSecrets(w *world) {

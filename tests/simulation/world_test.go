@@ -230,7 +230,7 @@ func (w *world) settle() {
 			w.observe()
 			w.checkBudget(before)
 		}
-		if err == nil { // otherwise the operator may not have come to the status
+		if err == nil && !w.connection.hit { // otherwise the operator may not have written the status
 			w.check()
 		}
 		switch {
