@@ -7,310 +7,173 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/e2e/truth"
+	"github.com/example/memcached-operator/tests/figure"
 	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/manifest"
 )
 
 var (
-	lasts = flag.Duration("lasts", 10*time.Minute, "how long the faults go on")
-	seed  = flag.Uint64("seed", 1, "the seed of the faults")
+	lasts  = flag.Duration("lasts", 10*time.Minute, "how long the faults go on")
+	seed   = flag.Uint64("seed", 1, "the seed of the faults")
+	many   = flag.Int("many", 1000, "the number of Memcacheds of TestMany")
+	update = flag.Bool("update", false, "write the numbers into docs/")
 )
 
-// specs are what users ask for.
-var specs = []string{"{size: 2}", "{size: 3, threads: 2}", "{size: 3, metrics: {}}",
-	"{size: 2, workload: StatefulSet}",
-	"{size: 3, workload: StatefulSet, serverAddresses: ClusterIP, rollout: {maxUnavailable: 2}}",
-	"{size: 2, workload: StatefulSet, memory: 32Mi, networkPolicy: {}}"}
+const page = "../../docs/explanation/reliability.md"
 
-// world is the cluster and a namespace of it.
-type world struct {
-	client.WithWatch
-	testing.TB
-	ctx      context.Context
-	cluster  *cluster.Cluster
-	operator *cluster.Operator
-	random   *rand.Rand
-	ns       string
-}
-
-// fault is something that goes wrong for a while.
-type fault struct {
-	name string
-	do   func(w *world) error
-}
-
-// faults are what can go wrong. A component is frozen for longer than a lease lasts, sometimes.
-var faults = []fault{
-	{"the leader is killed", func(w *world) error {
-		return w.operator.Kill(w.ctx)
-	}},
-	{"the operator is frozen", func(w *world) error { return w.freeze("operator-1") }},
-	{"the API server is frozen", func(w *world) error { return w.freeze("kube-apiserver") }},
-	{"etcd is frozen", func(w *world) error { return w.freeze("etcd") }},
-	{"the controllers are frozen", func(w *world) error { return w.freeze("kube-controller-manager") }},
-	{"the scheduler is frozen", func(w *world) error { return w.freeze("kube-scheduler") }},
-	{"the kubelet is frozen", func(w *world) error { return w.freeze("kubelet") }},
-	{"a child is deleted", func(w *world) error { return w.onObject(w.children(), w.delete) }},
-	{"a child is changed", func(w *world) error {
-		return w.onObject(w.children(), func(obj client.Object) error {
-			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels":
-				{"app.kubernetes.io/managed-by": "somebody"}, "annotations": null, "ownerReferences": null}}`)))
-		})
-	}},
-	{"a workload is changed", func(w *world) error {
-		return w.onObject([]client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}},
-			func(obj client.Object) error {
-				return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 1, "template":
-					{"metadata": {"labels": {"somebody": "was-here"}}}}}`)))
-			})
-	}},
-	{"a pod is deleted", func(w *world) error { return w.onObject([]client.ObjectList{&corev1.PodList{}}, w.delete) }},
-	{"a pod is evicted", func(w *world) error {
-		return w.onObject([]client.ObjectList{&corev1.PodList{}}, func(obj client.Object) error {
-			return w.SubResource("eviction").Create(w.ctx, obj, &policyv1.Eviction{})
-		})
-	}},
-	{"a user changes the spec", func(w *world) error {
-		return w.onObject([]client.ObjectList{&v1alpha1.MemcachedList{}}, func(obj client.Object) error {
-			patch := []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"memory": "48Mi"}`, `{"metrics": {}}`,
-				`{"metrics": null}`, `{"networkPolicy": {}}`, `{"networkPolicy": null}`}[w.random.IntN(8)]
-			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+patch+`}`)))
-		})
-	}},
-	{"a user deletes a Memcached", func(w *world) error {
-		return w.onObject([]client.ObjectList{&v1alpha1.MemcachedList{}}, w.delete)
-	}},
+// rounds take turns. Each begins with everything as desired, lets some faults happen, and ends when everything is as
+// desired again.
+var rounds = []struct {
+	faults []fault
+	// begin is called in the beginning, and returns a check for the end.
+	begin func(w *world) (check func())
+}{
+	{outages, (*world).keepServers},
+	{outages, (*world).replaceServers},
+	{slices.Concat(outages, changes), func(*world) func() { return func() {} }},
 }
 
 // TestChaos lets faults happen, up to three at a time. After them, every Memcached becomes Ready, and none is Ready too
 // early. When all Memcacheds are deleted, nothing is left.
 func TestChaos(t *testing.T) {
-	kind := os.Getenv("CLUSTER")
-	if kind == "" {
-		t.Skip("make chaos runs it on a cluster")
-	}
-	w := newWorld(t, kind)
-	start, count, rounds, claims, before := time.Now(), map[string]int{}, 0, 0, w.resources()
+	w := newWorld(t, specs)
+	w.createMissing()
+	ready, before := w.converge(), w.resources()
+	start, happened, count := time.Now(), map[string]int{}, 0
 	slowest, failover := time.Duration(0), time.Duration(0)
-	for ; time.Since(start) < *lasts; rounds++ {
-		w.createMissing()
-		for range 1 + w.random.IntN(3) {
-			f := faults[w.random.IntN(len(faults))]
-			if err := f.do(w); err != nil {
-				if !errors.Is(err, errNone) {
-					t.Logf("%s: %v", f.name, err) // as while the API server does not answer
-				}
-				continue
-			}
-			count[f.name]++
-		}
+	for ; time.Since(start) < *lasts; count++ {
+		round := rounds[count%len(rounds)]
+		check := round.begin(w)
+		w.disturb(round.faults, happened)
 		began := time.Now()
-		w.eventually("find a leader", func() error {
-			err := w.operator.Start(w.ctx, 2) // a leader that lost its lease exits
-			if err == nil {
-				_, err = w.operator.Leader(w.ctx)
-			}
-			return err
-		})
+		w.lead()
 		failover = max(failover, time.Since(began))
 		w.createMissing()
-		claims += w.converge()
+		ready += w.converge()
 		slowest = max(slowest, time.Since(began))
+		check()
 	}
+	minutes, after := time.Since(start).Minutes(), w.resources()
 	require.NoError(t, w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
 	w.eventually("delete everything", w.empty)
-	lines := []string{
-		fmt.Sprintf("%.0f minutes, %d rounds of faults, %d times Ready, lies: 0", time.Since(start).Minutes(), rounds,
-			claims),
-		fmt.Sprintf("at most %.0f s until an operator leads, and %.0f s until everything is as desired",
-			failover.Seconds(), slowest.Seconds()),
-		fmt.Sprintf("the leader has %s before, and %s after", before, w.resources())}
-	for _, f := range faults {
-		lines = append(lines, fmt.Sprintf("%4d times %s", count[f.name], f.name))
-	}
-	t.Log(strings.Join(lines, "\n"))
-}
 
-// newWorld starts the cluster and two replicas of the operator, and creates a namespace.
-func newWorld(t *testing.T, kind string) *world {
-	t.Helper()
-	ctrl.SetLogger(log.Log)
-	root, err := harness.Repository()
-	require.NoError(t, err)
-	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
-	c, err := cluster.New(kind)
-	require.NoError(t, err)
-	w := &world{TB: t, ctx: context.Background(), cluster: c, operator: c.Operator(os.Getenv("IMG")),
-		random: rand.New(rand.NewPCG(*seed, 0))}
-	_, err = c.Create(w.ctx)
-	require.NoError(t, errors.Join(err, v1alpha1.AddToScheme(clientgoscheme.Scheme), w.operator.Install(w.ctx),
-		w.operator.Stop(w.ctx), w.operator.Start(w.ctx, 2)))
-	w.WithWatch, err = client.NewWithWatch(c.KubernetesRestConfig(), client.Options{Scheme: clientgoscheme.Scheme})
-	require.NoError(t, err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}
-	require.NoError(t, w.Create(w.ctx, ns))
-	w.ns = ns.Name
-	t.Cleanup(func() {
-		_ = w.operator.Start(w.ctx, 1)
-		_ = w.Delete(w.ctx, ns)
-	})
-	return w
-}
-
-func (w *world) eventually(what string, try func() error) {
-	w.Helper()
-	harness.Eventually(w, what, 2*harness.Patience, try)
-}
-
-// errNone says that there is nothing that the fault could happen to.
-var errNone = errors.New("there is none")
-
-// freeze stops a component for up to 20 seconds, without which the leader loses its lease.
-func (w *world) freeze(component string) error {
-	continues, err := w.cluster.Freeze(component)
-	if errors.Is(err, os.ErrNotExist) {
-		return errNone
-	}
-	if err != nil {
-		return err
-	}
-	time.Sleep(time.Duration(w.random.IntN(20)) * time.Second)
-	return continues()
-}
-
-func (w *world) children() []client.ObjectList {
-	return []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{},
-		&policyv1.PodDisruptionBudgetList{}}
-}
-
-func (w *world) delete(obj client.Object) error { return w.Delete(w.ctx, obj) }
-
-// objects returns the objects of these kinds in the namespace.
-func (w *world) objects(kinds ...client.ObjectList) (all []client.Object, err error) {
-	for _, list := range kinds {
-		if err := w.List(w.ctx, list, client.InNamespace(w.ns)); err != nil {
-			return nil, err
+	total := 0
+	var faults []string
+	for _, f := range slices.Concat(outages, changes) {
+		if n := happened[f.name]; n > 0 {
+			faults = append(faults, fmt.Sprintf("| %s | %d |", f.name, n))
+			total += n
 		}
-		_ = meta.EachListItem(list, func(obj runtime.Object) error {
-			all = append(all, obj.(client.Object))
-			return nil
-		})
 	}
-	return all, nil
+	w.publish("make chaos CLUSTER="+w.cluster.Kind, slices.Concat([]string{
+		fmt.Sprintf("%s, on a %s cluster, seed %d: %.0f minutes, %d faults in %d rounds.", time.Now().Format(time.DateOnly),
+			w.cluster.Kind, *seed, minutes, total, count), "",
+		"| | |", "|---|--:|",
+		fmt.Sprintf("| times that a Memcached became Ready | %d |", ready),
+		"| wrong statements of a status | 0 |",
+		fmt.Sprintf("| servers replaced in %d rounds in which only the operator and the control plane broke | 0 |",
+			(count+len(rounds)-1)/len(rounds)),
+		fmt.Sprintf("| servers replaced for a new spec meanwhile | %d |", w.replaced),
+		"| of these, replaced twice, or beyond `rollout.maxUnavailable` | 0 |",
+		"| objects left after the deletion of all Memcacheds | 0 |",
+		fmt.Sprintf("| longest time until an operator led again | %.0f s |", failover.Seconds()),
+		fmt.Sprintf("| longest time until everything was as desired again | %.0f s |", slowest.Seconds()),
+		fmt.Sprintf("| requests of the operator answered with 429 | %.0f |", w.rejected),
+		fmt.Sprintf("| goroutines and memory of the leader, before | %s |", before),
+		fmt.Sprintf("| goroutines and memory of the leader, after | %s |", after)}, faults))
 }
 
-// onObject calls do with an object of these kinds.
-func (w *world) onObject(kinds []client.ObjectList, do func(client.Object) error) error {
-	all, err := w.objects(kinds...)
-	if err != nil {
-		return err
+// TestMany creates, changes and deletes many Memcacheds at once, and kills the leader in the middle of each.
+func TestMany(t *testing.T) {
+	all := make([]string, *many)
+	for i := range all {
+		all[i] = []string{"{size: 1}", "{size: 1, workload: StatefulSet}"}[i%2]
 	}
-	if len(all) == 0 {
-		return errNone
+	w := newWorld(t, all)
+	if w.cluster.Kind != "kwok" {
+		t.Skip("one node has no room for so many servers")
 	}
-	return do(all[w.random.IntN(len(all))])
-}
-
-// createMissing creates the Memcacheds that there are not.
-func (w *world) createMissing() {
-	w.Helper()
-	for i, spec := range specs {
-		w.eventually("create a Memcached", func() error {
-			mc := manifest.Parse(w.TB, manifest.Named(fmt.Sprintf("cache-%d", i), spec))
-			mc.Namespace = w.ns
-			return client.IgnoreAlreadyExists(w.Create(w.ctx, mc))
-		})
+	kill := func() {
+		w.Helper()
+		time.Sleep(time.Duration(1+w.random.IntN(10)) * time.Second)
+		require.NoError(t, w.operator.Kill(w.ctx))
+		w.lead()
 	}
-}
-
-// converge waits until every Memcached is Ready and as its workload is. It returns how often one became Ready.
-func (w *world) converge() int {
-	w.Helper()
-	w.eventually("let the operator reconcile every Memcached", w.idle) // what it could not do while faults went on
-	sampler, err := truth.Start(w.ctx, w.cluster.KubernetesRestConfig())
-	require.NoError(w, err)
-	w.eventually("become Ready", func() error {
-		all, err := w.objects(&v1alpha1.MemcachedList{})
-		for _, obj := range all {
-			mc := obj.(*v1alpha1.Memcached)
-			if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
-				mc.Status.ObservedGeneration != mc.Generation || mc.DeletionTimestamp != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %+v", mc.Name, mc.Status))
+	var took []string
+	for _, part := range []struct {
+		name string
+		do   func()
+	}{
+		{"created", w.createMissing},
+		{"changed", func() {
+			for i := range all {
+				require.NoError(t, w.Patch(w.ctx, w.memcached(i), client.RawPatch(types.MergePatchType,
+					[]byte(`{"spec": {"threads": 2}}`))))
 			}
+		}},
+		{"deleted", func() {
+			require.NoError(t, w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
+		}},
+	} {
+		start := time.Now()
+		part.do()
+		kill()
+		if part.name == "deleted" {
+			w.eventually("delete everything", w.empty)
+		} else {
+			w.converge()
 		}
-		return err
-	})
-	verdict, err := sampler.Stop(w.ctx)
-	require.NoError(w, err)
-	require.Empty(w, verdict.Lies, "the status lied")
-	return verdict.Claims
+		took = append(took, fmt.Sprintf("%s in %.0f s", part.name, time.Since(start).Seconds()))
+	}
+	w.publish("make chaos, many at once,", []string{fmt.Sprintf(
+		"%s: %d Memcacheds at once, with the leader killed in the middle of each step: %s; wrong statements of a status: 0.",
+		time.Now().Format(time.DateOnly), *many, strings.Join(took, ", "))})
 }
 
-// idle returns an error unless no Memcached waits for a reconcile.
-func (w *world) idle() error {
-	metrics, err := w.operator.Metrics(w.ctx)
-	if err != nil {
-		return err
+// publish prints lines, and writes them into the docs if the flag update is set.
+func (w *world) publish(command string, lines []string) {
+	w.Helper()
+	text := strings.Join(lines, "\n") + "\n"
+	w.Log("\n" + text)
+	if *update {
+		require.NoError(w, figure.Publish(filepath.FromSlash(page), command, text))
 	}
-	depths := regexp.MustCompile(`workqueue_depth{controller="memcached".*} (\d+)`).FindAllStringSubmatch(metrics, -1)
-	if len(depths) == 0 || slices.ContainsFunc(depths, func(depth []string) bool { return depth[1] != "0" }) {
-		return fmt.Errorf("the leader has work to do: %q", depths)
-	}
-	return nil
 }
 
-// empty returns an error unless nothing is left in the namespace.
-func (w *world) empty() error {
-	all, err := w.objects(append(w.children(), &v1alpha1.MemcachedList{}, &corev1.PodList{}, &appsv1.ReplicaSetList{},
-		&appsv1.ControllerRevisionList{}, &corev1.ConfigMapList{})...)
-	all = slices.DeleteFunc(all, func(obj client.Object) bool { return obj.GetName() == "kube-root-ca.crt" })
-	if len(all) > 0 {
-		err = errors.Join(err, fmt.Errorf("%d objects are left, such as %T %s", len(all), all[0], all[0].GetName()))
+// disturb lets one to three faults happen, and counts them. Each ends after at most 20 seconds: without a lease for so
+// long, a leader is none any more.
+func (w *world) disturb(faults []fault, happened map[string]int) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, 2*harness.Patience)
+	defer cancel()
+	ends := errgroup.Group{}
+	for range 1 + w.random.IntN(3) {
+		f, lasts := faults[w.random.IntN(len(faults))], time.Duration(w.random.IntN(20))*time.Second
+		end, err := f.do(w)
+		switch {
+		case err == nil:
+			happened[f.name]++
+		case !errors.Is(err, errNone):
+			w.Logf("%s: %v", f.name, err) // as while the API server does not answer
+		}
+		if end == nil {
+			continue
+		}
+		ends.Go(func() error { // some faults do not end before another one has ended
+			time.Sleep(lasts)
+			return harness.Poll(ctx, func(context.Context) error { return end() })
+		})
 	}
-	return err
-}
-
-// resources returns what the leader uses.
-func (w *world) resources() string {
-	var text string
-	w.eventually("read the metrics of the leader", func() error {
-		metrics, err := w.operator.Metrics(w.ctx)
-		text = fmt.Sprintf("%s goroutines, %s bytes", value(metrics, "go_goroutines"),
-			value(metrics, "process_resident_memory_bytes"))
-		return err
-	})
-	return text
-}
-
-// value returns the value of a metric.
-func value(metrics, name string) string {
-	if match := regexp.MustCompile(`(?m)^` + name + ` (.+)$`).FindStringSubmatch(metrics); match != nil {
-		return match[1]
-	}
-	return "no"
+	require.NoError(w, ends.Wait(), "end the faults")
 }

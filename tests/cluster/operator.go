@@ -129,6 +129,22 @@ func (o *Operator) Kill(ctx context.Context) error {
 	return o.c.KillContainer(ctx, OperatorNamespace, leader, "manager")
 }
 
+// Freeze stops the leader without ending it, until continues is called: it then does not know that it has lost its lease.
+func (o *Operator) Freeze(ctx context.Context) (continues func() error, err error) {
+	leader, err := o.Leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.c.Kind == "kwok" {
+		return o.c.Freeze(leader)
+	}
+	return func() error {
+		// The kubelet may have replaced the container, because the probes failed.
+		_ = o.c.SignalContainer(context.WithoutCancel(ctx), OperatorNamespace, leader, "manager", "SIGCONT")
+		return nil
+	}, o.c.SignalContainer(ctx, OperatorNamespace, leader, "manager", "SIGSTOP")
+}
+
 // Leader returns the name of the replica that holds the lease: of its pod or, on kwok, of its process.
 func (o *Operator) Leader(ctx context.Context) (string, error) {
 	if o.c.Kind == "kwok" {
@@ -180,15 +196,20 @@ func (o *Operator) Logs(ctx context.Context) (string, error) {
 		"--tail", "200", "--prefix")
 }
 
-// KillContainer kills the first process of a container with SIGKILL. A command in the container cannot do that: the
-// kernel protects a container's first process from the others.
+// KillContainer kills the first process of a container with SIGKILL.
 func (c *Cluster) KillContainer(ctx context.Context, namespace, pod, container string) error {
+	return c.SignalContainer(ctx, namespace, pod, container, "SIGKILL")
+}
+
+// SignalContainer sends a signal to the first process of a container. A command in the container cannot do that: the
+// kernel protects a container's first process from the others.
+func (c *Cluster) SignalContainer(ctx context.Context, namespace, pod, container, signal string) error {
 	id, err := c.kubectl(ctx, "get", "pod", pod, "--namespace", namespace, "--output",
 		`jsonpath={.status['containerStatuses','initContainerStatuses'][?(@.name=="`+container+`")].containerID}`)
 	if err != nil {
 		return err
 	}
-	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL",
+	kill := []string{"ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", signal,
 		strings.TrimPrefix(id, "containerd://")}
 	if c.Kind == "kind" {
 		_, err = run(ctx, nil, "docker", append([]string{"exec", c.name + "-control-plane"}, kill...)...)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	appsv1 "k8s.io/api/apps/v1"
 
@@ -43,9 +44,37 @@ func (o *Operator) processes() (running []process) {
 
 // startProcesses runs bin/manager until there is this number of replicas, as the Deployment would.
 func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deployment, replicas int) error {
+	for i := range replicas {
+		if err := o.startProcess(ctx, deployment, fmt.Sprintf("operator-%d", i+1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartBeside runs another process of the operator with these flags beside the replicas, such as one of another release
+// that does not wait for the lease. Only kwok clusters can do that; elsewhere the error is errors.ErrUnsupported.
+func (o *Operator) StartBeside(ctx context.Context, name string, flags ...string) (stop func() error, err error) {
+	if o.c.Kind != "kwok" {
+		return nil, errors.ErrUnsupported
+	}
+	deployment, err := o.install(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return o.c.signal(context.WithoutCancel(ctx), o.process(name).pidFile, syscall.SIGKILL) },
+		o.startProcess(ctx, deployment, name, flags...)
+}
+
+// startProcess runs bin/manager, unless it runs already, and waits until it is ready.
+func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployment, name string, flags ...string) error {
 	manager := filepath.Join(o.c.bin, "manager")
 	if _, err := os.Stat(manager); err != nil {
 		return fmt.Errorf("%s is not built: run `make build`", manager)
+	}
+	p := o.process(name)
+	if _, ok := o.c.alive(p.pidFile); ok {
+		return nil
 	}
 	kubeconfig, err := o.c.KubeconfigOf(ctx, OperatorNamespace, OperatorDeployment)
 	if err != nil {
@@ -64,45 +93,36 @@ func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deploy
 			env = append(env, fmt.Sprintf("%s=%d", e.Name, container.Resources.Limits.Memory().Value()))
 		}
 	}
-	for i := range replicas {
-		p := o.process(fmt.Sprintf("operator-%d", i+1))
-		if _, ok := o.c.alive(p.pidFile); ok {
-			continue
-		}
-		metrics, err1 := freePort()
-		probes, err2 := freePort()
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		addresses := fmt.Sprintf("127.0.0.1:%d\n127.0.0.1:%d\n", metrics, probes)
-		if err := os.WriteFile(p.addressFile, []byte(addresses), 0o644); err != nil {
-			return err
-		}
-		args := append(slices.Clone(container.Args), "--kubeconfig="+kubeconfig,
-			"--leader-elect-namespace="+OperatorNamespace,
-			"--metrics-secure=false", "--metrics-cert-dir=", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
-			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes))
-		if err := o.c.start(p.name, env, manager, args...); err != nil {
-			return err
-		}
-		if err := os.Rename(o.c.path("pids", p.name+".pid"), p.pidFile); err != nil {
-			return err
-		}
-		err := harness.Poll(ctx, func(ctx context.Context) error {
-			if _, ok := o.c.alive(p.pidFile); !ok {
-				return nil // it exited: stop waiting
-			}
-			_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", probes))
-			return err
-		})
-		if _, ok := o.c.alive(p.pidFile); !ok {
-			err = fmt.Errorf("%s exited", p.name)
-		}
-		if err != nil {
-			return o.c.tail(err, p.name)
-		}
+	metrics, err1 := freePort()
+	probes, err2 := freePort()
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
-	return nil
+	addresses := fmt.Sprintf("127.0.0.1:%d\n127.0.0.1:%d\n", metrics, probes)
+	if err := os.WriteFile(p.addressFile, []byte(addresses), 0o644); err != nil {
+		return err
+	}
+	args := slices.Concat(container.Args, []string{"--kubeconfig=" + kubeconfig,
+		"--leader-elect-namespace=" + OperatorNamespace,
+		"--metrics-secure=false", "--metrics-cert-dir=", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
+		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes)}, flags)
+	if err := o.c.start(name, env, manager, args...); err != nil {
+		return err
+	}
+	if err := os.Rename(o.c.path("pids", name+".pid"), p.pidFile); err != nil {
+		return err
+	}
+	err = harness.Poll(ctx, func(ctx context.Context) error {
+		if _, ok := o.c.alive(p.pidFile); !ok {
+			return nil // it exited: stop waiting
+		}
+		_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", probes))
+		return err
+	})
+	if _, ok := o.c.alive(p.pidFile); !ok {
+		err = fmt.Errorf("%s exited", name)
+	}
+	return o.c.tail(err, name)
 }
 
 // metrics returns the metrics of the replica.

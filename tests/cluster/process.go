@@ -143,12 +143,43 @@ func (c *Cluster) signal(ctx context.Context, pidFile string, s syscall.Signal) 
 // Freeze stops a program of the cluster, such as etcd, kubelet or operator-1, until continues is called. The error is
 // os.ErrNotExist if the cluster has no such program.
 func (c *Cluster) Freeze(name string) (continues func() error, err error) {
+	_, pid, err := c.program(name)
+	if err != nil {
+		return nil, err
+	}
+	continues = func() error {
+		if err := syscall.Kill(pid, syscall.SIGCONT); !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return nil // somebody has killed it
+	}
+	return continues, syscall.Kill(pid, syscall.SIGSTOP)
+}
+
+// Kill kills a program of the cluster with SIGKILL. Until Repair, it does not run. The error is os.ErrNotExist if the
+// cluster has no such program.
+func (c *Cluster) Kill(ctx context.Context, name string) error {
+	file, _, err := c.program(name)
+	if err != nil {
+		return err
+	}
+	return c.signal(ctx, file, syscall.SIGKILL)
+}
+
+// Repair starts the programs of the control plane that do not run.
+func (c *Cluster) Repair(ctx context.Context) error {
+	_, err := c.kwokctl(ctx, "start", "cluster", "--wait", "60s")
+	return err
+}
+
+// program returns the pid file and the process ID of a running program.
+func (c *Cluster) program(name string) (pidFile string, pid int, err error) {
 	for _, file := range c.allPIDFiles() {
 		if pid, ok := c.alive(file); ok && filepath.Base(file) == name+".pid" {
-			return func() error { return syscall.Kill(pid, syscall.SIGCONT) }, syscall.Kill(pid, syscall.SIGSTOP)
+			return file, pid, nil
 		}
 	}
-	return nil, os.ErrNotExist
+	return "", 0, os.ErrNotExist
 }
 
 // tail adds the end of a component's log to its error.

@@ -1,0 +1,193 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+// fault is something that goes wrong.
+type fault struct {
+	name string
+	// do begins the fault, which end ends; end is nil for a fault that is over at once.
+	do func(w *world) (end func() error, err error)
+}
+
+// errNone says that there is nothing that the fault could happen to.
+var errNone = errors.New("there is none")
+
+// outages break the operator and the control plane. They are no reason to replace a server.
+var outages = []fault{
+	{"the leader is killed", once(func(w *world) error { return w.operator.Kill(w.ctx) })},
+	{"the leader is killed, and another release leads", once(func(w *world) error {
+		if w.cluster.Kind != "kwok" {
+			return errNone
+		}
+		release := w.random.IntN(3)
+		w.operator.DefaultImage = fmt.Sprintf("memcached:%d", release)
+		w.operator.AgentImage = fmt.Sprintf("operator:%d", release)
+		return w.operator.Kill(w.ctx)
+	})},
+	{"the leader is frozen, and wakes up late", func(w *world) (func() error, error) { return w.operator.Freeze(w.ctx) }},
+	{"an operator of another release works without a lease", func(w *world) (func() error, error) {
+		rival := w.cluster.Operator("")
+		rival.DefaultImage, rival.AgentImage = "memcached:rival", "operator:rival"
+		stop, err := rival.StartBeside(w.ctx, "rival", "--leader-elect=false")
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, errNone
+		}
+		return stop, err
+	}},
+	{"the API server has one seat for the operator, and answers further requests with 429", (*world).throttle},
+	freezes("the API server", "kube-apiserver"),
+	freezes("etcd", "etcd"),
+	freezes("the controllers", "kube-controller-manager"),
+	freezes("the scheduler", "kube-scheduler"),
+	freezes("the kubelet", "kubelet", "kwok-controller"),
+	kills("the API server", "kube-apiserver"),
+	kills("etcd", "etcd"),
+	kills("the controllers", "kube-controller-manager"),
+}
+
+// changes are what users, administrators and others do with the objects.
+var changes = []fault{
+	{"the node is cut off for a minute", once(func(w *world) error {
+		end, err := w.freeze("kubelet", "kwok-controller")
+		if err != nil {
+			return err
+		}
+		time.Sleep(time.Minute) // until the control plane takes the node for lost
+		return end()
+	})},
+	{"a child is deleted", once(func(w *world) error { return w.onObject(children, w.delete) })},
+	{"a child is changed", once(func(w *world) error {
+		return w.onObject(children, func(obj client.Object) error {
+			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels":
+				{"app.kubernetes.io/managed-by": "somebody"}, "annotations": null, "ownerReferences": null}}`)))
+		})
+	})},
+	{"a workload is changed", once(func(w *world) error {
+		return w.onObject([]client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}},
+			func(obj client.Object) error {
+				return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 1, "template":
+					{"metadata": {"labels": {"somebody": "was-here"}}}}}`)))
+			})
+	})},
+	{"a pod is deleted", once(func(w *world) error { return w.onObject(pods, w.delete) })},
+	{"a pod is evicted", once(func(w *world) error {
+		return w.onObject(pods, func(obj client.Object) error {
+			return w.SubResource("eviction").Create(w.ctx, obj, &policyv1.Eviction{})
+		})
+	})},
+	{"a node is drained", func(w *world) (func() error, error) {
+		var nodes corev1.NodeList
+		if err := w.List(w.ctx, &nodes); err != nil {
+			return nil, err
+		}
+		name := nodes.Items[w.random.IntN(len(nodes.Items))].Name
+		// On a cluster with one node, disruption budgets stop the drain.
+		_ = w.kubectl("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
+			"--pod-selector=app.kubernetes.io/managed-by=memcached-operator")
+		return func() error { return w.kubectl("uncordon", name) }, nil
+	}},
+	{"a user changes the spec", once(func(w *world) error {
+		return w.onObject(memcacheds, func(obj client.Object) error {
+			patch := []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"memory": "48Mi"}`, `{"metrics": {}}`,
+				`{"metrics": null}`, `{"networkPolicy": {}}`, `{"networkPolicy": null}`}[w.random.IntN(8)]
+			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+patch+`}`)))
+		})
+	})},
+	{"a user restarts the servers", once(func(w *world) error {
+		return w.onObject(memcacheds, func(obj client.Object) error {
+			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+				`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RestartedAtAnnotation, time.Now().Format(time.RFC3339))))
+		})
+	})},
+	{"a user deletes a Memcached", once(func(w *world) error { return w.onObject(memcacheds, w.delete) })},
+	{"a user deletes the namespace", once(func(w *world) error {
+		if err := w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}); err != nil {
+			return err
+		}
+		w.createNamespace()
+		return nil
+	})},
+}
+
+// once is a fault that is over when do returns.
+func once(do func(w *world) error) func(*world) (func() error, error) {
+	return func(w *world) (func() error, error) { return nil, do(w) }
+}
+
+// freezes is the fault that a program does nothing for a while; the first one that the cluster has.
+func freezes(what string, programs ...string) fault {
+	return fault{what + " freezes", func(w *world) (func() error, error) { return w.freeze(programs...) }}
+}
+
+// kills is the fault that a program is killed.
+func kills(what, program string) fault {
+	return fault{what + " is killed", func(w *world) (func() error, error) {
+		return func() error { return w.cluster.Repair(w.ctx) }, w.cluster.Kill(w.ctx, program)
+	}}
+}
+
+func (w *world) freeze(programs ...string) (func() error, error) {
+	for _, program := range programs {
+		if end, err := w.cluster.Freeze(program); !errors.Is(err, os.ErrNotExist) {
+			return end, err
+		}
+	}
+	return nil, errNone
+}
+
+// throttle lets the API server serve one request of the operator at a time, and answer the others with 429.
+func (w *world) throttle() (func() error, error) {
+	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: ptr.To(int32(0)),
+				BorrowingLimitPercent: ptr.To(int32(0)),
+				LimitResponse:         flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}}}
+	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "chaos"},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: level.Name},
+			MatchingPrecedence:         2, // 1 is reserved
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindServiceAccount,
+					ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: cluster.OperatorNamespace,
+						Name: cluster.OperatorDeployment}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"},
+					Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"}}}}}}}
+	end := func() error {
+		metrics, err := w.core.Get().AbsPath("/metrics").DoRaw(w.ctx)
+		if err != nil {
+			return err
+		}
+		w.rejected = max(w.rejected, value(string(metrics), `apiserver_flowcontrol_rejected_requests_total{flow_schema="`+
+			schema.Name+`".*}`))
+		return errors.Join(client.IgnoreNotFound(w.Delete(w.ctx, schema)), client.IgnoreNotFound(w.Delete(w.ctx, level)))
+	}
+	return end, errors.Join(client.IgnoreAlreadyExists(w.Create(w.ctx, level)),
+		client.IgnoreAlreadyExists(w.Create(w.ctx, schema)))
+}
+
+// kubectl runs kubectl on the cluster, for half a minute at most.
+func (w *world) kubectl(args ...string) error {
+	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
+	defer cancel()
+	_, err := harness.Command{Env: []string{"KUBECONFIG=" + w.cluster.GetKubeconfig()}}.Run(ctx, "kubectl", args...)
+	return err
+}

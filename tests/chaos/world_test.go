@@ -1,0 +1,271 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/e2e/truth"
+	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/tests/manifest"
+)
+
+// specs are what users ask for.
+var specs = []string{"{size: 2}", "{size: 3, threads: 2}", "{size: 3, metrics: {}}",
+	"{size: 2, workload: StatefulSet}",
+	"{size: 3, workload: StatefulSet, serverAddresses: ClusterIP, rollout: {maxUnavailable: 2}}",
+	"{size: 2, workload: StatefulSet, memory: 32Mi, networkPolicy: {}}"}
+
+// Kinds of objects in the namespace.
+var (
+	memcacheds = []client.ObjectList{&v1alpha1.MemcachedList{}}
+	pods       = []client.ObjectList{&corev1.PodList{}}
+	children   = []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{},
+		&policyv1.PodDisruptionBudgetList{}}
+)
+
+// world is the cluster and a namespace with Memcacheds.
+type world struct {
+	client.WithWatch
+	testing.TB
+	ctx      context.Context
+	core     rest.Interface // of the API group of pods
+	cluster  *cluster.Cluster
+	operator *cluster.Operator
+	random   *rand.Rand
+	ns       string
+	specs    []string // of the Memcacheds
+	replaced int      // servers that were replaced as they should
+	rejected float64  // requests of the operator that were answered with 429, at most in the life of an API server
+}
+
+// newWorld starts the cluster and two replicas of the operator, and creates a namespace.
+func newWorld(t *testing.T, specs []string) *world {
+	t.Helper()
+	kind := os.Getenv("CLUSTER")
+	if kind == "" {
+		t.Skip("make chaos runs it on a cluster")
+	}
+	ctrl.SetLogger(log.Log)
+	root, err := harness.Repository()
+	require.NoError(t, err)
+	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
+	c, err := cluster.New(kind)
+	require.NoError(t, err)
+	w := &world{TB: t, ctx: context.Background(), cluster: c, operator: c.Operator(os.Getenv("IMG")),
+		random: rand.New(rand.NewPCG(*seed, 0)), specs: specs}
+	_, err = c.Create(w.ctx)
+	require.NoError(t, errors.Join(err, v1alpha1.AddToScheme(clientgoscheme.Scheme), w.operator.Install(w.ctx),
+		w.operator.Stop(w.ctx), w.operator.Start(w.ctx, 2)))
+	config := c.KubernetesRestConfig()
+	config.QPS = -1
+	clientset, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	w.core = clientset.CoreV1().RESTClient()
+	config = rest.CopyConfig(config)
+	config.Timeout = 20 * time.Second // the API server may be frozen
+	w.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+	require.NoError(t, err)
+	w.createNamespace()
+	t.Cleanup(func() {
+		_ = w.operator.Start(w.ctx, 1)
+		_ = w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	})
+	return w
+}
+
+// createNamespace creates a namespace for the Memcacheds.
+func (w *world) createNamespace() {
+	w.Helper()
+	w.eventually("create a namespace", func() error {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}
+		err := w.Create(w.ctx, ns)
+		w.ns = ns.Name
+		return err
+	})
+}
+
+func (w *world) eventually(what string, try func() error) {
+	w.Helper()
+	harness.Eventually(w, what, 2*harness.Patience, try)
+}
+
+func (w *world) delete(obj client.Object) error { return w.Delete(w.ctx, obj) }
+
+// objects returns the objects of these kinds in the namespace.
+func (w *world) objects(kinds ...client.ObjectList) (all []client.Object, err error) {
+	for _, list := range kinds {
+		list := list.DeepCopyObject().(client.ObjectList)
+		if err := w.List(w.ctx, list, client.InNamespace(w.ns)); err != nil {
+			return nil, err
+		}
+		_ = meta.EachListItem(list, func(obj runtime.Object) error {
+			all = append(all, obj.(client.Object))
+			return nil
+		})
+	}
+	return all, nil
+}
+
+// onObject calls do with an object of these kinds.
+func (w *world) onObject(kinds []client.ObjectList, do func(client.Object) error) error {
+	all, err := w.objects(kinds...)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return errNone
+	}
+	return do(all[w.random.IntN(len(all))])
+}
+
+// memcached returns the Memcached of a spec.
+func (w *world) memcached(i int) *v1alpha1.Memcached {
+	w.Helper()
+	mc := manifest.Parse(w.TB, manifest.Named(fmt.Sprintf("cache-%d", i), w.specs[i]))
+	mc.Namespace = w.ns
+	return mc
+}
+
+// createMissing creates the Memcacheds that there are not.
+func (w *world) createMissing() {
+	w.Helper()
+	for i := range w.specs {
+		w.eventually("create a Memcached", func() error {
+			return client.IgnoreAlreadyExists(w.Create(w.ctx, w.memcached(i)))
+		})
+	}
+}
+
+// lead starts the replicas that do not run, and waits until one of them leads. A leader that lost its lease exits.
+func (w *world) lead() {
+	w.Helper()
+	w.eventually("find a leader", func() error {
+		err := w.cluster.Repair(w.ctx) // the scheduler exits when its cache is corrupt
+		if err != nil {
+			return err
+		}
+		err = w.operator.Start(w.ctx, 2)
+		if err == nil {
+			_, err = w.operator.Leader(w.ctx)
+		}
+		return err
+	})
+}
+
+// converge waits until every Memcached is Ready and as its workload is. It returns how often one became Ready.
+func (w *world) converge() int {
+	w.Helper()
+	// What namespace controller and operator could not do while faults went on.
+	w.eventually("let deleted namespaces end", func() error {
+		var namespaces corev1.NamespaceList
+		err := w.List(w.ctx, &namespaces)
+		for _, ns := range namespaces.Items {
+			if ns.DeletionTimestamp != nil {
+				err = fmt.Errorf("the namespace %s: %+v", ns.Name, ns.Status)
+			}
+		}
+		return err
+	})
+	w.eventually("let the operator reconcile every Memcached", w.idle)
+	sampler, err := truth.Start(w.ctx, w.cluster.KubernetesRestConfig())
+	require.NoError(w, err)
+	w.eventually("become Ready", func() error {
+		all, err := w.objects(memcacheds...)
+		if err == nil && len(all) != len(w.specs) {
+			err = fmt.Errorf("there are %d Memcacheds", len(all))
+		}
+		for _, obj := range all {
+			mc := obj.(*v1alpha1.Memcached)
+			if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
+				mc.Status.ObservedGeneration != mc.Generation || mc.DeletionTimestamp != nil {
+				return fmt.Errorf("%s: %+v", mc.Name, mc.Status)
+			}
+		}
+		return err
+	})
+	verdict, err := sampler.Stop(w.ctx)
+	require.NoError(w, err)
+	require.Empty(w, verdict.Lies, "the status lied")
+	return verdict.Claims
+}
+
+// idle returns an error unless the leader has reconciled every Memcached, and has nothing more to do.
+func (w *world) idle() error {
+	metrics, err := w.operator.Metrics(w.ctx)
+	if err != nil {
+		return err
+	}
+	total := func(metric string) (sum float64) {
+		for _, line := range strings.Split(metrics, "\n") {
+			if strings.HasPrefix(line, metric+`{controller="memcached"`) {
+				n, _ := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+				sum += n
+			}
+		}
+		return sum
+	}
+	if reconciles := total("controller_runtime_reconcile_total"); int(reconciles) < len(w.specs) {
+		return fmt.Errorf("the leader has reconciled %.0f times", reconciles)
+	}
+	if todo := total("workqueue_depth") + total("controller_runtime_active_workers"); todo > 0 {
+		return fmt.Errorf("the leader has %.0f Memcacheds to reconcile", todo)
+	}
+	return nil
+}
+
+// empty returns an error unless nothing is left in the namespace.
+func (w *world) empty() error {
+	all, err := w.objects(slices.Concat(children, memcacheds, pods, []client.ObjectList{&appsv1.ReplicaSetList{},
+		&appsv1.ControllerRevisionList{}, &corev1.ConfigMapList{}})...)
+	all = slices.DeleteFunc(all, func(obj client.Object) bool { return obj.GetName() == "kube-root-ca.crt" })
+	if len(all) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d objects are left, such as %T %s", len(all), all[0], all[0].GetName()))
+	}
+	return err
+}
+
+// resources returns what the leader uses.
+func (w *world) resources() string {
+	var text string
+	w.eventually("read the metrics of the leader", func() error {
+		metrics, err := w.operator.Metrics(w.ctx)
+		text = fmt.Sprintf("%.0f, %.0f MiB", value(metrics, "go_goroutines"),
+			value(metrics, "process_resident_memory_bytes")/(1<<20))
+		return err
+	})
+	return text
+}
+
+// value returns the value of a metric; 0 if there is no such metric.
+func value(metrics, name string) (v float64) {
+	if match := regexp.MustCompile(`(?m)^` + name + ` (.+)$`).FindStringSubmatch(metrics); match != nil {
+		v, _ = strconv.ParseFloat(match[1], 64)
+	}
+	return v
+}
