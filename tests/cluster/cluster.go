@@ -35,8 +35,9 @@ type Cluster struct {
 	Kind string
 	// Nodes is the number of simulated nodes of a kwok cluster. 0 means the present number, or 3 for a new cluster.
 	Nodes int
-	// AuditedNamespace is the namespace whose service accounts' requests the API server of a new cluster writes to
-	// AuditLog, by default that of the operator. kind clusters have no such log.
+	// AuditedNamespace is the namespace whose service accounts' requests the API server of a new cluster writes to its
+	// audit log. By default, that is the operator's, and what the operator writes is logged too. kind clusters have no
+	// such log.
 	AuditedNamespace string
 	// Env is added to the environment of a new control plane's programs, each entry as NAME=value. kind clusters ignore
 	// it.
@@ -256,6 +257,23 @@ func (c *Cluster) lock() (func(), error) {
 // AuditLog returns the path of the audit log: one event of audit.k8s.io on each line. The file does not exist before
 // the first event.
 func (c *Cluster) AuditLog() string { return c.path("logs", "audit.log") }
+
+// AuditLogs returns the paths of the audit log and of its earlier parts, the oldest first.
+func (c *Cluster) AuditLogs() []string {
+	earlier, _ := filepath.Glob(c.path("logs", "audit-*.log"))
+	return append(earlier, c.AuditLog())
+}
+
+// ContainerLogs returns the paths of the logs of containers with these names: on kwok, of the operator's processes; on
+// node, of pods that still exist.
+func (c *Cluster) ContainerLogs(names ...string) []string {
+	paths, _ := filepath.Glob(c.path("logs", "operator-*.log"))
+	for _, name := range names {
+		more, _ := filepath.Glob(c.path("pods", "*", name, "*.log"))
+		paths = append(paths, more...)
+	}
+	return paths
+}
 
 func (c *Cluster) path(elem ...string) string {
 	return filepath.Join(append([]string{c.dir}, elem...)...)

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -30,11 +29,25 @@ var proxyStage []byte
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
-rules:
+omitManagedFields: true
+rules:%s
 - level: Metadata
   userGroups: ["system:serviceaccounts:%s"]
 - level: None
 `
+
+// auditContents also logs what the operator writes, without leases, and each write of a Secret by anybody, so that a
+// test can look for the contents of Secrets in what the operator writes.
+const auditContents = `
+- level: Metadata
+  resources: [{group: coordination.k8s.io}]
+  userGroups: ["system:serviceaccounts:` + OperatorNamespace + `"]
+- level: Request
+  verbs: [create, update, patch]
+  userGroups: ["system:serviceaccounts:` + OperatorNamespace + `"]
+- level: Request
+  verbs: [create, update, patch]
+  resources: [{group: "", resources: [secrets]}]`
 
 // kwok is a control plane with simulated nodes and pods. A pod is Running a moment after it was scheduled.
 type kwok struct{ *Cluster }
@@ -74,7 +87,10 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 		return err
 	}
 	var config bytes.Buffer
-	policy := fmt.Sprintf(auditPolicy, cmp.Or(c.AuditedNamespace, OperatorNamespace))
+	policy := fmt.Sprintf(auditPolicy, auditContents, OperatorNamespace)
+	if c.AuditedNamespace != "" {
+		policy = fmt.Sprintf(auditPolicy, "", c.AuditedNamespace)
+	}
 	if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755),
 		os.WriteFile(c.path("audit-policy.yaml"), []byte(policy), 0o644)); err != nil {
 		return err

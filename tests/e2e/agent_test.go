@@ -97,7 +97,7 @@ func TestRotation(t *testing.T) {
 				w.secret("certificate", mixed)
 				w.awaitCondition("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "tls.key is not the private key of")
 				w.awaitRefusedByAgents("cache", "tls")
-				w.passwords("passwords", stay, "without a colon")
+				w.passwords("passwords", stay, "without a colon "+password)
 				w.secret("certificate", valid.Data)
 				w.awaitCondition("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "line 2 of authfile must be a user")
 				w.awaitRefusedByAgents("cache", "auth")
@@ -151,7 +151,7 @@ func TestMetrics(t *testing.T) {
 		Setup(step(func(w world) {
 			ours := w.newCA()
 			ours.certificate("certificate", "svc.example.com")
-			w.passwords("passwords", "app:"+rand.Text(), "b:c")
+			w.passwords("passwords", "app:"+rand.Text(), "b:"+password)
 			for name, spec := range specs {
 				w.createSpec(name, "{"+spec+", "+smallServer+"}")
 			}
@@ -205,7 +205,7 @@ func TestAgentUpgrade(t *testing.T) {
 	var before map[string]string
 	testEnv.Test(t, features.New("an upgrade of the agent").
 		Setup(step(func(w world) {
-			w.passwords("passwords", "a:b")
+			w.passwords("passwords", "a:"+password)
 			w.createSpec("cache", `{size: 2, metrics: {}, auth: {secretName: passwords}, `+smallServer+`}`)
 			w.createSpec("set", `{size: 2, metrics: {}, workload: StatefulSet, `+smallServer+`}`)
 			w.awaitReady("cache", "set")

@@ -56,7 +56,7 @@ func TestMatrix(t *testing.T) {
 		Setup(step(func(w world) {
 			ours = w.newCA()
 			ours.certificate("certificate", host)
-			w.passwords("passwords", "user:password")
+			w.passwords("passwords", "user:"+password)
 		})).
 		Assess("are accepted or refused as the documentation says", step(func(w world) {
 			for _, spec := range specs {
@@ -85,7 +85,7 @@ func TestMatrix(t *testing.T) {
 					c.tls = ours.Trust(host, own)
 				}
 				if strings.Contains(spec, "auth") {
-					c.login = "user password"
+					c.login = "user " + password
 				}
 				w.mustStore(spec, c)
 			}

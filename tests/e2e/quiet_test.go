@@ -40,7 +40,7 @@ func TestNoWritesWithoutChanges(t *testing.T) {
 			w.must(operator.Start(w.ctx, 1))
 			w.create("cache", 2)
 			w.create("paused", 0)
-			w.passwords("passwords", "user:password")
+			w.passwords("passwords", "user:"+password)
 			w.createSpec("set", `{size: 2, workload: StatefulSet, serverAddresses: ClusterIP, auth: {secretName: passwords},
 				networkPolicy: {}}`)
 			w.createSpec("proxied", `{workload: StatefulSet, proxy: {size: 1}}`)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,6 +18,10 @@ import (
 	"github.com/example/memcached-operator/tests/harness"
 	"github.com/example/memcached-operator/tests/testca"
 )
+
+// password is a password of users that no test tells apart. TestSecretContents of tests/permissions looks for passwords
+// that cannot be words.
+var password = rand.Text()
 
 // secret creates or updates a Secret.
 func (w world) secret(name string, content map[string][]byte) {

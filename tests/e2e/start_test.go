@@ -36,7 +36,7 @@ func TestEveryAcceptedSpecStarts(t *testing.T) {
 		if len(all) < 200 {
 			w.Errorf("these are too few to prove anything")
 		}
-		w.passwords("passwords", "app:secret")
+		w.passwords("passwords", "app:"+password)
 		ours := w.newCA()
 		ours.certificate("certificate", "localhost")
 		own := ours.issue("client")
@@ -150,7 +150,7 @@ func (w world) startAll(lists [][]string, trust *tls.Config) {
 				c.tls = trust
 			}
 			if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") }) {
-				c.login = "app secret"
+				c.login = "app " + password
 			}
 			err := c.askVersion(conns == 9+5*threads)
 			if err == nil {

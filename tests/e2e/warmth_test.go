@@ -25,7 +25,7 @@ func TestMemory(t *testing.T) {
 		w.must(err)
 		for i := range pods {
 			list = append(list, memcachedClient{address: net.JoinHostPort(pods[i].Status.PodIP, "11211"),
-				tls: ca.Trust(host, ca.issue("client")), login: "shop secret"})
+				tls: ca.Trust(host, ca.issue("client")), login: "shop " + password})
 		}
 		return list
 	}
@@ -66,7 +66,7 @@ func TestMemory(t *testing.T) {
 		Setup(step(func(w world) {
 			ca = w.newCA()
 			ca.certificate("certificate", host)
-			w.passwords("passwords", "shop:secret")
+			w.passwords("passwords", "shop:"+password)
 			w.createSpec("cache", `{size: 2, workload: StatefulSet, metrics: {}, tls: {secretName: certificate, clientAuth: Require},
 				auth: {secretName: passwords}, memory: 64Mi, threads: 1, maxConnections: 64, pod: {resources: {requests: {cpu: 1m}}}}`)
 			w.awaitReady("cache")

@@ -1,9 +1,12 @@
-// Package permissions tests that the operator has the permissions that it needs, and that the docs explain each.
+// Package permissions tests that the operator has the permissions that it needs, that the docs explain each, and that
+// the operator passes on no content of Secrets.
 package permissions
 
 import (
 	"bufio"
 	"encoding/json"
+	"io"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -49,23 +52,11 @@ func TestTable(t *testing.T) {
 // TestRequests: in all tests on this cluster until now, no request of the operator was forbidden. It prints which
 // permissions no request needed.
 func TestRequests(t *testing.T) {
-	kind := os.Getenv("CLUSTER")
-	if kind == "" || kind == "kind" {
-		t.Skip("there is no audit log")
-	}
-	c, err := cluster.New(kind)
-	require.NoError(t, err)
-	file, err := os.Open(c.AuditLog())
-	require.NoError(t, err)
-	defer file.Close()
+	c := audited(t)
 	requests, used := 0, map[string]bool{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e auditv1.Event
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &e))
-		if e.ObjectRef == nil || !strings.HasSuffix(e.User.Username, ":"+cluster.OperatorDeployment) {
-			continue // discovery, or another service account
+	for e := range events(t, c) {
+		if !isOperator(e) {
+			continue
 		}
 		requests++
 		resource := strings.TrimSuffix(e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")
@@ -73,7 +64,6 @@ func TestRequests(t *testing.T) {
 		used[needed] = true
 		assert.NotEqual(t, "forbid", e.Annotations["authorization.k8s.io/decision"], "%s %s", needed, e.RequestURI)
 	}
-	require.NoError(t, lines.Err())
 	require.NotZero(t, requests)
 	var unused []string
 	for role, permissions := range granted(t) {
@@ -85,6 +75,46 @@ func TestRequests(t *testing.T) {
 	}
 	slices.Sort(unused)
 	t.Logf("%d requests of the operator; none of them needed:\n%s", requests, strings.Join(unused, "\n"))
+}
+
+// audited returns the cluster that the tests before ran on, and skips the test without an audit log.
+func audited(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	kind := os.Getenv("CLUSTER")
+	if kind == "" || kind == "kind" {
+		t.Skip("there is no audit log")
+	}
+	c, err := cluster.New(kind)
+	require.NoError(t, err)
+	return c
+}
+
+// events reads the audit log: the requests for objects, and each line.
+func events(t *testing.T, c *cluster.Cluster) iter.Seq2[*auditv1.Event, string] {
+	return func(yield func(*auditv1.Event, string) bool) {
+		var files []io.Reader
+		for _, path := range c.AuditLogs() {
+			file, err := os.Open(path)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = file.Close() })
+			files = append(files, file)
+		}
+		lines := bufio.NewScanner(io.MultiReader(files...))
+		lines.Buffer(nil, 1<<24)
+		for lines.Scan() {
+			e := &auditv1.Event{}
+			require.NoError(t, json.Unmarshal(lines.Bytes(), e))
+			if e.ObjectRef != nil && !yield(e, lines.Text()) { // without one, it is discovery
+				return
+			}
+		}
+		require.NoError(t, lines.Err())
+	}
+}
+
+// isOperator reports whether a request is of the operator's service account.
+func isOperator(e *auditv1.Event) bool {
+	return strings.HasSuffix(e.User.Username, ":"+cluster.OperatorDeployment)
 }
 
 // granted returns the permissions of each role of the operator.
