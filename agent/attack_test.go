@@ -95,30 +95,59 @@ func peakMemory(t *testing.T, p *os.Process) int {
 // TestAttack: no client of the metrics port can stop the agent, or block Prometheus for long.
 func TestAttack(t *testing.T) {
 	t.Parallel()
+	const slow = 100 * time.Millisecond
+	send := func(text string) func(net.Conn) error {
+		return func(conn net.Conn) error {
+			_, err := io.WriteString(conn, text)
+			return err
+		}
+	}
+	// endless sends a text, and another one again and again, until the agent closes the connection.
+	endless := func(first, next string, pause time.Duration) func(net.Conn) error {
+		return func(conn net.Conn) error {
+			err := send(first)(conn)
+			for ; err == nil; time.Sleep(pause) {
+				err = send(next)(conn)
+			}
+			return err
+		}
+	}
+	const get, post = "GET /metrics HTTP/1.1\r\nHost: agent\r\n", "POST /metrics HTTP/1.1\r\nHost: agent\r\n"
 	for name, tt := range map[string]struct {
 		clients int
-		request string
+		attack  func(net.Conn) error
+		again   bool // with new connections
 	}{
-		"large headers":      {60, "GET /metrics HTTP/1.1\r\nHost: agent\r\nX: " + strings.Repeat("x", 900<<10)},
-		"idle connections":   {4000, "GET "},
-		"requests kept open": {3000, "GET / HTTP/1.1\r\nHost: agent\r\n\r\n"},
+		"large headers":             {60, send(get + "X: " + strings.Repeat("x", 900<<10)), false},
+		"idle connections":          {4000, send("GET "), false},
+		"requests kept open":        {3000, send("GET / HTTP/1.1\r\nHost: agent\r\n\r\n"), false},
+		"headers, byte by byte":     {1000, endless(get+"X: ", "x", slow), false},
+		"many headers":              {60, endless(get, "X: x\r\n", 0), false},
+		"bodies without an end":     {60, endless(post+"Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0), false},
+		"a body, byte by byte":      {1000, endless(post+"Content-Length: 1000000\r\n\r\n", "x", slow), false},
+		"other protocols":           {60, endless("\x16\x03\x01\xff\xff", strings.Repeat("\xff", 4096), 0), false},
+		"many requests at a time":   {60, endless(get+"\r\n", get+"\r\n", 0), false},
+		"a flood of single scrapes": {60, send(get + "\r\n"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			process, address := startAgent(t)
-			deadline := time.Now().Add(30 * time.Second)
+			deadline, floodEnd := time.Now().Add(30*time.Second), time.Now().Add(5*time.Second)
 			var clients, connected sync.WaitGroup
 			for range tt.clients {
 				connected.Add(1)
 				clients.Go(func() {
-					conn, err := net.DialTimeout("tcp", address, time.Until(deadline))
-					connected.Done()
-					if err != nil {
-						return // refused, which protects the agent
+					done := sync.OnceFunc(connected.Done)
+					for again := true; again; again = tt.again && time.Now().Before(floodEnd) {
+						conn, err := net.DialTimeout("tcp", address, time.Until(deadline))
+						done()
+						if err != nil {
+							return // refused, which protects the agent
+						}
+						_ = conn.SetDeadline(deadline)
+						_ = tt.attack(conn)
+						_, _ = io.Copy(io.Discard, conn) // until the agent closes the connection
+						_ = conn.Close()
 					}
-					defer func() { _ = conn.Close() }()
-					_ = conn.SetDeadline(deadline)
-					_, _ = io.WriteString(conn, tt.request)
-					_, _ = io.Copy(io.Discard, conn) // until the agent closes the connection
 				})
 			}
 			connected.Wait()

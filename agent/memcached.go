@@ -22,6 +22,10 @@ import (
 // timeout bounds each exchange with memcached, which runs in the same pod.
 const timeout = 3 * time.Second
 
+// maxResponse limits a response in bytes. Another program could listen in place of memcached, and exhaust the memory of
+// the agent.
+const maxResponse = 1 << 20
+
 // memcached is a client of the memcached in the same pod.
 type memcached struct {
 	address         string
@@ -131,12 +135,12 @@ func (m *memcached) tlsConfig(own *tls.Certificate, handshake *handshake) *tls.C
 // request, which may contain a password.
 func (c connection) expect(request, want string) error {
 	_, writeErr := c.Write([]byte(request + "\r\n"))
-	response, err := c.reader.ReadString('\n')
+	response, err := c.reader.ReadSlice('\n')
 	if err := errors.Join(writeErr, err); err != nil {
 		return err
 	}
-	if !strings.HasPrefix(response, want) {
-		return fmt.Errorf("memcached answered %q", strings.TrimSpace(response))
+	if !bytes.HasPrefix(response, []byte(want)) {
+		return fmt.Errorf("memcached answered %q", bytes.TrimSpace(response))
 	}
 	return nil
 }
@@ -149,9 +153,11 @@ func (c connection) stats(request string) (response []byte, err error) {
 	}
 	for more := true; err == nil && more; {
 		var line []byte
-		line, err = c.reader.ReadBytes('\n')
+		line, err = c.reader.ReadSlice('\n')
 		response = append(response, line...)
-		more = bytes.HasPrefix(line, []byte("STAT "))
+		if more = bytes.HasPrefix(line, []byte("STAT ")); err == nil && len(response) > maxResponse {
+			err = errors.New("memcached answers without an end")
+		}
 	}
 	return response, err
 }

@@ -37,6 +37,7 @@ func FuzzStats(f *testing.F) {
 		f.Add(answer)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
+		answer = answer[:min(len(answer), 4096)] // TestEndlessAnswers has longer ones
 		lines := slices.Collect(strings.Lines(answer))
 		n := 1 + slices.IndexFunc(lines, func(line string) bool {
 			return strings.HasSuffix(line, "\n") && !strings.HasPrefix(line, "STAT ")
@@ -64,6 +65,23 @@ func FuzzStats(f *testing.F) {
 	})
 }
 
+// TestEndlessAnswers: a program that answers without an end in place of memcached does not exhaust the agent's memory.
+func TestEndlessAnswers(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{"a line": strings.Repeat("x", 2*maxResponse),
+		"a statistic": "STAT " + strings.Repeat("x", 2*maxResponse),
+		"statistics":  strings.Repeat("STAT a 1\r\n", maxResponse)} {
+		got, err := newConnection(func(string) string { return answer }).stats("stats")
+		if err == nil || len(got) > maxResponse+len(answer)/maxResponse {
+			t.Errorf("%s: got %d bytes, %v", name, len(got), err)
+		}
+		if err := newConnection(func(string) string { return answer }).expect("version", "VERSION "); err == nil ||
+			len(err.Error()) > 100 {
+			t.Errorf("%s: got the error %.200v", name, err)
+		}
+	}
+}
+
 // FuzzExpect: whatever memcached answers to a login, the error does not quote the password.
 func FuzzExpect(f *testing.F) {
 	for _, answer := range []string{"", "STORED\r\n", "STORED", "CLIENT_ERROR authentication failure\r\n",
@@ -73,6 +91,7 @@ func FuzzExpect(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
 		const password = "TOPSECRET"
+		answer = answer[:min(len(answer), 4096)]
 		line, _, complete := strings.Cut(answer, "\n")
 		err := newConnection(func(string) string { return answer }).expect("set x 0 0 13\r\napp "+password, "STORED")
 		if want := complete && strings.HasPrefix(line, "STORED"); (err == nil) != want {

@@ -59,6 +59,6 @@ func TestSecretContents(t *testing.T) {
 		mustHaveNone(string(text), path)
 		size += len(text)
 	}
-	t.Logf("no part of %d Secrets, of %d parts, is in %d requests that wrote, the metrics, and %d KiB of logs", len(secrets),
-		len(contents), written, size>>10)
+	t.Logf("looked for %d parts of %d Secrets in %d requests that wrote, in the metrics, and in %d KiB of logs",
+		len(contents), len(secrets), written, size>>10)
 }
