@@ -202,6 +202,11 @@ func TestPasswords(t *testing.T) {
 			w.must(err)
 			logs, err := operator.Logs(w.ctx)
 			w.must(err)
+			if cluster.RealPods(testCluster.Kind) {
+				servers, err := w.kubectl("logs", "--selector=app.kubernetes.io/instance=cache", "--all-containers", "--tail=-1")
+				w.must(err)
+				logs += servers
+			}
 			for _, secret := range []string{first, second, malformed} {
 				if strings.Contains(out+logs, secret) {
 					w.Errorf("the password %q appears", secret)

@@ -101,15 +101,23 @@ func needRealPods(t *testing.T) {
 	}
 }
 
-// createNamespace creates a namespace for each feature, which enforces the restricted Pod Security Standard.
+// createNamespace creates a namespace for each feature.
 func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ types.Feature) (context.Context, error) {
+	t.Helper()
+	ns, err := newNamespace(ctx, t)
+	cfg.WithNamespace(ns)
+	return ctx, err
+}
+
+// newNamespace creates a namespace that enforces the restricted Pod Security Standard, until the test ends.
+func newNamespace(ctx context.Context, t *testing.T) (string, error) {
+	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "e2e-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
 	}}
 	if err := api.Create(ctx, ns); err != nil {
-		return ctx, err
+		return "", err
 	}
-	cfg.WithNamespace(ns.Name)
 	t.Cleanup(func() {
 		w := world{WithWatch: api, T: t, ctx: ctx, ns: ns.Name}
 		if t.Failed() {
@@ -128,7 +136,7 @@ func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ t
 		})
 		w.must(w.Delete(ctx, ns))
 	})
-	return ctx, nil
+	return ns.Name, nil
 }
 
 // dumpState logs the objects, the events and the operator's log.

@@ -1,0 +1,389 @@
+package e2e
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/tests/leak"
+)
+
+// TestTenantLearnsNoSecret: whatever Secret a tenant names in a Memcached, nothing of its content appears in what the
+// tenant may read, nor in children and events.
+func TestTenantLearnsNoSecret(t *testing.T) {
+	contents := leak.Contents{}
+	specs := map[string]string{}
+	testEnv.Test(t, features.New("a tenant").
+		Setup(step(func(w world) {
+			ours := w.newCA()
+			pair, err := ours.Secret("localhost")
+			w.must(err)
+			other, err := ours.Secret("localhost")
+			w.must(err)
+			text := func() []byte { return []byte(rand.Text() + rand.Text()) }
+			for name, data := range map[string]map[string][]byte{
+				"users":            {"authfile": []byte("app:" + rand.Text() + "\n")},
+				"no-line-break":    {"authfile": []byte("app:" + rand.Text())},
+				"no-colon":         {"authfile": []byte(rand.Text() + "\n" + rand.Text() + "\n")},
+				"repeated-user":    {"authfile": []byte("app:" + rand.Text() + "\napp:" + rand.Text() + "\n")},
+				"long-line":        {"authfile": []byte("app:" + strings.Repeat(rand.Text(), 10) + "\n")},
+				"other-key":        {"token": text()},
+				"pair":             pair,
+				"mixed":            {"tls.crt": pair["tls.crt"], "tls.key": other["tls.key"], "ca.crt": pair["ca.crt"]},
+				"exchanged":        {"tls.crt": pair["tls.key"], "tls.key": pair["tls.crt"], "ca.crt": pair["tls.key"]},
+				"key-in-ca":        {"tls.crt": pair["tls.crt"], "tls.key": pair["tls.key"], "ca.crt": pair["tls.key"]},
+				"no-pem":           {"tls.crt": text(), "tls.key": text(), "ca.crt": text()},
+				"pem-of-text":      {"tls.crt": pemOf(text()), "tls.key": pemOf(text()), "ca.crt": pemOf(text())},
+				"all-keys-as-text": {"tls.crt": text(), "tls.key": text(), "ca.crt": text(), "authfile": text()},
+			} {
+				w.secret(name, data)
+				contents.Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data})
+				for suffix, spec := range map[string]string{"auth": "auth: {secretName: %s}", "tls": "tls: {secretName: %s}",
+					"mutual": "metrics: {}, workload: StatefulSet, tls: {secretName: %s, clientAuth: Require}"} {
+					specs[name+"-"+suffix] = "{" + fmt.Sprintf(spec, name) + ", " + smallServer + "}"
+				}
+			}
+			basic := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "basic"},
+				Type: corev1.SecretTypeBasicAuth, StringData: map[string]string{"username": "admin", "password": rand.Text()}}
+			contents.Add(basic)
+			w.must(w.Create(w.ctx, basic))
+			specs["basic"] = "{auth: {secretName: basic}}"
+		})).
+		Assess("may read Memcacheds and nothing else", step(func(w world) {
+			tenant := w.tenant()
+			for _, object := range []client.ObjectList{&corev1.SecretList{}, &corev1.PodList{}, &corev1.EventList{}} {
+				if err := tenant.List(w.ctx, object, client.InNamespace(w.ns)); !apierrors.IsForbidden(err) {
+					w.Errorf("the tenant may list %T: %v", object, err)
+				}
+			}
+		})).
+		Assess("learns nothing from Memcacheds that name Secrets", step(func(w world) {
+			tenant := w.tenant()
+			for name, spec := range specs {
+				tenant.createSpec(name, spec)
+			}
+			w.eventually("look at each Secret", func() error {
+				var list v1alpha1.MemcachedList
+				err := tenant.List(w.ctx, &list, client.InNamespace(w.ns))
+				for _, mc := range list.Items {
+					waits := strings.HasPrefix(condition(&mc, v1alpha1.ConditionReady).Message, "SecretNotFound")
+					stalled := meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled)
+					if !waits && !stalled && w.ready(mc.Name) != nil {
+						err = errors.Join(err, fmt.Errorf("the conditions of %s are %v", mc.Name, mc.Status.Conditions))
+					}
+				}
+				return err
+			})
+			out, err := w.kubectl("get", "memcacheds,deployments,statefulsets,replicasets,controllerrevisions,pods,services,"+
+				"configmaps,events", "--output=yaml", "--show-managed-fields")
+			w.must(err)
+			if !strings.Contains(out, "name: users-auth") || !strings.Contains(out, "kind: Event") {
+				w.Errorf("the output lacks objects, so the check proves nothing: %s", out)
+			}
+			for line := range strings.Lines(out) {
+				if secret := contents.In(line); secret != "" {
+					w.Errorf("a part of %s appears: %s", secret, line)
+				}
+			}
+		})).
+		Assess("cannot name a Secret of another namespace", step(func(w world) {
+			tenant, elsewhere := w.tenant(), w.another()
+			elsewhere.passwords("theirs", "app:"+password)
+			for _, name := range []string{elsewhere.ns + "/theirs", "../" + elsewhere.ns + "/theirs", elsewhere.ns + ":theirs"} {
+				for _, field := range []string{"auth", "tls"} {
+					err := tenant.Create(w.ctx, tenant.parse("foreign", fmt.Sprintf("{%s: {secretName: %q}}", field, name)))
+					if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "must be the name of a Secret") {
+						w.Errorf("%s in %s: %v", name, field, err)
+					}
+				}
+			}
+			tenant.createSpec("foreign", "{auth: {secretName: theirs}}")
+			w.awaitCondition("foreign", v1alpha1.ConditionReconciling, v1alpha1.ReasonProgressingWithRetry,
+				"SecretNotFound: there is no Secret theirs")
+			w.mustHaveNoWorkload("foreign")
+			if err := tenant.Create(w.ctx, elsewhere.parse("foreign", "{}")); !apierrors.IsForbidden(err) {
+				w.Errorf("the tenant may create a Memcached in another namespace: %v", err)
+			}
+		})).Feature())
+}
+
+// privileged are specs that the API server accepts, and whose pods the restricted Pod Security Standard does not allow.
+// What it refuses at once, such as user 0, is in tests/api.
+var privileged = []string{
+	`{securityContext: {seccompProfile: {type: Unconfined}}}`,
+	`{containerSecurityContext: {seccompProfile: {type: Unconfined}}}`,
+	`{securityContext: {runAsNonRoot: false}}`,
+	`{containerSecurityContext: {runAsNonRoot: false}}`,
+	`{containerSecurityContext: {allowPrivilegeEscalation: true}}`,
+	`{containerSecurityContext: {capabilities: {drop: [KILL]}}}`,
+	`{containerSecurityContext: {capabilities: {drop: [ALL], add: [NET_RAW]}}}`,
+	`{containerSecurityContext: {capabilities: {drop: [ALL], add: [SYS_ADMIN]}}}`,
+	`{securityContext: {appArmorProfile: {type: Unconfined}}}`,
+	`{containerSecurityContext: {appArmorProfile: {type: Unconfined}}}`,
+	`{annotations: {container.apparmor.security.beta.kubernetes.io/memcached: unconfined}}`,
+	`{securityContext: {seLinuxOptions: {type: spc_t}}}`,
+	`{containerSecurityContext: {seLinuxOptions: {user: system_u}}}`,
+}
+
+// TestTenantRunsNoPrivilegedPod: in a namespace that enforces the restricted Pod Security Standard, a spec that asks
+// for more starts no pod, and the status says why. The other tests show that all else runs in such a namespace.
+func TestTenantRunsNoPrivilegedPod(t *testing.T) {
+	testEnv.Test(t, features.New("a tenant").
+		Assess("starts no pod that may do more than Pod Security allows", step(func(w world) {
+			tenant := w.tenant()
+			for i, pod := range privileged {
+				tenant.createSpec(fmt.Sprintf("cache-%d", i), `{metrics: {}, pod: `+pod+`}`)
+			}
+			// The template of the pods is the same for each kind of workload.
+			tenant.createSpec("proxied", `{workload: StatefulSet, proxy: {size: 1}, pod: `+privileged[0]+`}`)
+			tenant.createSpec("set", `{workload: StatefulSet, pod: `+privileged[0]+`, rollout: {progressDeadlineSeconds: 20}}`)
+			for _, name := range w.names() {
+				if name != "set" {
+					w.awaitCondition(name, v1alpha1.ConditionReconciling, v1alpha1.ReasonProgressingWithRetry, "violates PodSecurity")
+				}
+			}
+			w.awaitCondition("set", v1alpha1.ConditionStalled, v1alpha1.ReasonProgressDeadlineExceeded,
+				"the events of StatefulSet set say why pods cannot be created")
+			var pods corev1.PodList
+			w.must(w.List(w.ctx, &pods, client.InNamespace(w.ns)))
+			for _, pod := range pods.Items {
+				w.Errorf("pod %s was created, with %v and %v", pod.Name, pod.Spec.SecurityContext, pod.Spec.Containers)
+			}
+		})).
+		Assess("gets a pod once the spec asks for no more", step(func(w world) {
+			tenant := w.tenant()
+			for _, name := range w.names() {
+				tenant.merge(name, `{"pod":null}`)
+				w.awaitReady(name)
+			}
+		})).
+		Assess("gets no token of a ServiceAccount", step(func(w world) {
+			w.must(w.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "powerful"}}))
+			w.tenant().createSpec("cache", `{metrics: {}, pod: {serviceAccountName: powerful}}`)
+			w.awaitReady("cache")
+			pods, err := w.servers("cache")
+			w.must(err)
+			for _, pod := range pods {
+				if pod.Spec.ServiceAccountName != "powerful" || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+					return v.Projected != nil || v.HostPath != nil
+				}) {
+					w.Errorf("the pod has the ServiceAccount %s and the volumes %v", pod.Spec.ServiceAccountName, pod.Spec.Volumes)
+				}
+			}
+		})).Feature())
+}
+
+// TestTenantReachesNoOtherCache: names, labels, annotations and owner references of a tenant's Memcacheds change
+// nothing for other Memcacheds of the namespace and of other namespaces.
+func TestTenantReachesNoOtherCache(t *testing.T) {
+	const proxied = `{size: 2, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, ` + smallServer + `}`
+	var before map[string]types.UID
+	testEnv.Test(t, features.New("a tenant").
+		Setup(step(func(w world) {
+			w.createSpec("shop", proxied)
+			w.createSpec("plain", `{size: 1, networkPolicy: {}, `+smallServer+`}`)
+			w.awaitReady("shop", "plain")
+			before = w.owned()
+		})).
+		Assess("cannot take labels that select servers of others", step(func(w world) {
+			tenant := w.tenant()
+			for spec, words := range map[string]string{
+				`{pod: {labels: {app.kubernetes.io/instance: shop}}}`:           "must not use the prefixes",
+				`{pod: {labels: {app.kubernetes.io/component: proxy}}}`:         "must not use the prefixes",
+				`{pod: {labels: {statefulset.kubernetes.io/pod-name: shop-0}}}`: "must not use the prefixes",
+				`{pod: {labels: {pod-template-hash: a}}}`:                       "must not use the prefixes",
+				`{pod: {labels: {controller-revision-hash: a}}}`:                "must not use the prefixes",
+				`{pod: {annotations: {cache.example.com/proxy-config: a}}}`:     "must not use the prefix",
+				`{service: {labels: {app.kubernetes.io/instance: shop}}}`:       "must not use the prefix",
+				`{service: {annotations: {cache.example.com/generation: "1"}}}`: "must not use the prefix",
+			} {
+				if err := tenant.Create(w.ctx, tenant.parse("evil", spec)); err == nil || !strings.Contains(err.Error(), words) {
+					w.Errorf("%s: %v", spec, err)
+				}
+			}
+		})).
+		Assess("disturbs no others by names, metadata and owner references", step(func(w world) {
+			tenant := w.tenant()
+			shop, err := load[v1alpha1.Memcached](w, "shop")
+			w.must(err)
+			for _, name := range []string{"shop-proxy", "shop-0", "shop-1"} { // of children of shop
+				tenant.createSpec(name, proxied)
+				w.awaitCondition(name, v1alpha1.ConditionStalled, v1alpha1.ReasonConflict, name+" exists and is not controlled by")
+			}
+			evil := tenant.parse("evil", proxied)
+			evil.Labels = names.Servers.Labels(shop)
+			evil.Annotations = map[string]string{"cache.example.com/template-record": "{}", "cache.example.com/generation": "1"}
+			evil.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Memcached",
+				Name: "shop", UID: shop.UID, Controller: ptr.To(true)}}
+			w.must(tenant.Create(w.ctx, evil))
+			w.awaitReady("evil", "shop", "plain")
+			after := w.owned()
+			for key, uid := range before {
+				if after[key] != uid {
+					w.Errorf("%s was replaced", key)
+				}
+			}
+			w.mustSelectOwnPods()
+		})).
+		Assess("gets no address by a name that is free", step(func(w world) {
+			// The Services late-proxy and late-1 exist before late has proxies.
+			tenant := w.tenant()
+			tenant.createSpec("late-proxy", `{`+smallServer+`}`)
+			tenant.createSpec("late-1", `{`+smallServer+`}`)
+			w.awaitReady("late-proxy", "late-1")
+			w.createSpec("late", proxied)
+			w.awaitCondition("late", v1alpha1.ConditionStalled, v1alpha1.ReasonConflict, "is not controlled by this Memcached")
+			late, err := load[v1alpha1.Memcached](w, "late")
+			w.must(err)
+			if len(late.Status.Servers) > 0 {
+				w.Errorf("clients of late would use %v", late.Status.Servers)
+			}
+			w.mustHaveNoWorkload("late")
+			w.mustSelectOwnPods()
+		})).
+		Assess("reaches no cache of another namespace with the same names", step(func(w world) {
+			elsewhere := w.another()
+			tenant := elsewhere.tenant()
+			tenant.createSpec("shop", proxied)
+			elsewhere.awaitReady("shop")
+			elsewhere.mustSelectOwnPods()
+			w.mustSelectOwnPods()
+			tenant.deleteMemcached("shop")
+			elsewhere.eventually("delete the children", func() error {
+				if left := elsewhere.owned(); len(left) > 0 {
+					return fmt.Errorf("%v are left", left)
+				}
+				return nil
+			})
+			w.awaitReady("shop")
+			for key, uid := range w.owned() {
+				if was, ok := before[key]; ok && was != uid {
+					w.Errorf("%s was replaced", key)
+				}
+			}
+		})).Feature())
+}
+
+func pemOf(text []byte) []byte {
+	return fmt.Appendf(nil, "-----BEGIN PRIVATE KEY-----\n%s\n-----END PRIVATE KEY-----\n", text)
+}
+
+// tenant returns the namespace for a user who may write Memcacheds there, and has no other right.
+func (w world) tenant() world {
+	w.Helper()
+	const name = "tenant"
+	object := metav1.ObjectMeta{Namespace: w.ns, Name: name}
+	for _, grant := range []client.Object{
+		&rbacv1.Role{ObjectMeta: object, Rules: []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group},
+			Resources: []string{"memcacheds"}, Verbs: []string{rbacv1.VerbAll}}}},
+		&rbacv1.RoleBinding{ObjectMeta: object, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}},
+	} {
+		w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, grant)))
+	}
+	config := testCluster.KubernetesRestConfig()
+	config.QPS, config.Impersonate.UserName = -1, name
+	var err error
+	w.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: clientgoscheme.Scheme})
+	w.must(err)
+	w.eventually("the tenant may list Memcacheds", func() error {
+		return w.List(w.ctx, &v1alpha1.MemcachedList{}, client.InNamespace(w.ns))
+	})
+	return w
+}
+
+// another returns another namespace, until the step ends.
+func (w world) another() world {
+	w.Helper()
+	ns, err := newNamespace(w.ctx, w.T)
+	w.must(err)
+	w.ns = ns
+	return w
+}
+
+// names returns the names of all Memcacheds in the namespace.
+func (w world) names() (list []string) {
+	w.Helper()
+	var memcacheds v1alpha1.MemcachedList
+	w.must(w.List(w.ctx, &memcacheds, client.InNamespace(w.ns)))
+	for i := range memcacheds.Items {
+		list = append(list, memcacheds.Items[i].Name)
+	}
+	return list
+}
+
+// owned returns the uids of all children in the namespace.
+func (w world) owned() map[string]types.UID {
+	w.Helper()
+	uids := map[string]types.UID{}
+	w.must(w.eachChild(func(child client.Object) { uids[fmt.Sprintf("%T %s", child, child.GetName())] = child.GetUID() }))
+	return uids
+}
+
+// mustSelectOwnPods fails unless Services, budgets and policies of each Memcached select only its own pods, and its
+// proxies only its own Services.
+func (w world) mustSelectOwnPods() {
+	w.Helper()
+	var pods corev1.PodList
+	w.must(w.List(w.ctx, &pods, client.InNamespace(w.ns)))
+	services, selected, proxies := map[string]string{}, 0, 0
+	w.must(w.eachChild(func(child client.Object) {
+		if s, ok := child.(*corev1.Service); ok && len(s.Spec.Ports) > 0 {
+			services[net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))] = s.Labels[names.LabelInstance]
+		}
+	}))
+	w.must(w.eachChild(func(child client.Object) {
+		instance, selector := child.GetLabels()[names.LabelInstance], labels.Nothing()
+		var err error
+		switch child := child.(type) {
+		case *corev1.Service:
+			selector = labels.SelectorFromSet(child.Spec.Selector)
+		case *policyv1.PodDisruptionBudget:
+			selector, err = metav1.LabelSelectorAsSelector(child.Spec.Selector)
+		case *networkingv1.NetworkPolicy:
+			selector, err = metav1.LabelSelectorAsSelector(&child.Spec.PodSelector)
+		case *corev1.ConfigMap:
+			servers := mover.Parse(child.Data)
+			for _, s := range slices.Concat(servers.Before, servers.After) {
+				proxies++
+				if services[s.Address] != instance {
+					w.Errorf("the proxies of %s use %s, an address of %q", instance, s.Address, services[s.Address])
+				}
+			}
+		}
+		w.must(err)
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; selector.Matches(labels.Set(pod.Labels)) {
+				selected++
+				if pod.Labels[names.LabelInstance] != instance {
+					w.Errorf("%T %s of %s selects pod %s", child, child.GetName(), instance, pod.Name)
+				}
+			}
+		}
+	}))
+	if selected == 0 || proxies == 0 {
+		w.Errorf("%d pods are selected, and proxies use %d addresses, so this proves nothing", selected, proxies)
+	}
+}
