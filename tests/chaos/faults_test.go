@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,15 +54,15 @@ var outages = []fault{
 		}
 		return stop, err
 	}},
-	{"the API server has one seat for the operator, and answers further requests with 429", (*world).throttle},
-	freezes("the API server", "kube-apiserver"),
-	freezes("etcd", "etcd"),
-	freezes("the controllers", "kube-controller-manager"),
-	freezes("the scheduler", "kube-scheduler"),
-	freezes("the kubelet", "kubelet", "kwok-controller"),
-	kills("the API server", "kube-apiserver"),
-	kills("etcd", "etcd"),
-	kills("the controllers", "kube-controller-manager"),
+	{"the operator gets 429, because its account floods the API server", (*world).throttle},
+	freezes("the API server is frozen", "kube-apiserver"),
+	freezes("etcd is frozen", "etcd"),
+	freezes("the controllers are frozen", "kube-controller-manager"),
+	freezes("the scheduler is frozen", "kube-scheduler"),
+	freezes("the kubelet is frozen", "kubelet", "kwok-controller"),
+	kills("the API server is killed", "kube-apiserver"),
+	kills("etcd is killed", "etcd"),
+	kills("the controllers are killed", "kube-controller-manager"),
 }
 
 // changes are what users, administrators and others do with the objects.
@@ -134,27 +135,36 @@ func once(do func(w *world) error) func(*world) (func() error, error) {
 }
 
 // freezes is the fault that a program does nothing for a while; the first one that the cluster has.
-func freezes(what string, programs ...string) fault {
-	return fault{what + " freezes", func(w *world) (func() error, error) { return w.freeze(programs...) }}
+func freezes(name string, programs ...string) fault {
+	return fault{name, func(w *world) (func() error, error) { return w.freeze(programs...) }}
 }
 
-// kills is the fault that a program is killed.
-func kills(what, program string) fault {
-	return fault{what + " is killed", func(w *world) (func() error, error) {
-		return func() error { return w.cluster.Repair(w.ctx) }, w.cluster.Kill(w.ctx, program)
+// kills is the fault that a program is killed, and starts again later.
+func kills(name, program string) fault {
+	return fault{name, func(w *world) (func() error, error) {
+		return func() error { return w.cluster.Repair(w.ctx) }, none(w.cluster.Kill(w.ctx, program))
 	}}
 }
 
-func (w *world) freeze(programs ...string) (func() error, error) {
+func (w *world) freeze(programs ...string) (end func() error, err error) {
 	for _, program := range programs {
-		if end, err := w.cluster.Freeze(program); !errors.Is(err, os.ErrNotExist) {
-			return end, err
+		if end, err = w.cluster.Freeze(program); !errors.Is(err, os.ErrNotExist) {
+			break
 		}
 	}
-	return nil, errNone
+	return end, none(err)
 }
 
-// throttle lets the API server serve one request of the operator at a time, and answer the others with 429.
+// none translates the error for a program that does not run, as after another fault.
+func none(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return errNone
+	}
+	return err
+}
+
+// throttle lets the API server serve one request of the operator's service account at a time, and answer the others
+// with 429. It sends requests of this account without a pause.
 func (w *world) throttle() (func() error, error) {
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"},
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited,
@@ -171,7 +181,22 @@ func (w *world) throttle() (func() error, error) {
 						Name: cluster.OperatorDeployment}}},
 				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"},
 					Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"}}}}}}}
+	kubeconfig, err := w.cluster.KubeconfigOf(w.ctx, cluster.OperatorNamespace, cluster.OperatorDeployment)
+	if err != nil {
+		return nil, err
+	}
+	config, err := cluster.RestConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	flood, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(w.ctx)
 	end := func() error {
+		stop()
 		metrics, err := w.core.Get().AbsPath("/metrics").DoRaw(w.ctx)
 		if err != nil {
 			return err
@@ -180,8 +205,18 @@ func (w *world) throttle() (func() error, error) {
 			schema.Name+`".*}`))
 		return errors.Join(client.IgnoreNotFound(w.Delete(w.ctx, schema)), client.IgnoreNotFound(w.Delete(w.ctx, level)))
 	}
-	return end, errors.Join(client.IgnoreAlreadyExists(w.Create(w.ctx, level)),
-		client.IgnoreAlreadyExists(w.Create(w.ctx, schema)))
+	if err := errors.Join(client.IgnoreAlreadyExists(w.Create(w.ctx, level)),
+		client.IgnoreAlreadyExists(w.Create(w.ctx, schema))); err != nil {
+		return end, err
+	}
+	for range 4 {
+		go func() {
+			for ctx.Err() == nil {
+				_, _ = flood.CoreV1().RESTClient().Get().Resource("pods").MaxRetries(0).DoRaw(ctx)
+			}
+		}()
+	}
+	return end, nil
 }
 
 // kubectl runs kubectl on the cluster, for half a minute at most.
