@@ -96,7 +96,7 @@ fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Par
 	@FUZZTIME=$(or $(FUZZTIME),1m) tests/fuzz $(ARGS)
 
 crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
-	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)
+	GOGC=400 KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)
 
 specs: tools-kubernetes tools-etcd ## Try generated specs on an API server and with the operator; ARGS=-specs=200 tries that many
 	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -run Specs -v ./tests/simulation $(or $(ARGS),-specs=10000)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -73,9 +74,15 @@ func Schema(t testing.TB) *apiextensionsv1.JSONSchemaProps {
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }
 
+// structural is the schema of the CRD in the form that applies its defaults, once it was read.
+var structural atomic.Pointer[structuralschema.Structural]
+
 // crdSchema returns the schema of the CRD in the form that applies its defaults.
 func crdSchema(t testing.TB) *structuralschema.Structural {
 	t.Helper()
+	if s := structural.Load(); s != nil {
+		return s
+	}
 	var props apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
 		Schema(t), &props, nil); err != nil {
@@ -85,5 +92,6 @@ func crdSchema(t testing.TB) *structuralschema.Structural {
 	if err != nil {
 		t.Fatal(err)
 	}
+	structural.Store(s)
 	return s
 }

@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,11 +43,9 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
+	go stopEarly()
 	code := m.Run()
-	stopGarbageCollector()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
+	stopServer()
 	fmt.Println(tried.table())
 	if *update && code == 0 {
 		if err := figure.Publish("../../docs/explanation/reliability.md", "make crash-points", tried.table()); err != nil {
@@ -54,6 +55,35 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// stopEarly ends the API server and the tests just before the time of -timeout is over, or if somebody interrupts them:
+// otherwise, etcd and the API server would go on.
+func stopEarly() {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	var timeUp <-chan time.Time
+	if timeout := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration); timeout > 0 {
+		timeUp = time.After(timeout - min(30*time.Second, timeout/10))
+	}
+	why := "the tests were interrupted"
+	select {
+	case <-interrupted:
+	case <-timeUp:
+		why = "the time of -timeout is nearly over"
+	}
+	stopServer()
+	fmt.Fprintln(os.Stderr, why)
+	fmt.Println(tried.table())
+	os.Exit(1)
+}
+
+// stopServer ends the API server that the tests started.
+var stopServer = sync.OnceFunc(func() {
+	stopGarbageCollector()
+	if err := environment.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+})
 
 var startServer = sync.OnceValues(func() (*server, error) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -169,6 +199,7 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 					continue
 				}
 				t.Run(name, func(t *testing.T) {
+					t.Parallel()
 					d := all[name]
 					if d.limit == 0 {
 						d.limit = undisturbed.reconciles + slack

@@ -102,17 +102,14 @@ func newWorld(t testing.TB, s *server, policy string) *world {
 // cleanUp deletes what the run leaves behind: there are only so many addresses for Services.
 func (w *world) cleanUp() {
 	w.ctx = context.Background() // that of the test is canceled
-	for _, list := range lists {
-		list = list.DeepCopyObject().(client.ObjectList)
-		w.must(w.api.List(w.ctx, list, client.InNamespace(w.key.Namespace)))
-		w.must(meta.EachListItem(list, func(o runtime.Object) error {
-			obj := o.(client.Object)
+	for _, objects := range w.now() {
+		for _, obj := range objects {
 			if len(obj.GetFinalizers()) > 0 {
-				w.must(client.IgnoreNotFound(w.api.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType,
-					[]byte(`{"metadata":{"finalizers":null}}`)))))
+				w.must(client.IgnoreNotFound(w.api.Patch(w.ctx, obj.DeepCopyObject().(client.Object),
+					client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
 			}
-			return client.IgnoreNotFound(w.api.Delete(w.ctx, obj, client.GracePeriodSeconds(0)))
-		}))
+			w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, obj, client.GracePeriodSeconds(0))))
+		}
 	}
 }
 
