@@ -43,7 +43,8 @@ const (
 	// stalledRetry is the delay before a stalled Memcached is reconciled again: the operator watches neither foreign
 	// objects that have the name of a child nor the policies that refuse a child.
 	stalledRetry = time.Minute
-	// staleRetry is the delay before the next reconcile if the informer cache does not show our last write yet.
+	// staleRetry is the delay before the next reconcile if the informer cache is late: it does not show our last write, or
+	// the newest spec.
 	staleRetry = 50 * time.Millisecond
 	// conflictRetry is the delay after a write conflict; usually the object's watch event triggers a reconcile sooner.
 	// After maxConflicts in a row, a conflict is an error: an admission plugin may answer every write with one.
@@ -156,6 +157,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	if !mc.DeletionTimestamp.IsZero() {
 		return r.finalize(ctx, o, st, now)
+	}
+	if outdated, err := o.isOutdated(ctx); outdated || err != nil {
+		return staleRetry, err
 	}
 	isNew := !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer)
 	if isNew {

@@ -648,6 +648,31 @@ func TestReadyIgnoresStaleWorkload(t *testing.T) {
 	}
 }
 
+// TestOlderMemcached: the informer cache of a new operator process may be late for Memcacheds alone. The operator does
+// not apply the older spec. It goes on if only the label of the Deployment is wrong.
+func TestOlderMemcached(t *testing.T) {
+	f := newFixture(t)
+	f.becomeReady()
+	f.patch(`{"spec":{"size":4}}`)
+	f.mustReconcile()
+	older := f.mc.DeepCopy()
+	f.patch(`{"spec":{"size":5}}`)
+	f.mustReconcile()
+	f.restartOperator()
+	f.cached[kindMemcached] = older
+	f.mustReconcile()
+	if size := *get[appsv1.Deployment](f).Spec.Replicas; size != 5 {
+		t.Errorf("got %d servers, want 5", size)
+	}
+	delete(f.cached, kindMemcached)
+	f.applyAsSomebody(get[appsv1.Deployment](f), `{"metadata":{"labels":{"`+v1alpha1.GenerationLabel+`":"1000"}}}`)
+	f.patch(`{"spec":{"size":6}}`)
+	f.mustReconcile()
+	if size := *get[appsv1.Deployment](f).Spec.Replicas; size != 6 {
+		t.Errorf("got %d servers, want 6", size)
+	}
+}
+
 // TestChangeAndReversal: a change of the spec and its reversal right afterwards both reach the child.
 func TestChangeAndReversal(t *testing.T) {
 	f := newFixture(t)
