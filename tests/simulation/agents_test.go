@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
@@ -24,6 +26,8 @@ type agents struct {
 	mu      sync.Mutex
 	asked   map[string]int  // how often an agent was asked about the same thing
 	stopped map[string]bool // the addresses of servers that may stop
+	// loaded are the servers that each proxy uses, by the UID of its pod.
+	loaded map[types.UID]mover.Servers
 	// silentFrom is the first of three reconciles in which no agent answers; 0 for none.
 	silentFrom int
 }
@@ -79,7 +83,7 @@ func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
 		list := servers.List()
 		n := a.again(pod, list+servers.Mover)
 		if n > 1 {
-			r.List = list
+			r.List, a.loaded[pod.UID] = list, servers
 		}
 		if servers.Mover == pod.Name && servers.Phase != mover.NoChange {
 			r.Percent = 50
@@ -116,5 +120,24 @@ func (a *agents) stop(_ context.Context, address string) error {
 	}
 	host, _, err := net.SplitHostPort(address)
 	a.stopped[host] = true
+	if server := a.pod(host); server != nil {
+		a.checkUnused(server.Name)
+	}
 	return err
+}
+
+// checkUnused fails if a proxy uses a server that the operator stops, unless all items are dropped.
+func (a *agents) checkUnused(server string) {
+	s := a.world.now()
+	if mc := s.memcached(); mc == nil || mc.DeletionTimestamp != nil || mc.Spec.Proxy == nil ||
+		mc.Annotations[v1alpha1.FlushedAtAnnotation] != "" {
+		return
+	}
+	for _, pod := range s["Pod"] {
+		uses := a.loaded[pod.GetUID()]
+		if slices.ContainsFunc(slices.Concat(uses.Before, uses.After),
+			func(s mover.Server) bool { return s.Name == server }) {
+			a.world.Errorf("the operator stops server %s, which proxy %s uses", server, pod.GetName())
+		}
+	}
 }

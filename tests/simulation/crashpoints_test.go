@@ -279,13 +279,14 @@ func TestCrashPoints(t *testing.T) {
 	}, sameEnd)
 }
 
-// watched are sets of kinds that the informer cache may show late.
-var watched = func() map[string][]string {
-	workloads, pods, secrets := []string{"Deployment", "StatefulSet"}, []string{"Pod"}, []string{"Secret"}
-	others := []string{"Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"}
-	return map[string][]string{"the Memcached": {"Memcached"}, "workloads": workloads, "pods": pods, "Secrets": secrets,
-		"other children": others, "everything": slices.Concat([]string{"Memcached"}, workloads, pods, secrets, others)}
-}()
+// Kinds that the informer cache shows late together.
+var (
+	workloads = []string{"Deployment", "StatefulSet"}
+	others    = []string{"Service", "ConfigMap", "NetworkPolicy", "PodDisruptionBudget"}
+	watched   = map[string][]string{"the Memcached": {"Memcached"}, "workloads": workloads, "pods": {"Pod"},
+		"Secrets": {"Secret"}, "other children": others,
+		"everything": slices.Concat([]string{"Memcached", "Pod", "Secret"}, workloads, others)}
+)
 
 // forEach gives each kind the same number.
 func forEach(kinds []string, n int) map[string]int {

@@ -27,9 +27,14 @@ type fault struct {
 	lost bool
 	// crash ends the operator. Another process takes over; with upgrade, one of the next release.
 	crash, upgrade bool
+	// late are the kinds that the informer cache of the process that takes over has not updated for lateRounds, and does
+	// not update for another lateRounds.
+	late []string
 	// stalls says that the answer is one that no retry fixes, so that the status may be Stalled until the next reconcile.
 	stalls bool
 }
+
+const lateRounds = 16
 
 // faults are tried at every request of every scenario.
 var faults = []fault{
@@ -42,6 +47,9 @@ var faults = []fault{
 	{name: "not found", onReads: true, status: http.StatusNotFound, reason: metav1.StatusReasonNotFound},
 	{name: "crash before", crash: true},
 	{name: "crash after", crash: true, lost: true},
+	{name: "late Memcached", crash: true, lost: true, late: []string{"Memcached"}},
+	{name: "late workloads", crash: true, lost: true, late: workloads},
+	{name: "late others", crash: true, lost: true, late: others},
 	{name: "upgrade before", crash: true, upgrade: true},
 	{name: "upgrade after", crash: true, upgrade: true, lost: true},
 }

@@ -62,6 +62,12 @@ func (w *world) reconcile() (wrote bool, err error) {
 			release++
 		}
 		w.start(release)
+		if late := w.connection.fault.late; len(late) > 0 {
+			w.stuckUntil = len(w.history) + lateRounds
+			for _, kind := range late {
+				w.delivered[kind] = max(0, len(w.history)-1-lateRounds)
+			}
+		}
 		return true, errCrashed
 	}
 	switch {
@@ -80,6 +86,9 @@ func (w *world) seen(kind string) []client.Object {
 	}
 	return w.now()[kind] // a kind that the operator does not watch
 }
+
+// isStuck reports whether the informer cache does not update the kinds that are late.
+func (w *world) isStuck() bool { return len(w.history) <= w.stuckUntil }
 
 // getCached reads an object from the informer cache.
 func (w *world) getCached(_ context.Context, _ client.WithWatch, key client.ObjectKey, into client.Object,

@@ -140,6 +140,12 @@ var scenarios = []scenario{
 	})},
 	{name: "a server fails its probe", before: onStatefulSet, steps: does(failProbe)},
 	{name: "a server of a Deployment fails its probe", before: onDeployment, steps: does(failProbe)},
+	{name: "somebody adds a port, and the others change", before: onDeployment, steps: does(func(w *world) {
+		w.must(w.api.Patch(w.ctx, &corev1.Service{ObjectMeta: w.object("cache")}, client.RawPatch(
+			"application/strategic-merge-patch+json", []byte(`{"spec":{"ports":[{"name":"other","port":80}]}}`)),
+			client.FieldOwner("somebody")))
+		w.patch(`{"spec":{"containerPort":12345}}`)
+	})},
 	{name: "delete", before: withAgents, deleted: true, steps: does(deletes(metav1.DeletePropagationBackground))},
 	{name: "delete in the foreground", before: withAgents, deleted: true,
 		steps: does(deletes(metav1.DeletePropagationForeground))},

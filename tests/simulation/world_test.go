@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
 	"github.com/example/memcached-operator/controllers/names"
@@ -58,6 +59,8 @@ type world struct {
 	agents     *agents
 	// refusedFrom is the first of three reconciles in which a policy refuses all children; 0 for none.
 	refusedFrom int
+	// Until the history has more than stuckUntil rounds, the informer cache does not update the kinds that are late.
+	stuckUntil int
 
 	history    []state // of each round; the last one is the current one
 	time       time.Time
@@ -85,7 +88,8 @@ func newWorld(t testing.TB, s *server, policy string) *world {
 		time: time.Now().Truncate(time.Second), delivered: map[string]int{}, limit: 300, started: map[string]int{},
 		terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
-	w.agents = &agents{world: w, asked: map[string]int{}, stopped: map[string]bool{}}
+	w.agents = &agents{world: w, asked: map[string]int{}, stopped: map[string]bool{},
+		loaded: map[types.UID]mover.Servers{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
 		Labels: map[string]string{policyLabel: policy}}}
 	w.must(s.api.Create(w.ctx, ns))
@@ -243,9 +247,13 @@ func (w *world) settle() {
 				w.time = *next
 			}
 		}
+		if w.isStuck() {
+			idle = 0
+		}
 		w.time = w.time.Add(time.Second)
 		if w.reconciles > w.limit {
-			w.Fatalf("after %d reconciles, the operator still has something to do: %v, last requests\n%s", w.reconciles, err, strings.Join(w.connection.requests[max(0, len(w.connection.requests)-20):], "\n"))
+			w.Fatalf("after %d reconciles, the operator still has something to do: %v, last requests\n%s", w.reconciles, err,
+				strings.Join(w.connection.requests[max(0, len(w.connection.requests)-20):], "\n"))
 		}
 	}
 }
