@@ -73,6 +73,8 @@ func secretVersion(meta metav1.Object) string {
 //   - a CA was renewed with the same subject and key: nothing
 //   - a CA's certificate was replaced by one that expires earlier: the previous certificate stays recorded, because
 //     servers trust it until it expires
+//   - memcached no longer asks clients for certificates: that replaces the servers; the CAs stay recorded until it asks
+//     again
 //   - another Secret is named: nothing, because the new name replaces the servers
 func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 	if s == nil || known == nil || s.Name != known.Name {
@@ -85,7 +87,7 @@ func (s *Secret) WithRevocation(known *Secret, now time.Time) *Secret {
 		later := func(ca credentials.CA) bool { return same(ca) && !ca.NotAfter.Before(before.NotAfter) }
 		switch {
 		case !before.NotAfter.After(now) || slices.ContainsFunc(s.CAs, later):
-		case slices.ContainsFunc(s.CAs, same):
+		case s.Checks == credentials.CheckPair, slices.ContainsFunc(s.CAs, same):
 			next.CAs = append(slices.Clip(next.CAs), before)
 		default:
 			next.RevokedVersion = s.Version

@@ -61,6 +61,15 @@ func TestRevocation(t *testing.T) {
 	if (&Secret{Name: "s", Version: "2", CAs: cas{ca("a", 1)}}).WithRevocation(known, time.Now()).RevokedVersion != "1" {
 		t.Error("an earlier revocation is lost, which changes the template")
 	}
+	unchecked := (&Secret{Name: "s", Version: "2", Checks: credentials.CheckPair}).WithRevocation(
+		&Secret{Name: "s", CAs: cas{ca("a", 1)}}, time.Now())
+	if unchecked.RevokedVersion != "" {
+		t.Error("clients need no certificate any more, which is treated as a revocation")
+	}
+	replaced := (&Secret{Name: "s", Version: "3", CAs: cas{ca("b", 1)}}).WithRevocation(unchecked, time.Now())
+	if replaced.RevokedVersion != "3" {
+		t.Error("a CA was removed while clients needed no certificate, and servers may still trust it")
+	}
 	if (&Secret{Name: "other", Version: "2"}).WithRevocation(known, time.Now()).RevokedVersion != "" {
 		t.Error("another Secret is treated as a successor")
 	}
