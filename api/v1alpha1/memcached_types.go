@@ -66,7 +66,7 @@ const (
 // MemcachedSpec is the desired state of a group of memcached servers.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.maxItemSize) || !self.memory.matches('^[1-9][0-9]*(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]*(Ki|Mi)$') || quantity(self.maxItemSize).add(quantity(self.maxItemSize)).compareTo(quantity(self.memory)) <= 0",fieldPath=".maxItemSize",message="must be at most half of spec.memory"
-// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || (self.maxConnections >= 16 + 4 * self.threads && self.maxConnections >= 9 + 5 * self.threads)",fieldPath=".maxConnections",message="must be at least max(16 + 4·threads, 9 + 5·threads): memcached limits its open files to this number and uses some itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.maxConnections) || !has(self.threads) || (self.maxConnections >= 16 + 4 * self.threads && self.maxConnections >= 10 + 5 * self.threads)",fieldPath=".maxConnections",message="must be at least max(16 + 4·threads, 10 + 5·threads): memcached limits its open files to this number and uses some itself"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxItemSize) || self.maxItemSize != '512Ki' || !has(self.extraArgs) || !self.extraArgs.exists(a, a.contains('no_chunked_items') || a.contains('no_modern'))",fieldPath=".maxItemSize",message="must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs: memcached then stores no item in parts of 512Ki, and refuses to start"
 // +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.threads) || !has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || [string(self.pod.resources.limits['memory'])].all(l, l.size() > 20 || l.matches('[eE-]') || quantity(l).compareTo(quantity(self.memory).add(50331648 + 4194304 * self.threads)) >= 0 || (oldSelf.?memory.orValue('none') == self.memory && oldSelf.?threads.orValue(0) == self.threads && self.pod.resources.limits['memory'] == oldSelf.?pod.?resources.?limits[?'memory'].orValue('none')))",optionalOldSelf=true,fieldPath=".pod.resources.limits.memory",message="must be at least spec.memory + 48Mi + 4Mi·threads, or the kernel kills the server when its cache fills; leave it out to have it derived"
 // +kubebuilder:validation:XValidation:rule="!has(self.serverAddresses) || self.serverAddresses != 'ClusterIP' || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".serverAddresses",message="ClusterIP needs spec.workload StatefulSet: the servers of a Deployment have no lasting identity"
@@ -144,7 +144,7 @@ type MemcachedSpec struct {
 
 	// maxConnections is the number of simultaneous client connections of each server (memcached -c), up to 1000000,
 	// 1024 by default. A further client gets an error and is disconnected. memcached also limits its open files to
-	// maxConnections and uses some itself, so the number must be at least max(16 + 4·threads, 9 + 5·threads). memcached
+	// maxConnections and uses some itself, so the number must be at least max(16 + 4·threads, 10 + 5·threads). memcached
 	// refuses to start if the number exceeds the limit of open files of its container.
 	//
 	// +kubebuilder:default=1024

@@ -23,7 +23,7 @@ const (
 	memoryBounds   = "must be from 16Mi to 4096Gi"
 	itemSizeRule   = "must be a multiple of 512Ki from 512Ki to 1024Mi"
 	halfRule       = "must be at most half of spec.memory"
-	connsRule      = "must be at least max(16 + 4·threads, 9 + 5·threads)"
+	connsRule      = "must be at least max(16 + 4·threads, 10 + 5·threads)"
 	chunkRule      = "must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs"
 	argsRule       = "must be one of --verbose, --disable-evictions,"
 	extendedRule   = "must hold, after --extended=, tuning keys of memcached -o"
@@ -202,9 +202,10 @@ var refused = []struct{ spec, field, message string }{
 	{`{maxConnections: 1}`, "spec.maxConnections", connsRule},
 	{`{maxConnections: 31}`, "spec.maxConnections", connsRule},
 	{`{maxConnections: 19, threads: 1}`, "spec.maxConnections", connsRule},
-	{`{maxConnections: 48, threads: 8}`, "spec.maxConnections", connsRule},
-	{`{maxConnections: 168, threads: 32}`, "spec.maxConnections", connsRule},
-	{`{maxConnections: 328, threads: 64}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 44, threads: 7}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 49, threads: 8}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 169, threads: 32}`, "spec.maxConnections", connsRule},
+	{`{maxConnections: 329, threads: 64}`, "spec.maxConnections", connsRule},
 
 	// Options.
 	{`{extraArgs: --verbose}`, "spec.extraArgs", "must be of type array"},

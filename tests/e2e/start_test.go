@@ -81,12 +81,9 @@ func (w world) allArguments() (all [][]string) {
 	return all
 }
 
-// startAll starts a memcached for each list of arguments, each on its own port, and asks it for its version. Two cases
-// are special:
-//   - With more connections than the container may have open files, memcached refuses to start. The API server cannot
-//     know that limit.
-//   - With the least number of connections that is accepted, memcached starts, but it may have no connection left for a
-//     client if it also listens on IPv6.
+// startAll starts a memcached for each list of arguments, each on its own port, and asks it for its version. With more
+// connections than the container may have open files, memcached refuses to start. The API server cannot know that
+// limit.
 func (w world) startAll(lists [][]string, trust *tls.Config) {
 	w.Helper()
 	const firstPort = 20000
@@ -131,8 +128,6 @@ func (w world) startAll(lists [][]string, trust *tls.Config) {
 	for i, args := range lists {
 		conns, err := strconv.Atoi(args[slices.Index(args, "-c")+1])
 		w.must(err)
-		threads, err := strconv.Atoi(args[slices.Index(args, "-t")+1])
-		w.must(err)
 		port := firstPort + i
 		if conns > limit {
 			w.eventually("memcached refuses to start with too many connections", func() error {
@@ -152,7 +147,7 @@ func (w world) startAll(lists [][]string, trust *tls.Config) {
 			if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--auth-file=") }) {
 				c.login = "app " + password
 			}
-			err := c.askVersion(conns == 9+5*threads)
+			err := c.askVersion()
 			if err == nil {
 				return nil
 			}
@@ -166,22 +161,16 @@ func (w world) startAll(lists [][]string, trust *tls.Config) {
 	w.must(w.Delete(w.ctx, pod))
 }
 
-// askVersion asks a memcached for its version. If least is set, memcached may instead report, in plain text, that it
-// has no connection left.
-func (c memcachedClient) askVersion(least bool) error {
+// askVersion asks a memcached for its version.
+func (c memcachedClient) askVersion() error {
 	conn, err := c.dial()
-	answer := ""
-	if err == nil {
-		defer conn.Close()
-		answer, err = ask(conn, "version")
+	if err != nil {
+		return err
 	}
-	full := func(text string) bool { return least && strings.HasSuffix(text, "ERROR Too many open connections") }
-	var plain tls.RecordHeaderError
-	switch {
-	case least && errors.As(err, &plain), err != nil && full(err.Error()), full(answer):
-		return nil
-	case err == nil && !strings.HasPrefix(answer, "VERSION "):
-		return errors.New("memcached answers " + strconv.Quote(answer))
+	defer conn.Close()
+	answer, err := ask(conn, "version")
+	if err == nil && !strings.HasPrefix(answer, "VERSION ") {
+		err = errors.New("memcached answers " + strconv.Quote(answer))
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func (g generator) spec() object {
 		"containerPort":  g.one(1024, 11211, 65535),
 		"memory":         g.one("16Mi", "64Mi", "100Mi", "1Gi", "4096Gi"),
 		"maxItemSize":    g.one("512Ki", "1Mi", "1536Ki", "8Mi", "1024Mi"),
-		"maxConnections": g.one(20, 29, 32, 36, 48, 49, 100, 169, 328, 329, 1024, 100000),
+		"maxConnections": g.one(20, 29, 32, 36, 49, 50, 100, 170, 329, 330, 1024, 100000),
 		"threads":        g.one(1, 2, 4, 7, 8, 16, 32, 64),
 		"extraArgs":      g.extraArgs(),
 		"pod":            g.pod(),
