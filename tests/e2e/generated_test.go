@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/tests/specs"
+)
+
+// TestGenerated creates a Memcached for each of some generated specs that the API server accepts. A real memcached runs
+// and the Memcached becomes ready, or its status says what to change.
+func TestGenerated(t *testing.T) {
+	needRealPods(t)
+	schema, err := specs.NewSchema(manifest.Schema(t).Properties["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	const batches = 3
+	testEnv.Test(t, features.New("generated specs").Assess("run, or say what to change", step(func(w world) {
+		w.newCA().certificate("certificate", "localhost")
+		w.passwords("passwords", "app:secret")
+		var accepted []*unstructured.Unstructured
+		for i, text := range schema.Random(1, 1000) {
+			if mc := w.small(fmt.Sprintf("cache-%d", i), text); w.Create(w.ctx, mc.DeepCopy(), client.DryRunAll) == nil &&
+				len(accepted) < batches*batch {
+				accepted = append(accepted, mc)
+			}
+		}
+		outcomes := map[string]int{}
+		for some := range slices.Chunk(accepted, batch) {
+			for _, mc := range some {
+				w.must(w.Create(w.ctx, mc))
+			}
+			for _, mc := range some {
+				w.eventually(fmt.Sprintf("spec %v: become ready, or say what to change", mc.Object["spec"]), func() error {
+					outcome, err := w.outcome(mc.GetName())
+					if err == nil {
+						outcomes[outcome]++
+					}
+					return err
+				})
+			}
+			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns))) // deleted while the next batch starts
+		}
+		w.Logf("of %d specs: %v", len(accepted), outcomes)
+		if outcomes[v1alpha1.ReasonReady] < len(accepted)/2 {
+			w.Errorf("too few specs run to prove anything")
+		}
+	})).Feature())
+}
+
+// small returns a Memcached with a generated spec, changed so that it fits on a small node, uses Secrets that exist,
+// and misses its deadline soon. It omits the image, which no registry has, and large pages, which not every node has.
+func (w world) small(name, text string) *unstructured.Unstructured {
+	w.Helper()
+	spec, small := map[string]any{}, map[string]any{}
+	w.must(yaml.Unmarshal([]byte(strings.ReplaceAll(text, "--enable-largepages", "--disable-cas")), &spec))
+	w.must(yaml.Unmarshal([]byte(`{size: 1, `+smallServer+`, tls: {secretName: certificate}, auth: {secretName: passwords},
+		proxy: {size: 1, threads: 1, memory: 68Mi, resources: {requests: {cpu: 1m}}},
+		rollout: {minReadySeconds: 0, progressDeadlineSeconds: 60}}`), &small))
+	for field, value := range small {
+		in, isObject := spec[field].(map[string]any)
+		optional := field == "tls" || field == "auth" || field == "proxy"
+		switch inner, ok := value.(map[string]any); {
+		case ok && isObject:
+			for field, value := range inner {
+				in[field] = value
+			}
+		case !optional:
+			spec[field] = value
+		}
+	}
+	delete(spec, "image")
+	delete(spec, "maxItemSize")
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind": "Memcached", "metadata": map[string]any{"name": name, "namespace": w.ns}, "spec": spec}}
+}
+
+// outcome returns why a Memcached needs no more waiting: the reason of Ready, or of Stalled with a message.
+func (w world) outcome(name string) (string, error) {
+	mc, err := load[v1alpha1.Memcached](w, name)
+	if err != nil {
+		return "", err
+	}
+	stalled := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionStalled)
+	switch {
+	case w.ready(name) == nil:
+		return v1alpha1.ReasonReady, nil
+	case mc.Status.Phase == v1alpha1.PhasePaused:
+		return v1alpha1.ReasonPaused, nil
+	case stalled != nil && stalled.Message != "":
+		w.Logf("%s is Stalled: %s", name, stalled.Message)
+		return stalled.Reason, nil
+	}
+	return "", fmt.Errorf("%+v", mc.Status)
+}
