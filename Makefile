@@ -90,6 +90,7 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
 		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
+	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=60
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
@@ -98,8 +99,8 @@ fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Par
 crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
 	GOGC=400 KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)
 
-specs: tools-kubernetes tools-etcd ## Try generated specs on an API server and with the operator; ARGS=-specs=200 tries that many
-	KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -run Specs -v ./tests/simulation $(or $(ARGS),-specs=10000)
+specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with the operator, and with CLUSTER=node on a real memcached; ARGS=-specs=200 tries that many
+	KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./tests/simulation -specs=10000 $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,16 +11,24 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/tests/manifest"
 	"github.com/example/memcached-operator/tests/specs"
 )
 
 // TestChildren: for each spec that the API server accepts, it also accepts all children and a pod of the template. If
-// it refused a child, the CRD should have refused the spec.
+// it refused a child, the CRD should have refused the spec. A refusal of a spec names a field and a rule.
 func TestChildren(t *testing.T) {
 	accepted := 0
-	for i, spec := range append(specs.Generate(2000), specs.Accepted...) {
+	schema, err := specs.NewSchema(manifest.Schema(t).Properties["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, spec := range slices.Concat(specs.Generate(2000), specs.Accepted, schema.Random(1, 600)) {
 		got, err := dryRun(t.Context(), document(spec))
 		if err != nil {
+			if specs.Refusal(err) == "" {
+				t.Errorf("spec %d: %.2000s: the refusal names no field and rule: %.2000v", i, spec, err)
+			}
 			continue
 		}
 		accepted++

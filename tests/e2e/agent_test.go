@@ -175,7 +175,7 @@ func TestMetrics(t *testing.T) {
 				}
 				if strings.Contains(spec, "tls") {
 					w.awaitSeries(name, "memcached_agent_certificate_expires_in_seconds", func(v float64) bool {
-						return v > 0 && v < time.Hour.Seconds()
+						return v > 0 && v < (24*time.Hour).Seconds()
 					})
 				}
 				memory, err1 := w.series(name, "server", "process_resident_memory_bytes")

@@ -1,9 +1,12 @@
 package simulation
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,26 +14,26 @@ import (
 	"sync"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/figure"
 	"github.com/example/memcached-operator/tests/manifest"
 	"github.com/example/memcached-operator/tests/specs"
 )
 
 var (
 	number = flag.Int("specs", 200, "the number of generated specs that TestSpecs sends to the API server")
+	most   = flag.Int("accepted", 10000, "the number of accepted specs that TestSpecs gives the operator, at most")
 	seed   = flag.Uint64("seed", 1, "the seed of the generated specs")
 )
-
-// brokenRule matches the messages of a rule that fails instead of refusing a value.
-var brokenRule = regexp.MustCompile(`no such key|no such overload|cost|evaluat|overflow|index out of`)
 
 // TestSpecs sends generated specs to the API server. It refuses a spec with a message that names the field; otherwise
 // the Memcached becomes Ready, or Stalled with a message that says what to change. A Memcached whose spec was another
@@ -40,99 +43,188 @@ func TestSpecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	run := newSpecRun(server)
+	run.sendAll(t, generate(t))
+	t.Run("accepted", func(t *testing.T) {
+		for i, chain := range run.chains() {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				run.changeAll(t, chain)
+			})
+		}
+	})
+	t.Log("\n" + run.table())
+	if *update && !t.Failed() {
+		if err := figure.Publish(reliability, "make specs CLUSTER=node", run.table()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// foundSpecs are changes of a spec that once ended wrong, each with what went wrong.
+var foundSpecs = map[string][]string{
+	"the CAs of clients were taken for removed": {`{tls: {secretName: certificate, clientAuth: Require}}`,
+		`{tls: {secretName: certificate}}`, `{}`, `{tls: {secretName: certificate, clientAuth: Request}}`},
+	"the service account stayed": {`{pod: {serviceAccountName: caches}}`, `{}`},
+	"the memory limit of the agent overflowed": {
+		`{agent: {resources: {limits: {memory: 97Pi}}}, metrics: {}}`, `{metrics: {}}`},
+}
+
+// TestFoundSpecs tries the changes of a spec that TestSpecs and others found to end wrong.
+func TestFoundSpecs(t *testing.T) {
+	server, err := startServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, texts := range foundSpecs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			chain := make([]map[string]any, len(texts))
+			for i, text := range texts {
+				if err := yaml.Unmarshal([]byte(text), &chain[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			newSpecRun(server).changeAll(t, chain)
+		})
+	}
+}
+
+// generate returns the specs to try. At most half of them are pairs of fields.
+func generate(t *testing.T) (all []string) {
+	t.Helper()
 	schema, err := specs.NewSchema(manifest.Schema(t).Properties["spec"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []string
 	pairs := schema.Pairs()
-	for i := 0; i < len(pairs); i += max(1, 2*len(pairs) / *number) { // half of the specs at most
+	for i := 0; i < len(pairs); i += max(1, (2*len(pairs)+*number-1) / *number) {
 		all = append(all, pairs[i])
 	}
-	all = append(all, schema.Random(*seed, *number-len(all))...)
-
-	door, refusals := client.WithFieldValidation(server.api, metav1.FieldValidationStrict), map[string]int{}
-	var accepted []map[string]any
-	for _, text := range all {
-		spec := map[string]any{}
-		if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
-			t.Fatal(err)
-		}
-		err := door.Create(t.Context(), memcached("default", spec), client.DryRunAll)
-		switch rule := refusal(err); {
-		case err == nil:
-			accepted = append(accepted, spec)
-		case rule == "" || brokenRule.MatchString(err.Error()):
-			t.Errorf("spec %s: the refusal names no field: %v", text, err)
-		default:
-			refusals[rule]++
-		}
-	}
-	t.Logf("%d of %d specs are accepted; refusals by field and rule:", len(accepted), len(all))
-	for _, rule := range slices.Sorted(maps.Keys(refusals)) {
-		t.Logf("%5d %s", refusals[rule], rule)
-	}
-
-	var mu sync.Mutex
-	outcomes, changes := map[string]int{}, 0
-	t.Run("accepted", func(t *testing.T) {
-		for i, from := range accepted {
-			t.Run(strconv.Itoa(i), func(t *testing.T) {
-				t.Parallel()
-				outcome, same := runSpecs(t, server, from, accepted[(i+1)%len(accepted)])
-				mu.Lock()
-				defer mu.Unlock()
-				outcomes[outcome]++
-				if same {
-					changes++
-				}
-			})
-		}
-	})
-	t.Logf("outcomes %v; %d changes from one spec to the next end as the next one alone", outcomes, changes)
+	return append(all, schema.Random(*seed, *number-len(all))...)
 }
 
-// runSpecs lets a Memcached with a spec settle, and changes the spec to another one. It returns the outcome of the
-// first spec, and whether the children are then those of a new Memcached with the second one.
-func runSpecs(t *testing.T, server *server, from, to map[string]any) (outcome string, same bool) {
-	t.Helper()
-	w := newSpecWorld(t, server)
-	w.createUnstructured(from)
-	w.settle()
-	outcome = w.outcome(from)
+// specRun tries specs, and counts what becomes of them.
+type specRun struct {
+	server   *server
+	sent     int
+	accepted []map[string]any
 
-	to = maps.Clone(to)
-	delete(to, "workload") // it cannot be changed
-	for _, stays := range []string{"workload", "image"} {
-		if from[stays] != nil && to[stays] == nil {
-			to[stays] = from[stays]
+	mu       sync.Mutex
+	refusals map[string]int  // by field and rule
+	outcomes map[string]int  // of new Memcacheds
+	changes  int             // after which the children are those of a new Memcached
+	started  map[string]bool // whether a real memcached started, by its arguments
+}
+
+func newSpecRun(s *server) *specRun {
+	return &specRun{server: s, refusals: map[string]int{}, outcomes: map[string]int{other: 0}, started: map[string]bool{}}
+}
+
+// sendAll sends specs to the API server, which stores none of them.
+func (r *specRun) sendAll(t *testing.T, all []string) {
+	t.Helper()
+	door, errs := client.WithFieldValidation(r.server.api, metav1.FieldValidationStrict), make([]error, len(all))
+	parsed := make([]map[string]any, len(all))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, text := range all {
+		if err := yaml.Unmarshal([]byte(text), &parsed[i]); err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() error {
+			errs[i] = door.Create(t.Context(), memcached("default", maps.Clone(parsed[i])), client.DryRunAll)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	r.sent = len(all)
+	for i, err := range errs {
+		switch rule := specs.Refusal(err); {
+		case err == nil && len(all[i]) > 3<<19: // a dry run stores nothing
+			r.refusals["spec: more than the 1.5 MiB that etcd stores"]++
+		case err == nil:
+			r.accepted = append(r.accepted, parsed[i])
+		case rule == "":
+			t.Errorf("spec %.2000s: the refusal names no field and rule: %.2000v", all[i], err)
+		default:
+			r.refusals[rule]++
 		}
 	}
-	patch, err := json.Marshal([]any{map[string]any{"op": "replace", "path": "/spec", "value": small(to)}})
-	w.must(err)
-	err = w.api.Patch(w.ctx, memcached(w.key.Namespace, nil), client.RawPatch(types.JSONPatchType, patch))
-	if refusal(err) != "" { // the other spec needs another workload
-		return outcome, false
-	}
-	w.must(err)
-	w.settle()
-	second := w.outcome(to)
+}
 
-	fresh := newSpecWorld(t, server)
-	fresh.createUnstructured(to)
-	fresh.settle()
-	if want := fresh.outcome(to); want != second {
-		t.Errorf("from spec %s to %s: the outcome is %s, and that of a new Memcached %s", w.json(from), w.json(to), second,
-			want)
+// chainLength is the number of specs that a Memcached gets one after another.
+const chainLength = 25
+
+// chains returns accepted specs in a random order, as chains of specs that a Memcached can have one after another.
+func (r *specRun) chains() (all [][]map[string]any) {
+	order := rand.New(rand.NewPCG(*seed, 0)).Perm(len(r.accepted))
+	byWorkload := map[bool][]map[string]any{}
+	for _, i := range order[:min(*most, len(order))] {
+		spec := r.accepted[i]
+		byWorkload[isStatefulSet(spec)] = append(byWorkload[isStatefulSet(spec)], spec)
 	}
-	if second != "Ready" {
-		return outcome, false
+	return slices.AppendSeq(slices.Collect(slices.Chunk(byWorkload[false], chainLength)),
+		slices.Chunk(byWorkload[true], chainLength))
+}
+
+// isStatefulSet reports whether a spec is of a workload that no change of the spec can give another Memcached.
+func isStatefulSet(spec map[string]any) bool { return spec["workload"] == "StatefulSet" }
+
+// changeAll gives one Memcached all specs of a chain, and then the first one again. After each change, its children are
+// those of a new Memcached with the spec.
+func (r *specRun) changeAll(t *testing.T, chain []map[string]any) {
+	t.Helper()
+	w := newSpecWorld(t, r.server)
+	var first string
+	var before map[string]any
+	for i, spec := range slices.Concat(chain, chain[:1]) {
+		passed := t.Run(strconv.Itoa(i), func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("from spec %s to %s", w.json(before), w.json(spec))
+				}
+			}()
+			want := first
+			if i < len(chain) {
+				want = r.create(t, spec)
+			}
+			if i == 0 {
+				first = want
+			}
+			w.TB = t
+			w.put(spec)
+			w.settle()
+			if diff := difference(want, w.end(spec)); diff != "" {
+				t.Fatalf("the end differs from that of a new Memcached:\n%s", diff)
+			}
+			if before != nil {
+				r.count(func() { r.changes++ })
+			}
+		})
+		before, w.TB = spec, t
+		if !passed {
+			before, w = nil, newSpecWorld(t, r.server)
+		}
 	}
-	if diff := difference(fresh.children(), w.children()); diff != "" {
-		t.Errorf("from spec %s to %s: the children differ from those of a new Memcached:\n%s", w.json(from), w.json(to), diff)
-		return outcome, false
-	}
-	return outcome, true
+}
+
+// create creates a Memcached, and returns what end returns for it.
+func (r *specRun) create(t *testing.T, spec map[string]any) string {
+	t.Helper()
+	w := newSpecWorld(t, r.server)
+	w.put(spec)
+	w.settle()
+	r.startMemcached(w)
+	outcome := w.outcome(spec)
+	r.count(func() { r.outcomes[outcome]++ })
+	return w.end(spec)
+}
+
+func (r *specRun) count(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
 func newSpecWorld(t *testing.T, server *server) *world {
@@ -156,43 +248,65 @@ func memcached(namespace string, spec map[string]any) *unstructured.Unstructured
 	return u
 }
 
-func (w *world) createUnstructured(spec map[string]any) {
+// put creates the Memcached, or changes its spec.
+func (w *world) put(spec map[string]any) {
 	w.Helper()
-	w.must(w.api.Create(w.ctx, memcached(w.key.Namespace, small(spec))))
+	w.history, w.reconciles = w.history[len(w.history)-1:], 0
+	w.connection.arm(0, nil)
+	mc := memcached(w.key.Namespace, small(spec))
+	if w.now().memcached() == nil {
+		w.must(w.api.Create(w.ctx, mc))
+		return
+	}
+	patch, err := json.Marshal([]any{map[string]any{"op": "replace", "path": "/spec", "value": mc.Object["spec"]}})
+	w.must(err)
+	w.must(w.api.Patch(w.ctx, memcached(w.key.Namespace, nil), client.RawPatch(types.JSONPatchType, patch)))
 }
 
-// small returns a spec with few pods.
+// small returns a spec with few pods, which soon are available.
 func small(spec map[string]any) map[string]any {
 	spec = maps.Clone(spec)
-	limit := func(in map[string]any, most float64) {
-		if n, ok := in["size"].(float64); ok && n > most {
-			in["size"] = most
+	limit := func(object, field string, most float64) {
+		in := spec
+		if object != "" {
+			if in, _ = spec[object].(map[string]any); in == nil {
+				return
+			}
+			in = maps.Clone(in)
+			spec[object] = in
+		}
+		if n, ok := in[field].(float64); ok && n > most {
+			in[field] = most
 		}
 	}
-	limit(spec, 3)
-	if proxy, ok := spec["proxy"].(map[string]any); ok {
-		proxy = maps.Clone(proxy)
-		limit(proxy, 2)
-		spec["proxy"] = proxy
-	}
+	limit("", "size", 3)
+	limit("proxy", "size", 2)
+	limit("rollout", "minReadySeconds", 5)
 	return spec
 }
 
-// outcome returns what the status of the Memcached says: Ready, Paused, or Stalled with a message.
+// other is an outcome that must not be.
+const other = "anything else, or a panic"
+
+// outcome returns what the status of the Memcached says: Ready, Paused, Stalled with a message, or which Secret is
+// missing.
 func (w *world) outcome(spec map[string]any) string {
 	w.Helper()
 	mc := w.now().memcached()
 	stalled := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionStalled)
 	switch {
+	case mc.Spec.Paused && (w.ready() == nil || mc.Status.Phase == v1alpha1.PhasePaused):
+		return "Paused"
 	case w.ready() == nil:
 		return "Ready"
-	case mc.Status.Phase == v1alpha1.PhasePaused:
-		return "Paused"
 	case stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Message != "":
+		w.Logf("spec %s: Stalled: %s", w.json(spec), stalled.Message)
 		return "Stalled: " + stalled.Reason
+	case strings.Contains(w.json(mc.Status.Conditions), "SecretNotFound: there is no Secret"):
+		return "waits for a Secret"
 	}
 	w.Errorf("spec %s: the Memcached is neither Ready nor Stalled: %s", w.json(spec), w.json(mc.Status))
-	return "neither"
+	return other
 }
 
 func (w *world) json(v any) string {
@@ -205,73 +319,80 @@ func (w *world) json(v any) string {
 	return string(b)
 }
 
-// children describes the children, without what depends on the specs before.
-func (w *world) children() string {
+// end describes the outcome of a spec and the children, without what depends on the specs before.
+func (w *world) end(spec map[string]any) string {
 	w.Helper()
-	var lines []string
+	lines := []string{w.outcome(spec)}
 	for kind, objects := range w.now() {
 		for _, obj := range objects {
-			if kind == "Secret" || kind == "ReplicaSet" || kind == "Pod" || kind == "Memcached" {
+			if kind == "Secret" || kind == "ReplicaSet" || kind == "Pod" || kind == "Memcached" || lines[0] != "Ready" {
 				continue
 			}
-			content := map[string]any{}
-			w.must(json.Unmarshal([]byte(w.describe(obj)), &content))
-			delete(content, "status")
-			metadata := content["metadata"].(map[string]any)
-			delete(metadata, "managedFields")
-			if annotations, ok := metadata["annotations"].(map[string]any); ok {
-				delete(annotations, v1alpha1.TemplateRecordAnnotation)
-			}
-			if labels, ok := metadata["labels"].(map[string]any); ok {
-				delete(labels, v1alpha1.GenerationLabel)
-			}
-			b, err := json.Marshal(content)
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 			w.must(err)
-			text := families.ReplaceAllString(pullPolicy.ReplaceAllString(string(b), ""), "")
+			delete(content, "status")
+			child := &unstructured.Unstructured{Object: content}
+			child.SetManagedFields(nil)
+			unstructured.RemoveNestedField(content, "metadata", "annotations", v1alpha1.TemplateRecordAnnotation)
+			unstructured.RemoveNestedField(content, "metadata", "labels", v1alpha1.GenerationLabel)
+			text := families.ReplaceAllString(pullPolicy.ReplaceAllString(w.describe(child), ""), "")
+			text = nodePorts.ReplaceAllString(text, `odePort":0`)
+			if spec["image"] == nil {
+				text = image.ReplaceAllString(text, "")
+			}
 			lines = append(lines, kind+" "+text)
 		}
 	}
-	slices.Sort(lines)
+	slices.Sort(lines[1:])
 	return strings.Join(lines, "\n")
 }
 
-// pullPolicy and families match fields that the API server does not default again once the spec no longer sets them.
+// pullPolicy and families match fields that the API server does not default again once the spec no longer sets them,
+// and image matches the field that keeps its value.
 var (
 	pullPolicy = regexp.MustCompile(`"imagePullPolicy":"\w+",`)
 	families   = regexp.MustCompile(`"ipFamilyPolicy":"\w+",`)
+	nodePorts  = regexp.MustCompile(`odePort":\d+`) // chosen at random
+	image      = regexp.MustCompile(`"image":"[^"]*",`)
 )
 
-var quoted = regexp.MustCompile(`"[^"]*"|\[\d+\]|\d+`)
-
-// refusal returns the fields and rules by which the API server refused a spec; empty if it named none.
-func refusal(err error) string {
-	status, ok := err.(apierrors.APIStatus)
-	if !ok || !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
-		return ""
+// table returns the numbers as tables in Markdown.
+func (r *specRun) table() string {
+	rows := []string{"| | number |", "|---|--:|"}
+	row := func(name string, n int) { rows = append(rows, fmt.Sprintf("| %s | %d |", name, n)) }
+	row("specs", r.sent)
+	row("accepted", len(r.accepted))
+	operated := 0
+	for _, n := range r.outcomes {
+		operated += n
 	}
-	if apierrors.IsBadRequest(err) {
-		if strings.Contains(err.Error(), "unknown field \"spec.") {
-			return "unknown field"
+	row("given to the operator", operated)
+	for _, outcome := range slices.Sorted(maps.Keys(r.outcomes)) {
+		row(outcome, r.outcomes[outcome])
+	}
+	row("changes to another spec that end as a new Memcached", r.changes)
+	started := 0
+	for _, ok := range r.started {
+		if ok {
+			started++
 		}
-		return ""
 	}
-	if status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
-		return ""
-	}
-	var rules []string
-	for _, cause := range status.Status().Details.Causes {
-		switch {
-		case cause.Field == "<nil>": // rules that were not checked, because others are broken
+	row("arguments of containers with which a real memcached started", started)
+	rows = append(rows, "", "| refused by | specs |", "|---|--:|")
+	rules := slices.SortedFunc(maps.Keys(r.refusals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(r.refusals[b], r.refusals[a]), cmp.Compare(a, b))
+	})
+	others := 0
+	for i, rule := range rules {
+		if i >= 25 && !testing.Verbose() || i >= 25 && *update {
+			others += r.refusals[rule]
 			continue
-		case !strings.HasPrefix(cause.Field, "spec"), cause.Message == "":
-			return ""
 		}
-		_, rule, _ := strings.Cut(cause.Message, ": ")
-		if i := strings.LastIndex(rule, ": "); i > 0 && len(rule) > 150 {
-			rule = rule[i+2:]
-		}
-		rules = append(rules, quoted.ReplaceAllString(cause.Field, "…")+": "+quoted.ReplaceAllString(rule, "…"))
+		field, message, _ := strings.Cut(rule, ": ")
+		row("`"+field+"`: "+message, r.refusals[rule])
 	}
-	slices.Sort(rules)
-	return strings.Join(rules[:min(1, len(rules))], "")
+	if others > 0 {
+		row(fmt.Sprintf("%d further rules", len(rules)-25), others)
+	}
+	return strings.Join(append(rows, ""), "\n")
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -138,10 +139,11 @@ func (w *world) noting() interceptor.Funcs {
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
 			opts ...client.PatchOption) error {
-			if !slices.Contains(opts, client.PatchOption(client.DryRunAll)) {
+			err := c.Patch(ctx, obj, patch, opts...)
+			if !slices.Contains(opts, client.PatchOption(client.DryRunAll)) && !apierrors.IsInvalid(err) {
 				note(obj)
 			}
-			return c.Patch(ctx, obj, patch, opts...)
+			return err
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			note(obj)

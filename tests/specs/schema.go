@@ -174,10 +174,11 @@ func (g *schemaGenerator) object(p *apiextensionsv1.JSONSchemaProps, path string
 
 // hostileValue returns a value that breaks a rule, or is at its bound.
 func (g *schemaGenerator) hostileValue(p *apiextensionsv1.JSONSchemaProps, path string) any {
-	length := int(ptr.Deref(p.MaxLength, 300))
-	texts := []any{"", " ", "a\nb", "-", "é", "\u202e", "\x00", "💥", "null", "${PATH}", "../../etc", "--", "1e9", "-1",
-		"0x10",
-		strings.Repeat("a", length), strings.Repeat("é", length), strings.Repeat("a", length+1), "9223372036854775808"}
+	length := g.bound(p.MaxLength, 300, 1<<20)
+	texts := []any{"", " ", "a\nb", "a\r\nb", "\x00", "é", "\u202e", "\u200b", "\u0430", "\u2010", "\uff11", "\uff41", "💥",
+		"-", "--",
+		"null", "${PATH}", "$(PATH)", "../../etc", "1e9", "-1", "0x10", "9223372036854775808",
+		strings.Repeat("a", length), strings.Repeat("é", length), strings.Repeat("a", length+1)}
 	switch {
 	case p.Type == "integer" || p.XIntOrString:
 		low, high := int64(ptr.Deref(p.Minimum, 0)), int64(ptr.Deref(p.Maximum, 1<<31-1))
@@ -186,23 +187,30 @@ func (g *schemaGenerator) hostileValue(p *apiextensionsv1.JSONSchemaProps, path 
 	case p.Type == "boolean":
 		return g.one([]any{"true", 1, nil})
 	case p.Type == "array":
-		known := g.values[path+"[]"]
+		known, most := g.values[path+"[]"], g.bound(p.MaxItems, 20, 2000)
 		list := []any{}
-		for range g.one([]any{0, 1, int(ptr.Deref(p.MaxItems, 20)), int(ptr.Deref(p.MaxItems, 20)) + 1}).(int) {
+		for range g.one([]any{0, 1, most, most + 1}).(int) {
 			item := any("a")
 			if len(known) > 0 {
 				item = known[g.IntN(len(known))]
 			}
-			if s, ok := item.(string); ok && g.IntN(2) == 0 {
-				item = s + g.one(texts).(string)
-			}
 			list = append(list, item)
+		}
+		for i := range list { // rarely the same item again, or one with a hostile end
+			text, ok := list[i].(string)
+			switch {
+			case g.IntN(16) == 0:
+				list[i] = list[0]
+			case ok && g.IntN(len(list)) == 0:
+				list[i] = g.one([]any{text, ""}).(string) + g.one(texts).(string)
+			}
 		}
 		return list
 	case p.AdditionalProperties != nil:
-		entries := map[string]any{}
-		for i := range g.one([]any{1, int(ptr.Deref(p.MaxProperties, 20)), int(ptr.Deref(p.MaxProperties, 20)) + 1}).(int) {
-			entries[fmt.Sprintf("a%d%s", i, g.one(texts[:8]))] = g.one(texts)
+		entries, most := map[string]any{}, g.bound(p.MaxProperties, 20, 2000)
+		end := g.one(append(texts[:16:16], "", "")) // of the keys
+		for i := range g.one([]any{1, most, most + 1}).(int) {
+			entries[fmt.Sprintf("a%d%s", i, end)] = g.one([]any{"1", "a", g.one(texts)})
 		}
 		return entries
 	case p.Properties != nil:
@@ -213,6 +221,14 @@ func (g *schemaGenerator) hostileValue(p *apiextensionsv1.JSONSchemaProps, path 
 		return fmt.Sprint(known[g.IntN(len(known))], g.one(texts))
 	}
 	return g.one(texts)
+}
+
+// bound returns a bound in the schema. Without one, it returns a usual number, or rarely a huge one.
+func (g *schemaGenerator) bound(in *int64, usual, huge int) int {
+	if in == nil && g.IntN(4) == 0 {
+		return huge
+	}
+	return int(ptr.Deref(in, int64(usual)))
 }
 
 func (g *schemaGenerator) one(values []any) any { return values[g.IntN(len(values))] }
