@@ -91,13 +91,15 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
 		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=60
+	@$(MAKE) --no-print-directory crash-points ARGS="-every=12 -run '/^(change_the_template_of_a_StatefulSet|delete_and_create_again)$$'"
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
 	@FUZZTIME=$(or $(FUZZTIME),1m) tests/fuzz $(ARGS)
 
 crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
-	GOGC=400 KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout=5h -parallel=6 -skip Specs ./tests/simulation $(or $(ARGS),-every=1)
+	cd tests/simulation && GOGC=400 KUBEBUILDER_ASSETS=$(BIN) \
+		go test -count=1 -timeout=5h -parallel=6 -skip Specs $(or $(ARGS),-every=1)
 
 specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with the operator, and with CLUSTER=node on a real memcached; ARGS=-specs=200 tries that many
 	KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./tests/simulation -specs=10000 $(ARGS)

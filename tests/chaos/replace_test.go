@@ -42,8 +42,8 @@ func (w *world) servers() map[string]types.UID {
 	return all
 }
 
-// replaceServers lets the operator replace all servers of StatefulSets. The check is that each server was replaced once,
-// and only while enough others were available.
+// replaceServers lets the operator replace all servers of StatefulSets. The check is that each server was replaced
+// once, and only while enough others were available.
 func (w *world) replaceServers() (check func()) {
 	w.Helper()
 	list, err := w.objects(memcacheds...)

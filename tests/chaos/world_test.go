@@ -166,11 +166,11 @@ func (w *world) createMissing() {
 func (w *world) lead() {
 	w.Helper()
 	w.eventually("find a leader", func() error {
-		err := w.cluster.Repair(w.ctx) // the scheduler exits when its cache is corrupt
-		if err != nil {
+		// The scheduler exits when its cache is corrupt, and the API server when etcd is frozen.
+		if err := errors.Join(w.cluster.Repair(w.ctx), w.cluster.Check(w.ctx)); err != nil {
 			return err
 		}
-		err = w.operator.Start(w.ctx, 2)
+		err := w.operator.Start(w.ctx, 2)
 		if err == nil {
 			_, err = w.operator.Leader(w.ctx)
 		}

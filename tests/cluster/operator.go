@@ -129,7 +129,8 @@ func (o *Operator) Kill(ctx context.Context) error {
 	return o.c.KillContainer(ctx, OperatorNamespace, leader, "manager")
 }
 
-// Freeze stops the leader without ending it, until continues is called: it then does not know that it has lost its lease.
+// Freeze stops the leader without ending it, until continues is called. The leader then does not know that it has lost
+// its lease.
 func (o *Operator) Freeze(ctx context.Context) (continues func() error, err error) {
 	leader, err := o.Leader(ctx)
 	if err != nil {

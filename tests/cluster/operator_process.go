@@ -67,7 +67,8 @@ func (o *Operator) StartBeside(ctx context.Context, name string, flags ...string
 }
 
 // startProcess runs bin/manager, unless it runs already, and waits until it is ready.
-func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployment, name string, flags ...string) error {
+func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployment, name string,
+	flags ...string) error {
 	manager := filepath.Join(o.c.bin, "manager")
 	if _, err := os.Stat(manager); err != nil {
 		return fmt.Errorf("%s is not built: run `make build`", manager)

@@ -47,8 +47,8 @@ func (w *world) deliver() {
 	for _, watch := range w.reconciler.Watches() {
 		kind := kindOf(watch.Object)
 		before, after := w.delivered[kind], len(w.history)-1-w.lags[kind]
-		fold := w.folds[kind]
-		if after <= before || fold > 0 && w.rounds%fold != 0 || w.isStuck() && slices.Contains(w.connection.fault.late, kind) {
+		isFolded := w.folds[kind] > 0 && w.rounds%w.folds[kind] != 0
+		if after <= before || isFolded || w.isStuck() && slices.Contains(w.connection.fault.late, kind) {
 			continue
 		}
 		old, seen := w.inCache(kind, w.history[before]), w.inCache(kind, w.history[after])

@@ -60,6 +60,9 @@ func (c *counts) table() string {
 	}
 	all, sums := 0, map[string][2]int{}
 	for _, s := range scenarios {
+		if _, ok := c.requests[s.name]; !ok {
+			continue // not tried
+		}
 		all += c.requests[s.name]
 		row(s.name, c.requests[s.name], func(kind string) [2]int {
 			n := c.passed[kind][s.name]
