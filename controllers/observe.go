@@ -127,10 +127,10 @@ func (o observation) isOutdated(ctx context.Context) (bool, error) {
 	}
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
-	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(o.mc), live); err != nil {
+	if err := client.IgnoreNotFound(o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(o.mc), live)); err != nil {
 		return false, fmt.Errorf("look up Memcached %s: %w", o.mc.Name, err)
 	}
-	return live.Generation != o.mc.Generation, nil
+	return live.Generation != o.mc.Generation, nil // 0 if it was deleted
 }
 
 // service implements status.Service.

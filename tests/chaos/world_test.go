@@ -112,7 +112,7 @@ func (w *world) createNamespace() {
 
 func (w *world) eventually(what string, try func() error) {
 	w.Helper()
-	harness.Eventually(w, what, 2*harness.Patience, try)
+	harness.Eventually(w, what, 2*harness.Patience+time.Duration(len(w.specs))*time.Second/2, try)
 }
 
 func (w *world) delete(obj client.Object) error { return w.Delete(w.ctx, obj) }

@@ -42,6 +42,8 @@ var faults = []fault{
 	{name: "answer lost", lost: true},
 	{name: "conflict", status: http.StatusConflict, reason: metav1.StatusReasonConflict},
 	{name: "timeout", onReads: true, status: http.StatusGatewayTimeout, reason: metav1.StatusReasonTimeout},
+	{name: "too many requests", onReads: true, status: http.StatusTooManyRequests,
+		reason: metav1.StatusReasonTooManyRequests},
 	{name: "forbidden", onReads: true, status: http.StatusForbidden, reason: metav1.StatusReasonForbidden},
 	{name: "invalid", status: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid, stalls: true},
 	{name: "not found", onReads: true, status: http.StatusNotFound, reason: metav1.StatusReasonNotFound},
