@@ -252,6 +252,9 @@ func memcached(namespace string, spec map[string]any) *unstructured.Unstructured
 func (w *world) put(spec map[string]any) {
 	w.Helper()
 	w.history, w.reconciles = w.history[len(w.history)-1:], 0
+	for kind := range w.delivered {
+		w.delivered[kind] = 0
+	}
 	w.connection.arm(0, nil)
 	mc := memcached(w.key.Namespace, small(spec))
 	if w.now().memcached() == nil {
