@@ -91,7 +91,7 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
 		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=60
-	@$(MAKE) --no-print-directory crash-points ARGS="-every=12 -run '/^(change_the_template_of_a_StatefulSet|delete_and_create_again)$$'"
+	@$(MAKE) --no-print-directory crash-points ARGS="-every=12 -run '/^(change_the_template_of_a_StatefulSet|delete_and_create_again)'"
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
