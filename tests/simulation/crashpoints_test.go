@@ -360,7 +360,8 @@ func TestPolicies(t *testing.T) {
 	}, notMore)
 }
 
-// TestRefusals lets a policy refuse all children in three reconciles, at every time.
+// TestRefusals lets a policy refuse all children in three reconciles, at every time. The operator must try again by
+// itself: no event tells that the policy has changed.
 func TestRefusals(t *testing.T) {
 	if err := installPolicies(); err != nil {
 		t.Fatal(err)
@@ -368,7 +369,7 @@ func TestRefusals(t *testing.T) {
 	each(t, refusalsTried, func(undisturbed result) map[string]disturbance {
 		all := map[string]disturbance{}
 		for first := 1; first <= undisturbed.reconciles; first++ {
-			all[fmt.Sprintf("from reconcile %d on", first)] = disturbance{refused: first}
+			all[fmt.Sprintf("from reconcile %d on", first)] = disturbance{refused: first, onEvents: true}
 		}
 		return all
 	}, sameEnd)

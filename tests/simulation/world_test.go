@@ -227,7 +227,8 @@ func (w *world) settle() {
 	for idle := 0; idle < 3+most; {
 		wrote := false
 		w.deliver()
-		if w.queue.take() || !w.onEvents {
+		reconciles := w.queue.take() || !w.onEvents
+		if reconciles {
 			wrote, err = w.reconcile()
 			before := w.now()
 			w.observe()
@@ -249,7 +250,7 @@ func (w *world) settle() {
 				w.time = *next
 			}
 		}
-		if w.isStuck() {
+		if w.isStuck() || reconciles && w.connection.refused { // this will end
 			idle = 0
 		}
 		w.time = w.time.Add(time.Second)
