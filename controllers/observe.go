@@ -125,12 +125,8 @@ func (o observation) isOutdated(ctx context.Context) (bool, error) {
 	if built <= o.mc.Generation {
 		return false, nil
 	}
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kindMemcached))
-	if err := client.IgnoreNotFound(o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(o.mc), live)); err != nil {
-		return false, fmt.Errorf("look up Memcached %s: %w", o.mc.Name, err)
-	}
-	return live.Generation != o.mc.Generation, nil // 0 if it was deleted
+	live, err := o.set.LiveOwner(ctx)
+	return err == nil && live.Generation != o.mc.Generation, err
 }
 
 // service implements status.Service.

@@ -215,17 +215,23 @@ var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
 // verifyOwner reads the owner from the API server, and returns an error unless it exists and is not being deleted.
 // Nothing may be created for a deleted owner: the garbage collector may already have searched for its children.
 func (s *Set) verifyOwner(ctx context.Context) error {
-	owner := s.Owner
+	live, err := s.LiveOwner(ctx)
+	if err == nil && (live.UID != s.Owner.GetUID() || !live.DeletionTimestamp.IsZero()) {
+		err = ErrOwnerDeleted
+	}
+	return err
+}
+
+// LiveOwner returns the owner's metadata from the API server. The error is ErrOwnerDeleted if there is no such object.
+func (s *Set) LiveOwner(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(owner.GVK)
-	if err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(owner), live); err != nil {
-		if apierrors.IsNotFound(err) {
-			return ErrOwnerDeleted
-		}
-		return fmt.Errorf("look up %s %s: %w", owner.GVK.Kind, owner.GetName(), err)
+	live.SetGroupVersionKind(s.Owner.GVK)
+	err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(s.Owner), live)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, ErrOwnerDeleted
+	case err != nil:
+		return nil, fmt.Errorf("look up %s %s: %w", s.Owner.GVK.Kind, s.Owner.GetName(), err)
 	}
-	if live.UID != owner.GetUID() || !live.DeletionTimestamp.IsZero() {
-		return ErrOwnerDeleted
-	}
-	return nil
+	return live, nil
 }

@@ -27,7 +27,7 @@ func (w *world) keepServers() (check func()) {
 	return func() { require.Equal(w, before, w.servers(), "servers were replaced without a reason") }
 }
 
-// servers returns the UIDs of all pods, by name.
+// servers returns the UIDs of all pods that do not terminate, by name.
 func (w *world) servers() map[string]types.UID {
 	w.Helper()
 	var all map[string]types.UID
@@ -35,7 +35,9 @@ func (w *world) servers() map[string]types.UID {
 		list, err := w.objects(pods...)
 		all = map[string]types.UID{}
 		for _, pod := range list {
-			all[pod.GetName()] = pod.GetUID()
+			if pod.GetDeletionTimestamp() == nil {
+				all[pod.GetName()] = pod.GetUID()
+			}
 		}
 		return err
 	})
@@ -92,10 +94,10 @@ func (w *world) watchServers(ctx context.Context, least map[string]int) (seen fu
 		for _, obj := range informer.GetStore().List() {
 			pod := obj.(*corev1.Pod)
 			mc := pod.Labels[names.LabelInstance]
-			if _, isWatched := least[mc]; !isWatched {
+			if _, isWatched := least[mc]; !isWatched || pod.DeletionTimestamp != nil {
 				continue
 			}
-			if _, ready := status.ReadySince(pod); ready && pod.DeletionTimestamp == nil {
+			if _, ready := status.ReadySince(pod); ready {
 				available[mc]++
 			}
 			if pods[pod.Name] == nil {

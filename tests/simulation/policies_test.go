@@ -17,6 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// childResources are the resources of all children.
+var childResources = []string{"deployments", "statefulsets", "services", "configmaps", "networkpolicies",
+	"poddisruptionbudgets"}
+
 // policyLabel selects the policy of a namespace.
 const policyLabel = "policy"
 
@@ -58,8 +62,7 @@ var installPolicies = sync.OnceValue(func() error {
 	for name, m := range mutations {
 		resources := m.resources
 		if resources[0] == "*" {
-			resources = []string{"deployments", "statefulsets", "services", "configmaps", "networkpolicies",
-				"poddisruptionbudgets"}
+			resources = childResources
 		}
 		objects = append(objects, &admissionv1.MutatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: admissionv1.MutatingAdmissionPolicySpec{ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
@@ -69,8 +72,7 @@ var installPolicies = sync.OnceValue(func() error {
 			&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}})
 	}
-	refusing := match("", "deployments", "statefulsets", "services", "configmaps", "networkpolicies",
-		"poddisruptionbudgets")
+	refusing := match("", childResources...)
 	refusing.NamespaceSelector = nil
 	objects = append(objects,
 		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: refused},
