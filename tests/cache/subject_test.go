@@ -156,7 +156,7 @@ func container(pod *corev1.Pod) (status corev1.ContainerStatus) {
 
 // eventually waits until the state passes.
 func (s *subject) eventually(ctx context.Context, pass func(state) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*harness.Patience, fmt.Errorf("not within %s", 2*harness.Patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, harness.Patience, fmt.Errorf("not within %s", harness.Patience))
 	defer cancel()
 	err := harness.Poll(ctx, func(context.Context) error {
 		s.lock.Lock()

@@ -155,7 +155,7 @@ func (w *world) publish(command string, lines []string) {
 // long, a leader is none any more.
 func (w *world) disturb(faults []fault, happened map[string]int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, 2*harness.Patience)
+	ctx, cancel := context.WithTimeout(w.ctx, harness.Patience)
 	defer cancel()
 	ends := errgroup.Group{}
 	for range 1 + w.random.IntN(3) {

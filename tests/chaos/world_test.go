@@ -93,6 +93,10 @@ func newWorld(t *testing.T, specs []string) *world {
 	require.NoError(t, err)
 	w.createNamespace()
 	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the namespace %s is left as it is, see KUBECONFIG=%s", w.ns, c.GetKubeconfig())
+			return
+		}
 		_ = w.operator.Start(w.ctx, 1)
 		_ = w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
 	})
@@ -112,7 +116,7 @@ func (w *world) createNamespace() {
 
 func (w *world) eventually(what string, try func() error) {
 	w.Helper()
-	harness.Eventually(w, what, 2*harness.Patience+time.Duration(len(w.specs))*time.Second/2, try)
+	harness.Eventually(w, what, harness.Patience+time.Duration(len(w.specs))*time.Second/2, try)
 }
 
 func (w *world) delete(obj client.Object) error { return w.Delete(w.ctx, obj) }

@@ -41,6 +41,7 @@ const (
 // TestTLS connects clients with and without certificates to real servers.
 func TestTLS(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	var ours, foreign testCA
 	var host string
 	testEnv.Test(t, features.New("TLS").
@@ -132,6 +133,7 @@ func TestTLS(t *testing.T) {
 
 // TestPasswords logs in to real servers with right and wrong passwords, and changes the passwords.
 func TestPasswords(t *testing.T) {
+	t.Parallel()
 	// New passwords for each run: no log has them from an earlier run.
 	first, second, malformed := rand.Text(), rand.Text(), rand.Text()
 	right, changed := "app "+first, "app "+second

@@ -33,6 +33,7 @@ const reloadTime = 15 * time.Second
 // TestRotation changes the Secrets of servers while clients use them.
 func TestRotation(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	const host = "svc.example.com"
 	stay, first, second := "stay:"+rand.Text(), "app:"+rand.Text(), "app:"+rand.Text()
 	var ours, next testCA
@@ -139,6 +140,7 @@ func TestRotation(t *testing.T) {
 // TestMetrics scrapes servers with each kind of access control.
 func TestMetrics(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	specs := map[string]string{
 		"plain": `metrics: {}`, "port": `metrics: {port: 9999}, containerPort: 12345`,
 		"passwords":    `metrics: {}, auth: {secretName: passwords}`,

@@ -20,6 +20,7 @@ import (
 // and the Memcached becomes ready, or its status says what to change.
 func TestGenerated(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	schema, err := specs.NewSchema(manifest.Schema(t).Properties["spec"])
 	if err != nil {
 		t.Fatal(err)

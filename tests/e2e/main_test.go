@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 }
 
 // run runs the suite with one replica of the operator, and with the sampler, which watches every status. Each test must
-// leave the operator running.
+// leave the operator running. Tests that neither stop the operator nor count its requests are parallel: they wait for
+// pods most of the time.
 func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	log.SetLogger(log.Log)

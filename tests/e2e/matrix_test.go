@@ -41,6 +41,7 @@ var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --
 // documented, or it becomes ready and serves a client.
 func TestMatrix(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	const host = "cache.example.com"
 	var specs []string
 	for i, spec := range combinations(optional) {

@@ -15,6 +15,7 @@ import (
 
 // TestSpread: the scheduler puts servers, and proxies, on different nodes as long as there are any.
 func TestSpread(t *testing.T) {
+	t.Parallel()
 	testEnv.Test(t, features.New("servers and proxies").
 		Assess("are spread over the nodes", step(func(w world) {
 			var nodes corev1.NodeList
@@ -40,6 +41,7 @@ func TestSpread(t *testing.T) {
 // TestService: spec.service adjusts the Service of the proxies, and spec.disruptionBudget the budget of the servers. No
 // change of them replaces a pod.
 func TestService(t *testing.T) {
+	t.Parallel()
 	var servers, proxies map[string]string
 	mustBe := func(w world, what string, got, want any) {
 		w.Helper()

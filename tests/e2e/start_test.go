@@ -30,6 +30,7 @@ const memcacheds = 60
 // accepts.
 func TestEveryAcceptedSpecStarts(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	testEnv.Test(t, features.New("a memcached starts for every accepted spec").Assess("and answers", step(func(w world) {
 		all := w.allArguments()
 		w.Logf("%d different lists of arguments", len(all))

@@ -21,6 +21,7 @@ import (
 )
 
 func TestStatefulSet(t *testing.T) {
+	t.Parallel()
 	var addresses []string
 	testEnv.Test(t, features.New("a StatefulSet").
 		Setup(step(func(w world) {

@@ -61,6 +61,7 @@ func (w world) mustBeInProgress(name string) {
 
 // TestKubectlWait: when kubectl wait returns, every server answers, after each kind of change.
 func TestKubectlWait(t *testing.T) {
+	t.Parallel()
 	feature := features.New("kubectl wait --for=condition=Ready returns when every server answers").
 		Setup(step(func(w world) { w.create("cache", 3) }))
 	for _, c := range []struct{ name, spec string }{

@@ -33,6 +33,7 @@ import (
 // TestTenantLearnsNoSecret: whatever Secret a tenant names in a Memcached, nothing of its content appears in what the
 // tenant may read, nor in children and events.
 func TestTenantLearnsNoSecret(t *testing.T) {
+	t.Parallel()
 	contents := leak.Contents{}
 	specs := map[string]string{}
 	testEnv.Test(t, features.New("a tenant").
@@ -150,6 +151,7 @@ var privileged = []string{
 // TestTenantRunsNoPrivilegedPod: in a namespace that enforces the restricted Pod Security Standard, a spec that asks
 // for more starts no pod, and the status says why. The other tests show that all else runs in such a namespace.
 func TestTenantRunsNoPrivilegedPod(t *testing.T) {
+	t.Parallel()
 	testEnv.Test(t, features.New("a tenant").
 		Assess("starts no pod that may do more than Pod Security allows", step(func(w world) {
 			tenant := w.tenant()
@@ -198,6 +200,7 @@ func TestTenantRunsNoPrivilegedPod(t *testing.T) {
 // TestTenantReachesNoOtherCache: names, labels, annotations and owner references of a tenant's Memcacheds change
 // nothing for other Memcacheds of the namespace and of other namespaces.
 func TestTenantReachesNoOtherCache(t *testing.T) {
+	t.Parallel()
 	const proxied = `{size: 2, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, ` + smallServer + `}`
 	var before map[string]types.UID
 	testEnv.Test(t, features.New("a tenant").

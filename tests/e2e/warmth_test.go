@@ -17,6 +17,7 @@ import (
 // TestMemory: the memory of real servers with TLS and passwords changes without a restart.
 func TestMemory(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	const host = "cache.example.com"
 	var ca testCA
 	var before map[string]string
@@ -146,6 +147,7 @@ func TestMemory(t *testing.T) {
 // TestWarmUp: a rollout waits until clients have filled the new server, and so does a flush.
 func TestWarmUp(t *testing.T) {
 	needRealPods(t)
+	t.Parallel()
 	var before map[string]string
 	testEnv.Test(t, features.New("a rollout with warmUp").
 		Setup(step(func(w world) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Patience is how long tests wait for something that takes seconds on an idle machine.
-const Patience = 2 * time.Minute
+// Patience is how long tests wait for something that takes seconds, or while items move a minute, on an idle machine.
+const Patience = 4 * time.Minute
 
 // Command says where and with which environment a command runs. The zero value uses those of this process.
 type Command struct {

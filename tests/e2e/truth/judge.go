@@ -32,6 +32,7 @@ const grace = time.Second
 // admission policy.
 type Event struct {
 	Seen    time.Time
+	Listed  bool // the object existed before the first event
 	Deleted bool
 	Object  *unstructured.Unstructured
 }
@@ -80,12 +81,23 @@ type seen struct {
 	lostAt   time.Time // when it lost pods after that
 }
 
-// Judge checks all events in the order of their resource versions. until is the time at which the recording ended.
+// Judge checks the listed objects in the order of events, and then all others in the order of their resource versions.
+// until is the time at which the recording ended.
 func Judge(events []Event, until time.Time) (Verdict, error) {
 	var v Verdict
 	known := map[types.NamespacedName]*history{}
 	events = slices.Clone(events)
-	slices.SortStableFunc(events, func(a, b Event) int { return compare(a.Object, b.Object) })
+	slices.SortStableFunc(events, func(a, b Event) int {
+		switch {
+		case a.Listed && b.Listed:
+			return 0
+		case a.Listed:
+			return -1
+		case b.Listed:
+			return 1
+		}
+		return compare(a.Object, b.Object)
+	})
 	for _, e := range events {
 		kind, namespace := e.Object.GetKind(), e.Object.GetNamespace()
 		switch {
@@ -274,7 +286,7 @@ func (v *Verdict) memcached(h *history, e Event) error {
 		return nil
 	}
 	v.Claims++
-	claimed := h.mc != nil && h.mc.UID == mc.UID && h.mc.Generation == mc.Generation
+	claimed := e.Listed || h.mc != nil && h.mc.UID == mc.UID && h.mc.Generation == mc.Generation
 	h.mc = mc
 	reason, since := h.contradiction(mc, (*seen).current), e.Seen
 	if reason != "" && !claimed {

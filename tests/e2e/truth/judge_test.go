@@ -13,13 +13,17 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // event returns the event of a manifest, observed this many milliseconds after the start. Each edit has the form
-// old=>new and changes the manifest; the edit DELETED makes the event a deletion.
+// old=>new and changes the manifest; the edit DELETED makes the event a deletion, and LISTED an object that existed.
 func event(t *testing.T, ms int, manifest string, edits ...string) Event {
 	t.Helper()
-	deleted := false
+	deleted, listed := false, false
 	for _, edit := range edits {
-		if edit == "DELETED" {
+		switch edit {
+		case "DELETED":
 			deleted = true
+			continue
+		case "LISTED":
+			listed = true
 			continue
 		}
 		from, to, _ := strings.Cut(edit, "=>")
@@ -36,7 +40,7 @@ func event(t *testing.T, ms int, manifest string, edits ...string) Event {
 	if err := u.UnmarshalJSON(json); err != nil {
 		t.Fatal(err)
 	}
-	return Event{Seen: start.Add(time.Duration(ms) * time.Millisecond), Deleted: deleted, Object: u}
+	return Event{Listed: listed, Seen: start.Add(time.Duration(ms) * time.Millisecond), Deleted: deleted, Object: u}
 }
 
 const (
@@ -112,6 +116,17 @@ func TestJudge(t *testing.T) {
 	}{
 		"ready with its workload":                        {[]Event{event(t, 0, deployment), event(t, 1, memcached)}, ""},
 		"events in the order of their resource versions": {[]Event{event(t, 0, memcached), event(t, 9, deployment)}, ""},
+		"ready in the beginning, with a workload that changed later": {[]Event{
+			event(t, 0, deployment, `"10"=>"30"`, "LISTED"), event(t, 1, memcached, "LISTED"),
+		}, ""},
+		"ready in the beginning, and corrected at once": {[]Event{
+			event(t, 0, deployment, serverLost, "LISTED"), event(t, 1, memcached, "LISTED"),
+			event(t, 500, memcached, notReady, version30),
+		}, ""},
+		"ready in the beginning, and for too long": {[]Event{
+			event(t, 0, deployment, serverLost, "LISTED"), event(t, 1, memcached, "LISTED"),
+			event(t, 3000, memcached, notReady, version30),
+		}, "stayed Ready for 3.0 s"},
 		"not observed by any operator": {[]Event{
 			event(t, 0, memcached, "observedGeneration: 1, =>observedGeneration: -1, ", "True=>Unknown",
 				", observedGeneration: 1}=>}"),

@@ -29,7 +29,6 @@ var sampled = []struct {
 	selector string
 	optional bool // not every version of Kubernetes has this kind
 }{
-	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("memcacheds")},
 	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}},
 	{GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}},
 	{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "services"}},
@@ -46,6 +45,7 @@ var sampled = []struct {
 	{GroupVersionResource: admission("mutatingadmissionpolicybindings"), optional: true},
 	{GroupVersionResource: admission("validatingwebhookconfigurations")},
 	{GroupVersionResource: admission("mutatingwebhookconfigurations")},
+	{GroupVersionResource: v1alpha1.GroupVersion.WithResource("memcacheds")}, // after what their status follows
 }
 
 func admission(resource string) schema.GroupVersionResource {
@@ -81,7 +81,7 @@ func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 			return nil, fmt.Errorf("list %s: %w", kind.Resource, err)
 		}
 		for i := range list.Items {
-			s.record(watch.Event{Type: watch.Added, Object: &list.Items[i]})
+			s.record(Event{Listed: true, Object: &list.Items[i]})
 		}
 		// The RetryWatcher resumes when a connection ends.
 		w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
@@ -96,24 +96,32 @@ func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 		}
 		go func() {
 			for e := range w.ResultChan() {
-				s.record(e)
+				object, ok := e.Object.(*unstructured.Unstructured)
+				if !ok {
+					s.lost(apierrors.FromObject(e.Object))
+					return
+				}
+				s.record(Event{Deleted: e.Type == watch.Deleted, Object: object})
 			}
 		}()
 	}
 	return s, nil
 }
 
-func (s *Sampler) record(e watch.Event) {
+func (s *Sampler) record(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	object, ok := e.Object.(*unstructured.Unstructured)
-	if !ok {
-		s.err = errors.Join(s.err, fmt.Errorf("events were lost: %w", apierrors.FromObject(e.Object)))
-		return
-	}
-	unstructured.RemoveNestedField(object.Object, "data") // do not keep the content of Secrets
-	s.events = append(s.events, Event{Seen: time.Now(), Deleted: e.Type == watch.Deleted, Object: object})
-	s.newest[object.GetUID()] = version(object)
+	e.Seen = time.Now()
+	unstructured.RemoveNestedField(e.Object.Object, "data") // do not keep the content of Secrets
+	s.events = append(s.events, e)
+	s.newest[e.Object.GetUID()] = version(e.Object)
+}
+
+// lost remembers why a watch ended.
+func (s *Sampler) lost(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = errors.Join(s.err, fmt.Errorf("events were lost: %w", err))
 }
 
 // Stop waits until all events so far are recorded, and judges them.
