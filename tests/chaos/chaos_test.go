@@ -82,7 +82,7 @@ func TestChaos(t *testing.T) {
 		"| | |", "|---|--:|",
 		fmt.Sprintf("| times that a Memcached became Ready | %d |", ready),
 		"| wrong statements of a status | 0 |",
-		fmt.Sprintf("| servers replaced in %d rounds in which only the operator and the control plane broke | 0 |",
+		fmt.Sprintf("| servers replaced or restarted in %d rounds in which only operator and control plane broke | 0 |",
 			(count+len(rounds)-1)/len(rounds)),
 		fmt.Sprintf("| servers replaced for a new spec meanwhile | %d |", w.replaced),
 		"| of these, replaced twice, or beyond `rollout.maxUnavailable` | 0 |",

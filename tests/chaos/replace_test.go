@@ -21,23 +21,26 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// keepServers returns a check that no server was replaced.
+// keepServers returns a check that no server was replaced or restarted.
 func (w *world) keepServers() (check func()) {
 	w.Helper()
 	before := w.servers()
-	return func() { require.Equal(w, before, w.servers(), "servers were replaced without a reason") }
+	return func() { require.Equal(w, before, w.servers(), "servers were replaced or restarted without a reason") }
 }
 
-// servers returns the UIDs of all pods that do not terminate, by name.
-func (w *world) servers() map[string]types.UID {
+// servers returns the UIDs of all pods that do not terminate, with the number of restarts of each container, by name.
+func (w *world) servers() map[string]string {
 	w.Helper()
-	var all map[string]types.UID
+	var all map[string]string
 	w.eventually("list the pods", func() error {
 		list, err := w.objects(pods...)
-		all = map[string]types.UID{}
-		for _, pod := range list {
-			if pod.GetDeletionTimestamp() == nil {
-				all[pod.GetName()] = pod.GetUID()
+		all = map[string]string{}
+		for _, obj := range list {
+			if pod := obj.(*corev1.Pod); pod.DeletionTimestamp == nil {
+				all[pod.Name] = string(pod.UID)
+				for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+					all[pod.Name] += fmt.Sprintf(", %s restarted %d times", c.Name, c.RestartCount)
+				}
 			}
 		}
 		return err
