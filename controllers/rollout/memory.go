@@ -3,7 +3,6 @@ package rollout
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,15 +39,13 @@ type MemoryStep struct {
 //   - The annotation says from the first step on that the operator changes this server, and in the end that this is
 //     done. At all other times, other tools may change the container.
 func NextMemoryStep(set *appsv1.StatefulSet, pods []corev1.Pod, generation string) (s MemoryStep) {
-	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
+	if !canRollOut(set) {
 		return s
 	}
 	inPlace, wanted := desired.ChangesInPlace(set.Annotations), status.ReadMemory(&set.Spec.Template.Spec)
 	for i := range pods {
 		pod := &pods[i]
-		revision := pod.Labels[appsv1.StatefulSetRevisionLabel]
-		if ordinal(set, pod) < 0 || !pod.DeletionTimestamp.IsZero() || isDown(pod) ||
-			revision != set.Status.UpdateRevision && !slices.Contains(inPlace, revision) {
+		if ordinal(set, pod) < 0 || !pod.DeletionTimestamp.IsZero() || isDown(pod) || isOutdated(set, pod, inPlace) {
 			continue
 		}
 		if step := memoryStep(pod, wanted, set.Status.UpdateRevision, generation); step.Pod != nil &&

@@ -41,7 +41,7 @@ type Step struct {
 //   - Servers with a higher ordinal are deleted first.
 //   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
 func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutSpec, now time.Time) (s Step) {
-	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
+	if !canRollOut(set) {
 		return s
 	}
 	size, inPlace := int(ptr.Deref(set.Spec.Replicas, 1)), desired.ChangesInPlace(set.Annotations)
@@ -87,7 +87,7 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 // UnusedToReplace returns the servers of a StatefulSet to delete now, where the items of each server are moved before
 // it is replaced: the outdated ones that no proxy uses, and those that are down.
 func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
-	if set.Status.ObservedGeneration < set.Generation || !set.DeletionTimestamp.IsZero() {
+	if !canRollOut(set) {
 		return nil
 	}
 	inPlace := desired.ChangesInPlace(set.Annotations)
@@ -128,6 +128,12 @@ func ToStop(pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod
 		}
 	}
 	return list
+}
+
+// canRollOut reports whether servers may change: the controller of the StatefulSet has observed the newest template,
+// and the StatefulSet is not being deleted.
+func canRollOut(set *appsv1.StatefulSet) bool {
+	return set.Status.ObservedGeneration >= set.Generation && set.DeletionTimestamp.IsZero()
 }
 
 // isOutdated reports whether a server must be replaced: it is of another revision than the template, unless only its
