@@ -41,7 +41,7 @@ func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
 	f := Flush{Time: at}
 	for i := range pods {
 		pod := &pods[i]
-		if at.IsZero() || pod.CreationTimestamp.After(at) || !mayHaveItems(pod) {
+		if at.IsZero() || pod.CreationTimestamp.After(at) || !mayRun(pod) {
 			continue
 		}
 		words := flushWords(pod)
@@ -72,11 +72,6 @@ func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
 	return f
 }
 
-// mayHaveItems reports whether a server runs, or is about to.
-func mayHaveItems(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-}
-
 // FlushBegin returns the time to record for a flush that begins now, after another one: no server was created later,
 // whatever the clocks say. cannot names a server whose agent cannot make memcached drop its items; empty for none.
 func FlushBegin(pods []corev1.Pod, last, now time.Time) (at time.Time, cannot string) {
@@ -89,7 +84,7 @@ func FlushBegin(pods []corev1.Pod, last, now time.Time) (at time.Time, cannot st
 		if created := pod.CreationTimestamp.Time; at.Before(created) {
 			at = created
 		}
-		able := status.CanFlush(pod) || !mayHaveItems(pod) || !pod.DeletionTimestamp.IsZero()
+		able := status.CanFlush(pod) || !mayRun(pod) || !pod.DeletionTimestamp.IsZero()
 		if !able && (cannot == "" || pod.Name < cannot) {
 			cannot = pod.Name
 		}

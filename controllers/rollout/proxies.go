@@ -33,9 +33,7 @@ type Proxies struct {
 
 // NewProxies returns the proxies among pods that run, or are about to.
 func NewProxies(pods []corev1.Pod, digest string) Proxies {
-	return Proxies{slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool {
-		return pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	}), digest}
+	return Proxies{slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return !mayRun(&pod) }), digest}
 }
 
 // Annotation returns the value of the annotation that stores a confirmation.

@@ -148,6 +148,11 @@ func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod, inPlace []string) bool
 	return revision != set.Status.UpdateRevision && !slices.Contains(inPlace, revision)
 }
 
+// mayRun reports whether a pod runs, or is about to.
+func mayRun(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
 // isDown reports whether memcached does not serve, by the last report of the kubelet. The last report from a node that
 // is unreachable may still say that memcached is ready.
 func isDown(pod *corev1.Pod) bool {
