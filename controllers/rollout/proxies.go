@@ -100,11 +100,12 @@ func (p Proxies) Next(s mover.Servers, wanted []mover.Server, size int, warm boo
 		switch {
 		case s.Phase == mover.Purge && len(s.After) != size:
 			return mover.Servers{After: s.Before}
-		case s.Phase == mover.Purge && moved && allLoaded:
+		case !allLoaded:
+		case s.Phase == mover.Purge && moved:
 			return mover.Servers{Phase: mover.PreferBefore, Before: s.Before, After: s.After}
-		case moved && allLoaded:
+		case moved:
 			return mover.Servers{After: s.After}
-		case !moverExists && allLoaded:
+		case !moverExists:
 			s.Mover = p.mover()
 		}
 	case mover.PreferBefore:
