@@ -86,9 +86,8 @@ type Clock struct {
 
 // Next returns the clock after a reconcile of mc, which still has its previous status.
 func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
-	before, progress := previous(mc), in.progress()
-	stalled := IsStalled(mc)
-	waiting := stalled || before.reason(v1alpha1.ConditionReconciling) != ""
+	progress, stalled := in.progress(), IsStalled(mc)
+	waiting := stalled || previous(mc).reason(v1alpha1.ConditionReconciling) != ""
 	switch {
 	case c.generation == 0 && stalled && !in.advancing():
 		return Clock{mc.Generation, time.Time{}, progress} // preserve what another operator process found

@@ -109,7 +109,7 @@ func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.Memcached
 		setDeletingConditions(set, in)
 	case in.NamespaceTerminating:
 		set(v1alpha1.ConditionReady, conditionState{false, v1alpha1.ReasonDeleting, "The namespace is being deleted"})
-		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
+		set(v1alpha1.ConditionDegraded, notDegraded)
 	default:
 		setLiveConditions(set, mc, in, int32(len(list)), ready, now)
 	}
@@ -202,7 +202,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		in.Workload.complete(mc, size) && existing == size && ready == size && in.proxiesComplete(mc)
 	if complete && !in.ServersChange && in.NotLoaded == "" && in.ToFlush == 0 {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
-		set(v1alpha1.ConditionDegraded, conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"})
+		set(v1alpha1.ConditionDegraded, notDegraded)
 		return
 	}
 
@@ -229,9 +229,9 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	case !mc.Spec.Paused:
 		set(v1alpha1.ConditionReconciling, why)
 	}
-	degraded := conditionState{stalled || lost, why.reason, why.message}
-	if !degraded.status {
-		degraded.reason, degraded.message = v1alpha1.ReasonAsExpected, "Nothing is degraded"
+	degraded := notDegraded
+	if stalled || lost {
+		degraded = why
 	}
 	switch {
 	case lost && (in.Problem == nil || hadLoss(mc)):
@@ -357,6 +357,8 @@ type conditionState struct {
 	reason  string
 	message string
 }
+
+var notDegraded = conditionState{false, v1alpha1.ReasonAsExpected, "Nothing is degraded"}
 
 // Normalize sorts the lists of a status, so that equal statuses compare equal.
 func Normalize(s *v1alpha1.MemcachedStatus) {
