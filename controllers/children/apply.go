@@ -106,13 +106,14 @@ func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error)
 		}
 	}
 	response, err := s.write(ctx, c)
-	switch {
-	case err == nil:
+	if err == nil {
 		return response, nil
-	case IsConflict(err):
-		return nil, fmt.Errorf("apply %s: %w", c.Key, err)
 	}
-	return nil, classify(err, "apply", c.Key)
+	err = fmt.Errorf("apply %s: %w", c.Key, err)
+	if apierrors.IsInvalid(err) && !IsConflict(err) {
+		err = &StallError{ReasonInvalid, err.Error()}
+	}
+	return nil, err
 }
 
 // absentVersion is a resource version that no object has: an apply with it creates the object, or is refused if the
@@ -248,15 +249,6 @@ func (e *StallError) Error() string { return e.Message }
 func (s *Set) conflictWith(key Key) error {
 	return &StallError{ReasonConflict, fmt.Sprintf(
 		"%s exists and is not controlled by this %s; remove or rename one of the two", key, s.Owner.GVK.Kind)}
-}
-
-// classify returns a StallError for a response of the API server that no retry changes.
-func classify(err error, action string, key Key) error {
-	err = fmt.Errorf("%s %s: %w", action, key, err)
-	if apierrors.IsInvalid(err) {
-		return &StallError{ReasonInvalid, err.Error()}
-	}
-	return err
 }
 
 // IsConflict reports whether a write failed because the object was replaced or changed since it was read: the resource
