@@ -95,11 +95,14 @@ func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spec.tls.clientAuth needs the CAs of clients: %w", err)
 	}
+	if checks != CheckClient {
+		return &TLS{pair, cas}, nil
+	}
 	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
 		CurrentTime: now.Add(clockSkew), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	options.Roots.AppendCertsFromPEM(d[KeyCA])
 	options.Intermediates.AppendCertsFromPEM(d[KeyCertificate])
-	if _, err := pair.Leaf.Verify(options); checks == CheckClient && err != nil {
+	if _, err := pair.Leaf.Verify(options); err != nil {
 		return nil, errors.New("with spec.tls.clientAuth Require, spec.metrics and spec.auth need a tls.crt that ca.crt " +
 			"accepts as a client certificate: the agent uses it to connect")
 	}
