@@ -112,11 +112,16 @@ func (r *MemcachedReconciler) perform(ctx context.Context, o observation, a acti
 	return errors.Join(errs...)
 }
 
-func (r *MemcachedReconciler) annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
+// annotated returns a copy of a pod with an annotation and the time of its change.
+func (r *MemcachedReconciler) annotated(pod *corev1.Pod, key, value string) *corev1.Pod {
 	after := pod.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.RefreshedAnnotation, r.Now().UTC().Format(time.RFC3339))
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, key, value)
-	err := r.Client.Patch(ctx, after, client.MergeFrom(pod), client.FieldOwner(names.Operator))
+	return after
+}
+
+func (r *MemcachedReconciler) annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
+	err := r.Client.Patch(ctx, r.annotated(pod, key, value), client.MergeFrom(pod), client.FieldOwner(names.Operator))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("annotate pod %s: %w", pod.Name, err)
 	}

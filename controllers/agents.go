@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -194,13 +193,12 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 	if step.Check != nil {
 		err = r.resize(ctx, pod, *step.Check, client.DryRunAll)
 	}
-	switch after := pod.DeepCopy(); { // a step that follows from an outdated pod is a conflict
+	switch { // a step that follows from an outdated pod is a conflict
 	case err != nil:
 	case step.Resize != nil:
 		err = r.resize(ctx, pod, *step.Resize)
 	case step.Annotation != "":
-		metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.MemoryAnnotation, step.Annotation)
-		metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.RefreshedAnnotation, r.Now().UTC().Format(time.RFC3339))
+		after := r.annotated(pod, v1alpha1.MemoryAnnotation, step.Annotation)
 		after.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
 		err = r.Client.Patch(ctx, after, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}),
 			client.FieldOwner(names.Operator))
