@@ -45,12 +45,12 @@ type annotation struct {
 // start.
 func nextActions(o observation, secrets desired.Secrets, secretsErr error, now time.Time) (a actions) {
 	moves := !o.mc.Spec.Paused && o.movesWhenReplaced()
-	inUse := o.inUse()
+	servers, proxies := o.proxyServers()
+	inUse := proxies.InUse(servers)
 	a.stop = rollout.ToStop(o.servers, func(name string) bool { return moves && inUse(name) })
 	if o.mc.Spec.Paused {
 		return a
 	}
-	servers, proxies := o.proxyServers()
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
 		a.set = set
 		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))

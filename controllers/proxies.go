@@ -74,7 +74,7 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		next = current
 	}
 	if installed && !o.mc.Spec.Paused {
-		n := servers.MinServers(append(o.ordinalsOf(next.Before), o.ordinalsOf(next.After)...))
+		n := servers.MinServers(o.ordinalsOf(slices.Concat(next.Before, next.After)))
 		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(stored) || proxies.NotLoaded() != "" {
 			n = max(n, replicas)
 		}
@@ -135,15 +135,6 @@ func (o observation) movesWhenReplaced() bool {
 	}
 	_, free := o.service(names.Server(o.mc, names.Size(o.mc)))
 	return free
-}
-
-// inUse returns a function that reports whether a proxy may use a server.
-func (o observation) inUse() func(name string) bool {
-	servers, proxies := o.proxyServers()
-	unknown, list := len(servers.After) == 0 || proxies.NotLoaded() != "", slices.Concat(servers.Before, servers.After)
-	return func(name string) bool {
-		return unknown || slices.ContainsFunc(list, func(s mover.Server) bool { return s.Name == name })
-	}
 }
 
 func (o observation) ordinalsOf(servers []mover.Server) (list []int) {

@@ -85,6 +85,14 @@ func (p Proxies) NotLoaded() string {
 	return ""
 }
 
+// InUse returns a function that reports whether a proxy may use a server.
+func (p Proxies) InUse(s mover.Servers) func(name string) bool {
+	unknown, list := len(s.After) == 0 || p.NotLoaded() != "", slices.Concat(s.Before, s.After)
+	return func(name string) bool {
+		return unknown || slices.ContainsFunc(list, func(server mover.Server) bool { return server.Name == name })
+	}
+}
+
 // Next returns the next step of the servers, so that no two proxies are ever more than one step apart. wanted are the
 // servers to reach next, as Wanted says. Unless warm is set, items are not moved. A change that proxies know of is
 // finished before the next one begins; size is the number of servers that the spec asks for.
