@@ -172,16 +172,17 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 	list := servers.List()
 	reports, errs := r.askAgents(ctx, o.mc, pods)
 	for i, pod := range pods {
+		if errs[i] != nil {
+			wait = silentRetry
+			log.FromContext(ctx).Info("a proxy does not answer", "pod", pod.Name, "error", errs[i].Error())
+			change.Text = fmt.Sprintf("proxy %s does not answer the operator on port %d", pod.Name, names.ReportPort(o.mc))
+			continue
+		}
 		report, confirmed := reports[i], rollout.Loaded
 		if report.Done == list {
 			confirmed = rollout.Moved
 		}
-		switch {
-		case errs[i] != nil:
-			wait = silentRetry
-			log.FromContext(ctx).Info("a proxy does not answer", "pod", pod.Name, "error", errs[i].Error())
-			change.Text = fmt.Sprintf("proxy %s does not answer the operator on port %d", pod.Name, names.ReportPort(o.mc))
-		case pod.Name == servers.Mover:
+		if pod.Name == servers.Mover {
 			work := "moving items"
 			if servers.Phase == mover.Purge {
 				work = "deleting items of earlier changes"
@@ -190,7 +191,6 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 			change.Text = cmp.Or(change.Text, fmt.Sprintf("%s, %d %%", work, change.Percent))
 		}
 		switch value := proxies.Annotation(confirmed); {
-		case errs[i] != nil:
 		case report.List != list:
 			err = errors.Join(err, r.refresh(ctx, pod))
 		case pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value:
