@@ -107,9 +107,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		image = cmp.Or(recorded.PreviousImage, o.DefaultImage)
 	}
 	r := record{Image: image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
-		RestartedAt: restartedAt, Secrets: secrets}
+		RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt, Flush: recorded.Flush, Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
-	r.FlushedAt, r.Flush = recorded.FlushedAt, recorded.Flush
 	switch value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; {
 	case value == "" || value == recorded.FlushedAt:
 	case !ok: // there is nothing to drop, or the record was lost, of a flush that has probably ended
