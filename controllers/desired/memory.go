@@ -37,14 +37,11 @@ func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Con
 // recorded, and the servers of the template can change it without a restart; otherwise nil.
 func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded record,
 	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
-	if w.Template == nil || w.Template.Spec == nil || !canChangeMemory(mc, o) ||
+	own := w.container()
+	if own == nil || !canChangeMemory(mc, o) ||
 		!slices.ContainsFunc(w.Template.Spec.Volumes, func(v corev1ac.VolumeApplyConfiguration) bool {
 			return ptr.Deref(v.Name, "") == podVolume
 		}) {
-		return nil
-	}
-	own := w.container()
-	if own == nil {
 		return nil
 	}
 	i := slices.Index(own.Args, "-m") + 1

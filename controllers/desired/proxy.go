@@ -93,7 +93,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 
 // ReadList names the list of servers in the ConfigMap of the proxies; empty if config is another object.
 func ReadList(config runtime.ApplyConfiguration) string {
-	if c, ok := config.(*corev1ac.ConfigMapApplyConfiguration); ok && c != nil {
+	if c, ok := config.(*corev1ac.ConfigMapApplyConfiguration); ok {
 		return mover.Parse(c.Data).List()
 	}
 	return ""
