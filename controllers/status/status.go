@@ -294,8 +294,8 @@ func diagnose(in Input, before history, progress string) conditionState {
 		}
 	case cause != "":
 		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case in.ServersResize && !in.Workload.hasOutdatedPods(),
-		before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing && !in.Workload.hasOutdatedPods():
+	case !in.Workload.hasOutdatedPods() &&
+		(in.ServersResize || before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing):
 		why.reason = v1alpha1.ReasonResizing
 	}
 	return why
