@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/example/memcached-operator/agent/mover"
 )
@@ -38,20 +38,14 @@ type job struct {
 // run moves items whenever the mounted files name this pod, until ctx is done.
 func (p *proxy) run(ctx context.Context) error {
 	var current mover.Servers
-	ticker := time.NewTicker(readInterval)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if servers, err := readServers(ProxyPath); err != nil {
 			p.log.Error("cannot read the list of servers", "error", err)
 		} else if !servers.Equal(current) {
 			current = servers
 			p.start(ctx, servers)
 		}
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-		}
-	}
+	}, readInterval)
 	p.start(ctx, mover.Servers{})
 	return nil
 }
