@@ -133,14 +133,13 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 	case cannot != "":
 		change.Text = cannot + remedy
 		return change, 0, nil
-	case len(flush.Left) == 0 && len(flush.Stopping) > 0:
-		change.Text = fmt.Sprintf("server %s is about to stop with its items", flush.Stopping[0].Name)
-		return change, 0, nil
 	case len(flush.Left) == 0:
+		if len(flush.Stopping) > 0 {
+			change.Text = fmt.Sprintf("server %s is about to stop with its items", flush.Stopping[0].Name)
+		}
 		return change, 0, nil
 	}
-	warming := flush.Warming(o.mc.Spec.Rollout.WarmUp, r.Now())
-	if len(warming) > 0 {
+	if warming := flush.Warming(o.mc.Spec.Rollout.WarmUp, r.Now()); len(warming) > 0 {
 		return r.warmUp(ctx, o, warming, flush.Left, v1alpha1.FlushAnnotation,
 			func(pod *corev1.Pod) string { return rollout.FlushAnnotation(pod, rollout.Warm) })
 	}
