@@ -195,7 +195,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			return 0, applied.Err
 		}
 		effect = withoutNoOps(effect, mc, applied)
-		o = o.withWritten(applied.Written)
+		o.setWritten(applied.Written)
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 

@@ -136,15 +136,14 @@ func (o observation) service(name string) (service *corev1.Service, free bool) {
 	return service, service != nil || o.children[key] == nil
 }
 
-// withWritten replaces observed children with the API server's responses, which are newer than the informer cache.
-func (o observation) withWritten(written []children.Written) observation {
+// setWritten replaces observed children with the API server's responses, which are newer than the informer cache.
+func (o observation) setWritten(written []children.Written) {
 	for _, w := range written {
 		delete(o.children, w.Key)
 		if w.Stored != nil {
 			o.children[w.Key] = w.Stored
 		}
 	}
-	return o
 }
 
 // flush returns how far servers are that must drop their items; begun is false if that is asked for, and has not begun.
