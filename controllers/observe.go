@@ -163,15 +163,11 @@ func (o observation) flush() (f rollout.Flush, begun bool) {
 // flushBegin returns the time to record for a flush that begins now, and otherwise why it cannot; zero and empty while
 // items move, and if none has yet to begin.
 func (o observation) flushBegin(now time.Time, next mover.Servers) (at time.Time, why string) {
-	w := o.workload()
-	if w == nil {
-		return at, ""
-	}
-	last, begun := desired.FlushTime(o.mc, w.GetAnnotations())
+	last, begun := o.flush()
 	if begun {
 		return at, ""
 	}
-	begin, cannot := rollout.FlushBegin(o.servers, last, now)
+	begin, cannot := rollout.FlushBegin(o.servers, last.Time, now)
 	stored, _ := o.proxyServers()
 	switch {
 	case slices.Contains(o.mc.Spec.ExtraArgs, "--disable-flush-all"):
