@@ -118,10 +118,10 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas
 		}
 	}
 	for i := range o.servers {
-		n := names.Ordinal(o.mc.Name, o.servers[i].Name)
-		serves := o.servers[i].DeletionTimestamp.IsZero() ||
-			rollout.IsDraining(&o.servers[i]) && slices.Contains(current, n)
-		servers.Ready[n] = serves && status.IsTrue(&o.servers[i], corev1.PodReady) &&
+		pod := &o.servers[i]
+		n := names.Ordinal(o.mc.Name, pod.Name)
+		serves := pod.DeletionTimestamp.IsZero() || rollout.IsDraining(pod) && slices.Contains(current, n)
+		servers.Ready[n] = serves && status.IsTrue(pod, corev1.PodReady) &&
 			status.ServerAddress(o.mc, int32(n), o.service) != ""
 	}
 	return servers, replicas
