@@ -114,9 +114,17 @@ func (w *world) createNamespace() {
 	})
 }
 
+// eventually calls try until it returns nil. In between, it starts the programs of the control plane that have exited,
+// as a kubelet would: the scheduler exits when its cache is corrupt, and the API server when etcd is frozen.
 func (w *world) eventually(what string, try func() error) {
 	w.Helper()
-	harness.Eventually(w, what, harness.Patience+time.Duration(len(w.specs))*time.Second/2, try)
+	harness.Eventually(w, what, harness.Patience+time.Duration(len(w.specs))*time.Second/2, func() error {
+		err := try()
+		if err != nil {
+			err = errors.Join(err, w.cluster.Repair(w.ctx), w.cluster.Check(w.ctx))
+		}
+		return err
+	})
 }
 
 func (w *world) delete(obj client.Object) error { return w.Delete(w.ctx, obj) }
@@ -170,10 +178,6 @@ func (w *world) createMissing() {
 func (w *world) lead() {
 	w.Helper()
 	w.eventually("find a leader", func() error {
-		// The scheduler exits when its cache is corrupt, and the API server when etcd is frozen.
-		if err := errors.Join(w.cluster.Repair(w.ctx), w.cluster.Check(w.ctx)); err != nil {
-			return err
-		}
 		err := w.operator.Start(w.ctx, 2)
 		if err == nil {
 			_, err = w.operator.Leader(w.ctx)
