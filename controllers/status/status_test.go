@@ -171,6 +171,8 @@ func TestStatus(t *testing.T) {
 			available + installing + notReadyResizing},
 		"resizing, in the next reconcile": {[]step{servers(2, 2, 2), resizing, nextReconcile, servers(3, 3, 2)},
 			available + installing + notReadyResizing},
+		"resizing, and then rolling out": {[]step{servers(2, 2, 2), resizing, nextReconcile, servers(3, 2, 2)},
+			available + installing + notReadyRollingOut},
 		"resizing, not observed by the controller": {[]step{servers(2, 2, 2), resizing, nextReconcile,
 			changeWorkload(func(d *appsv1.Deployment) { d.Generation++ })},
 			available + installing + notReadyResizing},
