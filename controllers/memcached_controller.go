@@ -43,16 +43,15 @@ const (
 	// stalledRetry is the delay before a stalled Memcached is reconciled again: the operator watches neither foreign
 	// objects that have the name of a child nor the policies that refuse a child.
 	stalledRetry = time.Minute
-	// staleRetry is the delay before the next reconcile if the informer cache is late: it does not show our last write, or
-	// the newest spec.
+	// staleRetry is the delay before the next reconcile if the informer cache does not show our last write.
 	staleRetry = 50 * time.Millisecond
 	// conflictRetry is the delay after a write conflict; usually the object's watch event triggers a reconcile sooner.
 	// After maxConflicts in a row, a conflict is an error: an admission plugin may answer every write with one.
 	conflictRetry = 250 * time.Millisecond
 	maxConflicts  = 3
-	// deletionRetry is the delay after a reconcile that must wait for a deletion: of a child of a deleted Memcached of
-	// the same name, of a child that somebody else deleted, or of the Memcached itself. Usually the watch event of the
-	// deletion triggers a reconcile sooner.
+	// deletionRetry is the delay after a reconcile that must wait for a deletion, of a child of a deleted Memcached of the
+	// same name or of a child that somebody else deleted, or until the informer cache shows that the Memcached was changed
+	// or deleted. Usually a watch event triggers a reconcile sooner.
 	deletionRetry = 5 * time.Second
 	// reconciliationTimeout cancels a reconcile that hangs.
 	reconciliationTimeout = 2 * time.Minute
@@ -131,7 +130,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	st := r.states.get(mc)
 	requeueAfter, err := r.reconcile(ctx, mc, st)
 	switch {
-	case errors.Is(err, errDeleted), errors.Is(err, children.ErrOwnerDeleted):
+	case errors.Is(err, errDeleted), errors.Is(err, children.ErrStaleOwner):
 		return reconcile.Result{RequeueAfter: deletionRetry}, nil // the informer cache will show that soon
 	case st.isTransient(err):
 		st.conflicts++
@@ -157,9 +156,6 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	if !mc.DeletionTimestamp.IsZero() {
 		return r.finalize(ctx, o, st, now)
-	}
-	if outdated, err := o.isOutdated(ctx); outdated || err != nil {
-		return staleRetry, err
 	}
 	isNew := !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer)
 	if isNew {
@@ -191,7 +187,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 			}
 		}
 		applied = o.set.Apply(ctx, changes, isNew, now)
-		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrOwnerDeleted) {
+		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrStaleOwner) {
 			return 0, applied.Err
 		}
 		effect = withoutNoOps(effect, mc, applied)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -112,22 +111,6 @@ func (o observation) ownChild(key children.Key) client.Object {
 
 // workload returns the Deployment or StatefulSet of the servers; nil for none.
 func (o observation) workload() client.Object { return o.ownChild(workloadKey(o.mc)) }
-
-// isOutdated reports whether the informer cache shows an older Memcached than the one that the workload was built from.
-// The cache of a process that takes over may be late for Memcacheds alone: an apply of the older spec would remove
-// servers that the newer one has. The label alone does not count, because somebody else may have changed it.
-func (o observation) isOutdated(ctx context.Context) (bool, error) {
-	workload := o.workload()
-	if workload == nil {
-		return false, nil
-	}
-	built, _ := strconv.ParseInt(workload.GetLabels()[v1alpha1.GenerationLabel], 10, 64)
-	if built <= o.mc.Generation {
-		return false, nil
-	}
-	live, err := o.set.LiveOwner(ctx)
-	return err == nil && live.Generation != o.mc.Generation, err
-}
 
 // service implements status.Service.
 func (o observation) service(name string) (service *corev1.Service, free bool) {

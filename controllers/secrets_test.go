@@ -112,8 +112,8 @@ func TestSecretLifecycle(t *testing.T) {
 	f.wantTemplate(template)
 	f.failures["get Secret"] = nil
 	f.mustReconcile()
-	f.wantRequests("get Secret", "dry-run Deployment", "apply Deployment", "patch Pod", "patch Pod", "patch Pod",
-		"patch status")
+	f.wantRequests("get Secret", "dry-run Deployment", "get Memcached", "apply Deployment", "patch Pod", "patch Pod",
+		"patch Pod", "patch status")
 	f.setServersReady(3)
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)

@@ -43,23 +43,28 @@ type Written struct {
 var errTerminating = errors.New("is being deleted")
 
 // Apply writes the changes in order. After an error it continues, except with changes that the failed one guards.
-// Unless ownerVerified is set, it reads the owner from the API server before it creates or adopts anything. If the
-// owner is deleted, it returns ErrOwnerDeleted; if the owner cannot be read, it creates and adopts nothing.
+//
+// Unless ownerVerified is set, it reads the owner from the API server first in two cases, and returns ErrStaleOwner if
+// the informer cache shows an older one. Nothing may be created or adopted for a deleted owner: the garbage collector
+// may already have searched for its children. And the first changes of a process may be those of an older owner: the
+// cache of a standby that takes over may be late, and would undo what the former leader wrote.
 func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, now time.Time) Result {
 	var r Result
 	var errs []error
 	var ownerErr error
 	failed := map[Key]bool{}
+	s.State.ownerVerified = s.State.ownerVerified || ownerVerified
 	for _, c := range changes {
 		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return failed[guard] }) {
 			failed[c.Key] = true // the guard's error is reported
 			continue
 		}
-		if needsOwner := c.Existing == nil || s.Relation(c.Existing) == Orphaned; needsOwner && !ownerVerified {
+		needsOwner := !s.State.ownerVerified || c.Existing == nil || s.Relation(c.Existing) == Orphaned
+		if needsOwner && !ownerVerified {
 			if ownerErr == nil {
 				ownerErr = s.verifyOwner(ctx)
 				ownerVerified = ownerErr == nil
-				if errors.Is(ownerErr, ErrOwnerDeleted) {
+				if errors.Is(ownerErr, ErrStaleOwner) {
 					return Result{Err: ownerErr}
 				}
 				errs = append(errs, ownerErr)

@@ -20,10 +20,11 @@ import (
 // recorder is a set of ConfigMaps that records the names of the written ones.
 type recorder struct {
 	*Set
-	written []string
+	generation int64 // of the owner on the API server
+	written    []string
 }
 
-// newRecorder returns a recorder whose reads return readErr, and whose writes of the refused objects fail.
+// newRecorder returns a recorder whose reads return the owner or readErr, and whose writes of the refused objects fail.
 func newRecorder(readErr error, refused ...string) *recorder {
 	r := &recorder{}
 	write := func(obj client.Object) error {
@@ -34,7 +35,10 @@ func newRecorder(readErr error, refused ...string) *recorder {
 		return nil
 	}
 	c := interceptor.NewClient(nil, interceptor.Funcs{
-		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, live client.Object,
+			_ ...client.GetOption) error {
+			live.SetUID("owner")
+			live.SetGeneration(r.generation)
 			return readErr
 		},
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
@@ -77,27 +81,33 @@ func (c Change) asDeletion() Change {
 	return c
 }
 
-// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted. All other changes are written. If
-// the owner is deleted, nothing is written.
+// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted, and the first changes of a process
+// are not written. All others are. If the owner is deleted or has changed, nothing is written.
 func TestUnverifiedOwner(t *testing.T) {
 	t.Parallel()
 	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")
-	for _, tt := range []struct {
-		verified bool
-		readErr  error
-		wantErr  error
-		want     []string
+	all := []string{"created", "adopted", "updated", "deleted"}
+	for name, tt := range map[string]struct {
+		verified, before bool // now, and by an earlier reconcile of this process
+		generation       int64
+		readErr          error
+		wantErr          error
+		want             []string
 	}{
-		{true, unavailable, nil, []string{"created", "adopted", "updated", "deleted"}},
-		{false, unavailable, unavailable, []string{"updated", "deleted"}},
-		{false, missing, ErrOwnerDeleted, nil},
+		"verified":                      {true, false, 0, unavailable, nil, all},
+		"not verified":                  {false, false, 0, nil, nil, all},
+		"unavailable":                   {false, false, 0, unavailable, unavailable, nil},
+		"unavailable, verified before":  {false, true, 0, unavailable, unavailable, []string{"updated", "deleted"}},
+		"changed":                       {false, false, 1, nil, ErrStaleOwner, nil},
+		"changed after it was verified": {false, true, 1, nil, ErrStaleOwner, nil},
+		"deleted":                       {false, false, 0, missing, ErrStaleOwner, nil},
 	} {
 		r := newRecorder(tt.readErr)
+		r.generation, r.State.ownerVerified = tt.generation, tt.before
 		result := r.Apply(t.Context(), []Change{change("created"), change("adopted").ofExisting(""),
 			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion()}, tt.verified, time.Now())
 		if !slices.Equal(r.written, tt.want) || !errors.Is(result.Err, tt.wantErr) {
-			t.Errorf("reads return %v, owner verified %t: wrote %q with error %v, want %q and %v", tt.readErr, tt.verified,
-				r.written, result.Err, tt.want, tt.wantErr)
+			t.Errorf("%s: wrote %q with error %v, want %q and %v", name, r.written, result.Err, tt.want, tt.wantErr)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -209,29 +208,21 @@ func (s *Set) Relation(obj client.Object) Relation {
 	return Orphaned
 }
 
-// ErrOwnerDeleted says that the owner is deleted or being deleted, which the informer cache does not show yet.
-var ErrOwnerDeleted = errors.New("the owner is deleted or being deleted")
+// ErrStaleOwner says that the owner was deleted or changed, which the informer cache does not show yet.
+var ErrStaleOwner = errors.New("the owner was deleted or changed")
 
-// verifyOwner reads the owner from the API server, and returns an error unless it exists and is not being deleted.
-// Nothing may be created for a deleted owner: the garbage collector may already have searched for its children.
+// verifyOwner reads the owner from the API server, and returns ErrStaleOwner unless it is as in the informer cache.
 func (s *Set) verifyOwner(ctx context.Context) error {
-	live, err := s.LiveOwner(ctx)
-	if err == nil && (live.UID != s.Owner.GetUID() || !live.DeletionTimestamp.IsZero()) {
-		err = ErrOwnerDeleted
-	}
-	return err
-}
-
-// LiveOwner returns the owner's metadata from the API server. The error is ErrOwnerDeleted if there is no such object.
-func (s *Set) LiveOwner(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(s.Owner.GVK)
 	err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(s.Owner), live)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, ErrOwnerDeleted
-	case err != nil:
-		return nil, fmt.Errorf("look up %s %s: %w", s.Owner.GVK.Kind, s.Owner.GetName(), err)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("look up %s %s: %w", s.Owner.GVK.Kind, s.Owner.GetName(), err)
+	case err != nil || live.UID != s.Owner.GetUID() || !live.DeletionTimestamp.IsZero() ||
+		live.Generation != s.Owner.GetGeneration():
+		return ErrStaleOwner
 	}
-	return live, nil
+	s.State.ownerVerified = true
+	return nil
 }

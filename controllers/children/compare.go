@@ -175,8 +175,10 @@ const ExpectationTimeout = 5 * time.Second
 // State is what is remembered about the children of one owner between reconciles. It saves requests, and is never
 // needed for a correct result: after a restart it is empty. It is used by one reconcile at a time.
 type State struct {
-	expectations map[Key]expectation
-	dryRuns      map[Key]map[dryRunKey]bool
+	// ownerVerified says that the informer cache holds no older owner than the one that another process has seen.
+	ownerVerified bool
+	expectations  map[Key]expectation
+	dryRuns       map[Key]map[dryRunKey]bool
 }
 
 // expectation is our last write to an object that the informer cache has not shown yet.

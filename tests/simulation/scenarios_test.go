@@ -84,6 +84,10 @@ var scenarios = []scenario{
 		w.writeSecret("certificate", w.certificate())
 		w.writeSecret("passwords", map[string][]byte{"authfile": []byte("user:another\n")})
 	})},
+	{name: "scale while a Secret is missing", before: withSecrets, prepare: createSecrets, steps: does(func(w *world) {
+		w.must(w.api.Delete(w.ctx, &corev1.Secret{ObjectMeta: w.object("passwords")}))
+		w.patch(`{"spec":{"size":4}}`)
+	}, createSecrets)},
 	{name: "wait for a Secret", steps: does(creates(withSecrets), createSecrets)},
 	{name: "restart", before: onStatefulSet, steps: does(annotates(v1alpha1.RestartedAtAnnotation, "1"))},
 	{name: "flush", before: withAgents, steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"),
