@@ -41,9 +41,9 @@ type annotation struct {
 }
 
 // nextActions returns which pods to replace and to annotate: none while the Memcached is paused; a server that somebody
-// deletes then stops at once. No server is replaced while a Secret is unavailable, because its replacement could not
-// start.
-func nextActions(o observation, secrets desired.Secrets, secretsErr error, now time.Time) (a actions) {
+// deletes then stops at once. If the template is not final, no server is replaced: a Secret is unavailable, or the newest
+// template could not be written.
+func nextActions(o observation, secrets desired.Secrets, isFinal bool, now time.Time) (a actions) {
 	moves := !o.mc.Spec.Paused && o.movesWhenReplaced()
 	servers, proxies := o.proxyServers()
 	inUse := proxies.InUse(servers)
@@ -51,7 +51,7 @@ func nextActions(o observation, secrets desired.Secrets, secretsErr error, now t
 	if o.mc.Spec.Paused {
 		return a
 	}
-	if set, ok := o.workload().(*appsv1.StatefulSet); ok && secretsErr == nil {
+	if set, ok := o.workload().(*appsv1.StatefulSet); ok && isFinal {
 		a.set = set
 		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))
 		switch {

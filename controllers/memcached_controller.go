@@ -195,7 +195,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 
-	actions := nextActions(o, secrets, secretsErr, now)
+	actions := nextActions(o, secrets, secretsErr == nil && !applied.Failed[workloadKey(mc)], now)
 	// Servers are outdated although mc is Ready if somebody else changed the template. A flush needs no new spec.
 	if replaces := len(actions.rollout.Replace) > 0; (replaces || actions.flush.Pending() > 0) && status.WasReady(mc) {
 		effect.Changing = effect.Changing || replaces

@@ -24,6 +24,8 @@ import (
 type Result struct {
 	// Written are the changes that were not no-ops.
 	Written []Written
+	// Failed are the changes that were not written.
+	Failed map[Key]bool
 	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
 	// Err joins the errors. Those that no retry can fix are StallErrors.
@@ -49,14 +51,13 @@ var errTerminating = errors.New("is being deleted")
 // may already have searched for its children. And the first changes of a process may be those of an older owner: the
 // cache of a standby that takes over may be late, and would undo what the former leader wrote.
 func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, now time.Time) Result {
-	var r Result
+	r := Result{Failed: map[Key]bool{}}
 	var errs []error
 	var ownerErr error
-	failed := map[Key]bool{}
 	s.State.ownerVerified = s.State.ownerVerified || ownerVerified
 	for _, c := range changes {
-		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return failed[guard] }) {
-			failed[c.Key] = true // the guard's error is reported
+		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return r.Failed[guard] }) {
+			r.Failed[c.Key] = true // the guard's error is reported
 			continue
 		}
 		needsOwner := !s.State.ownerVerified || c.Existing == nil || s.Relation(c.Existing) == Orphaned
@@ -70,7 +71,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 				errs = append(errs, ownerErr)
 			}
 			if ownerErr != nil {
-				failed[c.Key] = true
+				r.Failed[c.Key] = true
 				continue
 			}
 		}
@@ -79,9 +80,9 @@ func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, n
 		response, err := s.writeChange(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
-			failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for %s to be deleted", c.Key)
+			r.Failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for %s to be deleted", c.Key)
 		case err != nil:
-			failed[c.Key] = true
+			r.Failed[c.Key] = true
 			errs = append(errs, err)
 		case response == nil:
 			r.Written = append(r.Written, Written{Change: c})

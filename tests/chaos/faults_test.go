@@ -34,15 +34,15 @@ var errNone = errors.New("there is none")
 
 // outages break the operator and the control plane. They are no reason to replace a server.
 var outages = []fault{
-	{"the leader is killed", once(func(w *world) error { return w.operator.Kill(w.ctx) })},
-	{"the leader is killed, and another release leads", once(func(w *world) error {
+	{"the leader is killed", once((*world).killLeader)},
+	{"the leader is killed, and returns as another release", once(func(w *world) error {
 		if w.cluster.Kind != "kwok" {
 			return errNone
 		}
 		release := w.random.IntN(3)
 		w.operator.DefaultImage = fmt.Sprintf("memcached:%d", release)
 		w.operator.AgentImage = fmt.Sprintf("operator:%d", release)
-		return w.operator.Kill(w.ctx)
+		return w.killLeader()
 	})},
 	{"the leader is frozen, and wakes up late", func(w *world) (func() error, error) { return w.operator.Freeze(w.ctx) }},
 	{"an operator of another release works without a lease", func(w *world) (func() error, error) {
@@ -163,6 +163,28 @@ func none(err error) error {
 	return err
 }
 
+// killLeader kills the leader, and measures how long it takes until a standby leads, if there is one.
+func (w *world) killLeader() error {
+	killed, err := w.operator.Holder(w.ctx)
+	if err := errors.Join(err, w.operator.Kill(w.ctx)); err != nil {
+		return err
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(w.ctx, 40*time.Second)
+	defer cancel()
+	err = harness.Poll(ctx, func(ctx context.Context) error {
+		holder, err := w.operator.Holder(ctx)
+		if err == nil && holder == killed {
+			err = errors.New("nobody has taken over")
+		}
+		return err
+	})
+	if err == nil {
+		w.failovers = append(w.failovers, time.Since(began))
+	}
+	return nil
+}
+
 // throttle lets the API server serve one request of the operator's service account at a time, and answer the others
 // with 429. It sends requests of this account without a pause.
 func (w *world) throttle() (func() error, error) {
@@ -197,12 +219,6 @@ func (w *world) throttle() (func() error, error) {
 	ctx, stop := context.WithCancel(w.ctx)
 	end := func() error {
 		stop()
-		metrics, err := w.core.Get().AbsPath("/metrics").DoRaw(w.ctx)
-		if err != nil {
-			return err
-		}
-		w.rejected = max(w.rejected, value(string(metrics), `apiserver_flowcontrol_rejected_requests_total{flow_schema="`+
-			schema.Name+`".*}`))
 		return errors.Join(client.IgnoreNotFound(w.Delete(w.ctx, schema)), client.IgnoreNotFound(w.Delete(w.ctx, level)))
 	}
 	if err := errors.Join(client.IgnoreAlreadyExists(w.Create(w.ctx, level)),

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/e2e/truth"
 	"github.com/example/memcached-operator/tests/harness"
@@ -61,7 +62,9 @@ type world struct {
 	ns       string
 	specs    []string // of the Memcacheds
 	replaced int      // servers that were replaced as they should
-	rejected float64  // requests of the operator that were answered with 429, at most in the life of an API server
+	rejected float64  // requests of one leader that were answered with 429, at most
+	// failovers are the times from the death of a leader until a standby led.
+	failovers []time.Duration
 }
 
 // newWorld starts the cluster and two replicas of the operator, and creates a namespace.
@@ -215,12 +218,24 @@ func (w *world) converge() int {
 				return fmt.Errorf("%s: %+v", mc.Name, mc.Status)
 			}
 		}
-		return err
+		return errors.Join(err, w.drift())
 	})
 	verdict, err := sampler.Stop(w.ctx)
 	require.NoError(w, err)
 	require.Empty(w, verdict.Lies, "the status lied")
 	return verdict.Claims
+}
+
+// drift returns an error if a child is not the operator's any more.
+func (w *world) drift() error {
+	all, err := w.objects(children...)
+	for _, child := range all {
+		if owner := metav1.GetControllerOf(child); owner == nil || owner.Kind != "Memcached" ||
+			child.GetLabels()[names.LabelManagedBy] != names.Operator {
+			return fmt.Errorf("%T %s has the owner %v and the labels %v", child, child.GetName(), owner, child.GetLabels())
+		}
+	}
+	return err
 }
 
 // idle returns an error unless the leader has reconciled every Memcached, and has nothing more to do.
@@ -229,19 +244,21 @@ func (w *world) idle() error {
 	if err != nil {
 		return err
 	}
-	total := func(metric string) (sum float64) {
+	total := func(series string) (sum float64) {
 		for _, line := range strings.Split(metrics, "\n") {
-			if strings.HasPrefix(line, metric+`{controller="memcached"`) {
+			if strings.HasPrefix(line, series) {
 				n, _ := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
 				sum += n
 			}
 		}
 		return sum
 	}
-	if reconciles := total("controller_runtime_reconcile_total"); int(reconciles) < len(w.specs) {
+	w.rejected = max(w.rejected, total(`rest_client_requests_total{code="429"`))
+	const of = `{controller="memcached"`
+	if reconciles := total("controller_runtime_reconcile_total" + of); int(reconciles) < len(w.specs) {
 		return fmt.Errorf("the leader has reconciled %.0f times", reconciles)
 	}
-	if todo := total("workqueue_depth") + total("controller_runtime_active_workers"); todo > 0 {
+	if todo := total("workqueue_depth"+of) + total("controller_runtime_active_workers"+of); todo > 0 {
 		return fmt.Errorf("the leader has %.0f Memcacheds to reconcile", todo)
 	}
 	return nil

@@ -24,6 +24,9 @@ var childResources = []string{"deployments", "statefulsets", "services", "config
 // policyLabel selects the policy of a namespace.
 const policyLabel = "policy"
 
+// policyRewrite is the policy that rewrites the image of memcached.
+const policyRewrite = "rewrite"
+
 // mutations are what policies change in a child, as CEL objects.
 var mutations = map[string]struct {
 	resources []string
@@ -32,7 +35,7 @@ var mutations = map[string]struct {
 	// Each write gets another stamp, so that no write of a child is a no-op.
 	"stamp": {[]string{"*"}, `Object{metadata: Object.metadata{annotations: {
 		"stamp": oldObject == null ? "new" : oldObject.metadata.resourceVersion}, labels: {"stamped": "yes"}}}`},
-	"rewrite": {[]string{"deployments", "statefulsets"}, `Object{spec: Object.spec{template: Object.spec.template{
+	policyRewrite: {[]string{"deployments", "statefulsets"}, `Object{spec: Object.spec{template: Object.spec.template{
 		spec: Object.spec.template.spec{containers: [Object.spec.template.spec.containers{name: "memcached",
 		image: "mirror/memcached"}]}}}}`},
 	"sidecar": {[]string{"deployments", "statefulsets"}, `Object{spec: Object.spec{template: Object.spec.template{

@@ -47,6 +47,8 @@ func (c *counts) add(kind, scenario string, passed, all int) {
 
 // table returns the numbers as a table in Markdown.
 func (c *counts) table() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	kinds := []string{faultsTried, cachesTried, eventsTried, agentsTried, policiesTried, refusalsTried}
 	lines := []string{"| scenario | requests | " + strings.Join(kinds, " | ") + " |",
 		"|---|" + strings.Repeat("--:|", 1+len(kinds))}

@@ -63,6 +63,10 @@ func (w *world) contradiction(mc *v1alpha1.Memcached, s state) string {
 	w.Helper()
 	servers, _ := w.workload(s, truth.ServersKind(mc), mc.Name)
 	proxies, _ := w.workload(s, "Deployment", truth.ProxyName(mc))
+	if w.policy == policyRewrite {
+		mc = mc.DeepCopy()
+		mc.Spec.Image = "" // the policy decides
+	}
 	return truth.Contradiction(mc, servers, proxies)
 }
 

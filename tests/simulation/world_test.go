@@ -45,6 +45,7 @@ type world struct {
 	testing.TB
 	ctx    context.Context
 	server *server
+	policy string        // of the namespace
 	api    client.Client // of users, controllers and kubelets
 	key    types.NamespacedName
 
@@ -85,7 +86,7 @@ var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentLis
 
 func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
-	w := &world{TB: t, ctx: t.Context(), server: s, connection: &connection{next: s.transport},
+	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy, connection: &connection{next: s.transport},
 		time: time.Now().Truncate(time.Second), delivered: map[string]int{}, limit: 300, started: map[string]int{},
 		terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
