@@ -95,6 +95,30 @@ func TestStatefulSetRollout(t *testing.T) {
 	}
 }
 
+// TestRefusedTemplate: no server is replaced while the API server refuses the newest template.
+func TestRefusedTemplate(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet}")
+	f.mustReconcile()
+	f.setServers(updated(), updated())
+	f.mustReconcile()
+	f.patch(`{"spec":{"memory":"128Mi"}}`)
+	f.mustReconcile()
+	f.patch(`{"spec":{"memory":"64Mi"}}`)
+	f.setServers(outdated(), outdated())
+	f.failures["apply StatefulSet"] = forbidden("denied by a policy")
+	f.wantReconcileError("denied by a policy")
+	if slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("got requests %q, want no pod deleted", f.requests)
+	}
+	f.failures = map[string]error{}
+	f.mustReconcile()
+	f.setServers(outdated(), outdated())
+	f.mustReconcile()
+	if !slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("got requests %q, want a pod deleted", f.requests)
+	}
+}
+
 // TestWarmUp: the next server is replaced once the agents report that the new one holds its share of items, and the
 // status says how many.
 func TestWarmUp(t *testing.T) {
