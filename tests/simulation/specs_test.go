@@ -338,10 +338,11 @@ func (w *world) end(spec map[string]any) string {
 			child.SetManagedFields(nil)
 			unstructured.RemoveNestedField(content, "metadata", "annotations", v1alpha1.TemplateRecordAnnotation)
 			unstructured.RemoveNestedField(content, "metadata", "labels", v1alpha1.GenerationLabel)
-			text := families.ReplaceAllString(pullPolicy.ReplaceAllString(w.describe(child), ""), "")
-			text = nodePorts.ReplaceAllString(text, `odePort":0`)
-			if spec["image"] == nil {
-				text = image.ReplaceAllString(text, "")
+			text := nodePorts.ReplaceAllString(w.describe(child), `odePort":0`)
+			for _, field := range lasting {
+				if _, isSet, _ := unstructured.NestedString(spec, field.path...); !isSet {
+					text = field.text.ReplaceAllString(text, "")
+				}
 			}
 			lines = append(lines, kind+" "+text)
 		}
@@ -350,14 +351,18 @@ func (w *world) end(spec map[string]any) string {
 	return strings.Join(lines, "\n")
 }
 
-// pullPolicy and families match fields that the API server does not default again once the spec no longer sets them,
-// and image matches the field that keeps its value.
-var (
-	pullPolicy = regexp.MustCompile(`"imagePullPolicy":"\w+",`)
-	families   = regexp.MustCompile(`"ipFamilyPolicy":"\w+",`)
-	nodePorts  = regexp.MustCompile(`odePort":\d+`) // chosen at random
-	image      = regexp.MustCompile(`"image":"[^"]*",`)
-)
+// lasting are the fields of children that keep their value once the spec no longer sets them: the API server does not
+// default them again, or the operator keeps the image.
+var lasting = []struct {
+	path []string // in the spec
+	text *regexp.Regexp
+}{
+	{[]string{"image"}, regexp.MustCompile(`"image":"[^"]*",`)},
+	{[]string{"pod", "imagePullPolicy"}, regexp.MustCompile(`"imagePullPolicy":"\w+",`)},
+	{[]string{"service", "ipFamilyPolicy"}, regexp.MustCompile(`"ipFamilyPolicy":"\w+",`)},
+}
+
+var nodePorts = regexp.MustCompile(`odePort":\d+`) // chosen at random
 
 // table returns the numbers as tables in Markdown.
 func (r *specRun) table() string {
