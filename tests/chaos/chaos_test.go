@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/figure"
 	"github.com/example/memcached-operator/tests/harness"
 )
@@ -47,7 +49,11 @@ var rounds = []struct {
 // TestChaos lets faults happen, up to three at a time. After them, every Memcached becomes Ready, and none is Ready too
 // early. When all Memcacheds are deleted, nothing is left.
 func TestChaos(t *testing.T) {
-	w := newWorld(t, specs)
+	all := specs
+	if cluster.RealPods(os.Getenv("CLUSTER")) {
+		all = append(all, withProxies)
+	}
+	w := newWorld(t, all)
 	w.createMissing()
 	ready, before := w.converge(), w.resources()
 	start, happened, count := time.Now(), map[string]int{}, 0

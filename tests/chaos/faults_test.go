@@ -119,6 +119,9 @@ var changes = []fault{
 				`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RestartedAtAnnotation, time.Now().Format(time.RFC3339))))
 		})
 	})},
+	{"certificate and passwords are rotated", once(func(w *world) error {
+		return w.onSecrets(func(secret *corev1.Secret) error { return w.Update(w.ctx, secret) })
+	})},
 	{"a user deletes a Memcached", once(func(w *world) error { return w.onObject(memcacheds, w.delete) })},
 	{"a user deletes the namespace", once(func(w *world) error {
 		if err := w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}); err != nil {

@@ -2,9 +2,10 @@ package chaos
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -34,13 +35,17 @@ import (
 	"github.com/example/memcached-operator/tests/e2e/truth"
 	"github.com/example/memcached-operator/tests/harness"
 	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/tests/testca"
 )
 
-// specs are what users ask for.
+// specs are what users ask for, and withProxies what they ask for where agents answer.
 var specs = []string{"{size: 2}", "{size: 3, threads: 2}", "{size: 3, metrics: {}}",
 	"{size: 2, workload: StatefulSet}",
 	"{size: 3, workload: StatefulSet, serverAddresses: ClusterIP, rollout: {maxUnavailable: 2}}",
-	"{size: 2, workload: StatefulSet, memory: 32Mi, networkPolicy: {}}"}
+	"{size: 2, workload: StatefulSet, memory: 32Mi, networkPolicy: {}}",
+	"{size: 2, workload: StatefulSet, auth: {secretName: passwords}, tls: {secretName: certificate}, metrics: {}}"}
+
+const withProxies = "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 2, threads: 1, memory: 68Mi}}"
 
 // Kinds of objects in the namespace.
 var (
@@ -58,7 +63,8 @@ type world struct {
 	core     rest.Interface // of the API group of pods
 	cluster  *cluster.Cluster
 	operator *cluster.Operator
-	random   *rand.Rand
+	random   *mathrand.Rand
+	ca       *testca.CA
 	ns       string
 	specs    []string // of the Memcacheds
 	replaced int      // servers that were replaced as they should
@@ -81,7 +87,9 @@ func newWorld(t *testing.T, specs []string) *world {
 	c, err := cluster.New(kind)
 	require.NoError(t, err)
 	w := &world{TB: t, ctx: context.Background(), cluster: c, operator: c.Operator(os.Getenv("IMG")),
-		random: rand.New(rand.NewPCG(*seed, 0)), specs: specs}
+		random: mathrand.New(mathrand.NewPCG(*seed, 0)), specs: specs}
+	w.ca, err = testca.New()
+	require.NoError(t, err)
 	_, err = c.Create(w.ctx)
 	require.NoError(t, errors.Join(err, v1alpha1.AddToScheme(clientgoscheme.Scheme), w.operator.Install(w.ctx),
 		w.operator.Stop(w.ctx), w.operator.Start(w.ctx, 2)))
@@ -167,14 +175,30 @@ func (w *world) memcached(i int) *v1alpha1.Memcached {
 	return mc
 }
 
-// createMissing creates the Memcacheds that there are not.
+// createMissing creates the Memcacheds and the Secrets that there are not.
 func (w *world) createMissing() {
 	w.Helper()
+	w.eventually("create the Secrets", func() error {
+		return w.onSecrets(func(secret *corev1.Secret) error { return client.IgnoreAlreadyExists(w.Create(w.ctx, secret)) })
+	})
 	for i := range w.specs {
 		w.eventually("create a Memcached", func() error {
 			return client.IgnoreAlreadyExists(w.Create(w.ctx, w.memcached(i)))
 		})
 	}
+}
+
+// onSecrets calls do with new versions of all Secrets.
+func (w *world) onSecrets(do func(*corev1.Secret) error) error {
+	certificate, err := w.ca.Secret("cache")
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string]map[string][]byte{"certificate": certificate,
+		"passwords": {"authfile": []byte("user:" + rand.Text() + "\n")}} {
+		err = errors.Join(err, do(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}, Data: data}))
+	}
+	return err
 }
 
 // lead starts the replicas that do not run, and waits until one of them leads. A leader that lost its lease exits.
