@@ -41,8 +41,8 @@ type annotation struct {
 }
 
 // nextActions returns which pods to replace and to annotate: none while the Memcached is paused; a server that somebody
-// deletes then stops at once. If the template is not final, no server is replaced: a Secret is unavailable, or the newest
-// template could not be written.
+// deletes then stops at once. Unless the template is final, no server is replaced: a Secret may be unavailable, or the
+// newest template could not be written.
 func nextActions(o observation, secrets desired.Secrets, isFinal bool, now time.Time) (a actions) {
 	moves := !o.mc.Spec.Paused && o.movesWhenReplaced()
 	servers, proxies := o.proxyServers()

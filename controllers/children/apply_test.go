@@ -81,8 +81,8 @@ func (c Change) asDeletion() Change {
 	return c
 }
 
-// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted, and the first changes of a process
-// are not written. All others are. If the owner is deleted or has changed, nothing is written.
+// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted, and a process does not begin to
+// write. All else is written. If the owner is deleted or has changed, nothing is written.
 func TestUnverifiedOwner(t *testing.T) {
 	t.Parallel()
 	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")
