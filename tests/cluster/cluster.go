@@ -264,15 +264,34 @@ func (c *Cluster) AuditLogs() []string {
 	return append(earlier, c.AuditLog())
 }
 
-// ContainerLogs returns the paths of the logs of containers with these names: on kwok, of the operator's processes; on
-// node, of pods that still exist.
-func (c *Cluster) ContainerLogs(names ...string) []string {
-	paths, _ := filepath.Glob(c.path("logs", "operator-*.log"))
-	for _, name := range names {
-		more, _ := filepath.Glob(c.path("pods", "*", name, "*.log"))
-		paths = append(paths, more...)
+// KeepLogs keeps the logs of the containers that are in a namespace now: ContainerLogs returns them even if their pods
+// are deleted. Only node clusters have such logs.
+func (c *Cluster) KeepLogs(namespace string) error {
+	logs, err := filepath.Glob(c.path("pods", namespace+"_*", "*", "*.log"))
+	for _, log := range logs {
+		container := filepath.Dir(log)
+		dir := c.path("kept", filepath.Base(filepath.Dir(container)), filepath.Base(container))
+		err = errors.Join(err, os.MkdirAll(dir, 0o755))
+		e := os.Link(log, filepath.Join(dir, filepath.Base(log)))
+		if !errors.Is(e, os.ErrExist) && !errors.Is(e, os.ErrNotExist) { // kept before, or the pod has just been deleted
+			err = errors.Join(err, e)
+		}
 	}
-	return paths
+	return err
+}
+
+// ContainerLogs returns the paths of the logs of containers with this name, of pods that exist and of those whose logs
+// KeepLogs has kept. Only node clusters have such logs.
+func (c *Cluster) ContainerLogs(name string) []string {
+	logs, _ := filepath.Glob(c.path("pods", "*", name, "*.log"))
+	kept, _ := filepath.Glob(c.path("kept", "*", name, "*.log"))
+	return append(logs, kept...)
+}
+
+// OperatorLogs returns the paths of the logs of the operator's replicas.
+func (c *Cluster) OperatorLogs() []string {
+	processes, _ := filepath.Glob(c.path("logs", "operator-*.log"))
+	return append(processes, c.ContainerLogs("manager")...)
 }
 
 func (c *Cluster) path(elem ...string) string {

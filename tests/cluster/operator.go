@@ -102,6 +102,9 @@ func (o *Operator) Stop(ctx context.Context) error {
 		}
 		return errors.Join(errs...)
 	}
+	if err := o.c.KeepLogs(OperatorNamespace); err != nil {
+		return err
+	}
 	if _, err := o.c.kubectl(ctx, "scale", "--namespace", OperatorNamespace, "deployment/"+OperatorDeployment,
 		"--replicas=0"); err != nil {
 		return err

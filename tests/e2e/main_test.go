@@ -125,6 +125,7 @@ func newNamespace(ctx context.Context, t *testing.T) (string, error) {
 			w.dumpState()
 			w.must(operator.Start(ctx, 1))
 		}
+		w.must(testCluster.KeepLogs(ns.Name))
 		// The next test may stop the operator or count its requests, so nothing may be left.
 		w.must(w.DeleteAllOf(ctx, &v1alpha1.Memcached{}, client.InNamespace(ns.Name)))
 		w.eventually("delete the Memcacheds of the test", func() error {
