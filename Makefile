@@ -140,8 +140,12 @@ production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum #
 	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/production $(ARGS)
 
 .PHONY: chaos
-chaos: cluster-up operator-$(CLUSTER) ## Break operator, control plane and children at random, on CLUSTER=kwok or node; ARGS=-lasts=8h goes on for so long
+chaos: cluster-up operator-$(CLUSTER) ## Break operator, control plane and children at random, on CLUSTER=kwok or node; ARGS=-lasts=1h goes on for so long
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) go test -count=1 -v -timeout=9h ./tests/chaos $(ARGS)
+
+.PHONY: soak
+soak: ## Run make chaos for eight hours, on CLUSTER=kwok or node
+	@$(MAKE) --no-print-directory chaos ARGS='-run TestChaos -lasts=8h $(ARGS)'
 
 .PHONY: cache-e2e
 cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resizes and losses, on CLUSTER=node or kind

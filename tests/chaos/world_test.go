@@ -68,6 +68,7 @@ type world struct {
 	ns       string
 	specs    []string // of the Memcacheds
 	replaced int      // servers that were replaced as they should
+	judged   int      // rounds in which each status was judged
 	rejected float64  // requests of one leader that were answered with 429, at most
 	// failovers are the times from the death of a leader until a standby led.
 	failovers []time.Duration
@@ -228,8 +229,7 @@ func (w *world) converge() int {
 		return err
 	})
 	w.eventually("let the operator reconcile every Memcached", w.idle)
-	sampler, err := truth.Start(w.ctx, w.cluster.KubernetesRestConfig())
-	require.NoError(w, err)
+	sampler := w.watch()
 	w.eventually("become Ready", func() error {
 		all, err := w.objects(memcacheds...)
 		if err == nil && len(all) != len(w.specs) {
@@ -248,6 +248,29 @@ func (w *world) converge() int {
 	require.NoError(w, err)
 	require.Empty(w, verdict.Lies, "the status lied")
 	return verdict.Claims
+}
+
+// watch begins to watch each status.
+func (w *world) watch() *truth.Sampler {
+	w.Helper()
+	sampler, err := truth.Start(w.ctx, w.cluster.KubernetesRestConfig())
+	require.NoError(w, err)
+	return sampler
+}
+
+// judge fails if a status was wrong during the faults of a round, unless the API server was restarted and lost events.
+// A status may stay Ready for too long: while the operator or the API server is frozen, nobody can correct it.
+func (w *world) judge(sampler *truth.Sampler) {
+	w.Helper()
+	verdict, err := sampler.Stop(w.ctx)
+	if errors.Is(err, truth.ErrLost) {
+		return
+	}
+	require.NoError(w, err)
+	require.Empty(w, slices.DeleteFunc(verdict.Lies, func(lie string) bool {
+		return strings.Contains(lie, " stayed Ready for ")
+	}), "the status lied while faults went on")
+	w.judged++
 }
 
 // drift returns an error if a child is not the operator's any more.

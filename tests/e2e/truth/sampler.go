@@ -63,6 +63,9 @@ type Sampler struct {
 	err    error
 }
 
+// ErrLost says that the API server could not send all events, for example because it had been restarted.
+var ErrLost = errors.New("events were lost")
+
 // Start starts to watch. The CRD must exist.
 func Start(ctx context.Context, config *rest.Config) (*Sampler, error) {
 	client, err := dynamic.NewForConfig(config)
@@ -121,12 +124,15 @@ func (s *Sampler) record(e Event) {
 func (s *Sampler) lost(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = errors.Join(s.err, fmt.Errorf("events were lost: %w", err))
+	s.err = errors.Join(s.err, fmt.Errorf("%w: %w", ErrLost, err))
 }
 
-// Stop waits until all events so far are recorded, and judges them.
+// Stop waits until all events so far are recorded, and judges them. The error is ErrLost if that is impossible.
 func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 	defer s.stop()
+	if err := s.failed(); err != nil {
+		return Verdict{}, err
+	}
 	for _, kind := range sampled {
 		list, err := s.client.Resource(kind.GroupVersionResource).List(ctx, metav1.ListOptions{LabelSelector: kind.selector})
 		if kind.optional && apierrors.IsNotFound(err) {
@@ -147,6 +153,12 @@ func (s *Sampler) Stop(ctx context.Context) (Verdict, error) {
 	defer s.mu.Unlock()
 	verdict, err := Judge(s.events, time.Now())
 	return verdict, errors.Join(s.err, err)
+}
+
+func (s *Sampler) failed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 func (s *Sampler) recorded(items []unstructured.Unstructured) bool {
