@@ -109,7 +109,7 @@ chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; AR
 
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER
 	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
-		gotestsum --format testname -- -count=1 -parallel=3 -timeout=40m ./tests/e2e/... $(ARGS)
+		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
 	CLUSTER=$(CLUSTER) go test -count=1 -v -run 'TestRequests|TestSecretContents' ./tests/permissions
 
 .PHONY: docs-e2e

@@ -28,7 +28,6 @@ import (
 // TestProxy: clients use real servers through the proxy while the servers change.
 func TestProxy(t *testing.T) {
 	needRealPods(t)
-	t.Parallel()
 	var before map[string]string
 	testEnv.Test(t, features.New("a proxy").
 		Setup(step(func(w world) {
