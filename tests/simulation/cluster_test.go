@@ -124,6 +124,9 @@ func (w *world) runDeployment(d *appsv1.Deployment) {
 		}
 	}
 	if newest == nil {
+		if w.isGone(d) {
+			return
+		}
 		newest = w.createReplicaSet(d, template)
 	}
 	is := appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
@@ -182,10 +185,23 @@ func (w *world) createReplicaSet(d *appsv1.Deployment, template string) *appsv1.
 	return set
 }
 
+// isGone reports whether the garbage collector has deleted an object since the last observation.
+func (w *world) isGone(obj client.Object) bool {
+	w.Helper()
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(kindOf(obj)))
+	err := w.api.Get(w.ctx, client.ObjectKeyFromObject(obj), live)
+	w.must(client.IgnoreNotFound(err))
+	return err != nil || live.UID != obj.GetUID() || live.DeletionTimestamp != nil
+}
+
 // createPod creates a pod on a node.
 func (w *world) createPod(name string, owner client.Object, kind string, template corev1.PodTemplateSpec, label,
 	revision string) {
 	w.Helper()
+	if w.isGone(owner) {
+		return
+	}
 	w.nextIP++
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	pod.Name, pod.Namespace = name, owner.GetNamespace()

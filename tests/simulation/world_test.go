@@ -251,7 +251,7 @@ func (w *world) settle() {
 				w.time = *next
 			}
 		}
-		if w.isStuck() || reconciles && w.connection.refused { // this will end
+		if w.isStuck() || reconciles && (w.connection.refused || w.agents.silent()) { // this will end
 			idle = 0
 		}
 		w.time = w.time.Add(time.Second)
