@@ -17,7 +17,6 @@ import (
 )
 
 func TestFieldsOfOtherManagers(t *testing.T) {
-	t.Parallel()
 	testEnv.Test(t, features.New("fields of other managers").
 		Setup(step(func(w world) {
 			w.create("cache", 2)
