@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 }
 
 // run runs the suite with one replica of the operator, and with the sampler, which watches every status. Each test must
-// leave the operator running. Tests are parallel if they wait for pods most of the time, neither stop the operator,
-// count its requests, check each request of clients, nor change children: a status must follow such a change in a second.
+// leave the operator running. Tests are parallel if they wait for pods most of the time, and neither stop the operator,
+// count its requests, check each request of clients, nor change children: a status must follow that within a second.
 func run(m *testing.M) (int, error) {
 	ctx := context.Background()
 	log.SetLogger(log.Log)
