@@ -126,11 +126,12 @@ func (a *agents) stop(_ context.Context, address string) error {
 	return err
 }
 
-// checkUnused fails if a proxy uses a server that the operator stops, unless all items are dropped.
+// checkUnused fails if a proxy uses a server that the operator stops, unless all items are dropped, or not all servers
+// were ready yet since the Memcached was created.
 func (a *agents) checkUnused(server string) {
 	s := a.world.now()
 	if mc := s.memcached(); mc == nil || mc.DeletionTimestamp != nil || mc.Spec.Proxy == nil ||
-		mc.Annotations[v1alpha1.FlushedAtAnnotation] != "" {
+		!status.Installed(mc) || mc.Annotations[v1alpha1.FlushedAtAnnotation] != "" {
 		return
 	}
 	for _, pod := range s["Pod"] {

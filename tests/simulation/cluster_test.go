@@ -25,7 +25,7 @@ import (
 // step does a round. It reports whether anything was written, or a pod becomes available by itself.
 func (w *world) step() bool {
 	w.Helper()
-	w.becomesAvailable = false
+	w.becomesAvailable, w.drained = false, time.Time{}
 	now := w.now()
 	for _, obj := range now["StatefulSet"] {
 		w.runStatefulSet(obj.(*appsv1.StatefulSet), podsOf(now, obj))
@@ -124,9 +124,6 @@ func (w *world) runDeployment(d *appsv1.Deployment) {
 		}
 	}
 	if newest == nil {
-		if w.isGone(d) {
-			return
-		}
 		newest = w.createReplicaSet(d, template)
 	}
 	is := appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
@@ -185,23 +182,10 @@ func (w *world) createReplicaSet(d *appsv1.Deployment, template string) *appsv1.
 	return set
 }
 
-// isGone reports whether the garbage collector has deleted an object since the last observation.
-func (w *world) isGone(obj client.Object) bool {
-	w.Helper()
-	live := &metav1.PartialObjectMetadata{}
-	live.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind(kindOf(obj)))
-	err := w.api.Get(w.ctx, client.ObjectKeyFromObject(obj), live)
-	w.must(client.IgnoreNotFound(err))
-	return err != nil || live.UID != obj.GetUID() || live.DeletionTimestamp != nil
-}
-
 // createPod creates a pod on a node.
 func (w *world) createPod(name string, owner client.Object, kind string, template corev1.PodTemplateSpec, label,
 	revision string) {
 	w.Helper()
-	if w.isGone(owner) {
-		return
-	}
 	w.nextIP++
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	pod.Name, pod.Namespace = name, owner.GetNamespace()
@@ -229,9 +213,10 @@ func (w *world) terminate(pod *corev1.Pod) {
 func (w *world) runPod(pod *corev1.Pod) {
 	w.Helper()
 	if pod.DeletionTimestamp != nil {
-		drains := status.HasDrain(pod)
-		if _, ready := status.ReadySince(pod); drains && ready && !w.agents.stopped[pod.Status.PodIP] &&
-			w.clock().Before(w.terminating(pod).Add(90*time.Second)) {
+		_, ready := status.ReadySince(pod)
+		if end := w.terminating(pod).Add(90 * time.Second); status.HasDrain(pod) && ready &&
+			!w.agents.stopped[pod.Status.PodIP] && w.clock().Before(end) {
+			w.drained = end
 			return
 		}
 		w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, pod, client.GracePeriodSeconds(0),

@@ -1,10 +1,16 @@
 package simulation
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
@@ -45,4 +51,41 @@ func stopGarbageCollector() {
 		_ = garbageCollector.Wait()
 	}
 	_ = os.RemoveAll(garbageCollectorDir)
+}
+
+// garbageOf names an object that the garbage collector is about to change, and says why; empty for none.
+func garbageOf(s state) string {
+	is := map[types.UID]client.Object{}
+	blocked := map[types.UID]bool{} // their deletion in the foreground waits for a dependent
+	for _, objects := range s {
+		for _, obj := range objects {
+			is[obj.GetUID()] = obj
+			for _, owner := range obj.GetOwnerReferences() {
+				blocked[owner.UID] = blocked[owner.UID] || ptr.Deref(owner.BlockOwnerDeletion, false)
+			}
+		}
+	}
+	isDeleted := func(obj client.Object, finalizer string) bool {
+		return obj.GetDeletionTimestamp() != nil && slices.Contains(obj.GetFinalizers(), finalizer)
+	}
+	hasOwner := func(obj client.Object) bool {
+		return slices.ContainsFunc(obj.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+			return is[owner.UID] != nil && !isDeleted(is[owner.UID], metav1.FinalizerDeleteDependents)
+		})
+	}
+	for _, obj := range is {
+		why := ""
+		switch {
+		case isDeleted(obj, metav1.FinalizerOrphanDependents):
+			why = "its dependents become orphans"
+		case isDeleted(obj, metav1.FinalizerDeleteDependents) && !blocked[obj.GetUID()]:
+			why = "it has no dependents any more"
+		case obj.GetDeletionTimestamp() == nil && len(obj.GetOwnerReferences()) > 0 && !hasOwner(obj):
+			why = "it has lost its owner"
+		}
+		if why != "" {
+			return fmt.Sprintf("%s %s: %s", kindOf(obj), obj.GetName(), why)
+		}
+	}
+	return ""
 }

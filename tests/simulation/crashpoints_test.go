@@ -214,8 +214,7 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 					}
 					got := s.run(t, server, d)
 					if d.fault != nil && !got.happened {
-						t.Logf("there were only %d requests", len(got.requests))
-						return
+						t.Errorf("the fault did not happen: there were only %d requests", len(got.requests))
 					}
 					check(t, s, undisturbed, got)
 					if !t.Failed() {

@@ -71,6 +71,7 @@ type world struct {
 
 	dirty            map[string]bool // the kinds that were written since the last observation
 	becomesAvailable bool            // a pod is ready, and will be available soon
+	drained          time.Time       // when a server stops by itself; zero if none is about to
 	mayStall         bool            // the Memcached may be Stalled
 	nextIP           int
 	started          map[string]int // the number of pods, by component
@@ -170,8 +171,27 @@ func (w *world) clock() time.Time { return w.time }
 // now is the current state.
 func (w *world) now() state { return w.history[len(w.history)-1] }
 
-// observe adds the current state to the history.
+// observe adds the current state to the history, once the garbage collector has done its work: it is the only one that
+// works at any time.
 func (w *world) observe() {
+	w.Helper()
+	s := w.read(func(kind string) bool { return len(w.history) == 0 || w.dirty[kind] })
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		garbage := garbageOf(s)
+		if garbage == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("the garbage collector does nothing: %s", garbage)
+		}
+		s = w.read(func(string) bool { return true })
+	}
+	w.dirty = map[string]bool{}
+	w.history = append(w.history, s)
+}
+
+// read reads the objects of some kinds. The others are as before.
+func (w *world) read(isNew func(kind string) bool) state {
 	w.Helper()
 	s := state{}
 	if len(w.history) > 0 {
@@ -179,7 +199,7 @@ func (w *world) observe() {
 	}
 	for _, list := range lists {
 		kind := strings.TrimSuffix(kindOf(list), "List")
-		if len(w.history) > 0 && !w.dirty[kind] {
+		if !isNew(kind) {
 			continue
 		}
 		list = list.DeepCopyObject().(client.ObjectList)
@@ -190,17 +210,7 @@ func (w *world) observe() {
 			return nil
 		}))
 	}
-	w.dirty = map[string]bool{}
-	w.history = append(w.history, s)
-}
-
-// observeAll is observe where others may have written too.
-func (w *world) observeAll() {
-	w.Helper()
-	for _, list := range lists {
-		w.dirty[strings.TrimSuffix(kindOf(list), "List")] = true
-	}
-	w.observe()
+	return s
 }
 
 // memcached returns the Memcached; nil for none.
@@ -242,14 +252,18 @@ func (w *world) settle() {
 		case w.step(), wrote:
 			idle = 0
 			w.observe()
-		case w.awaitGarbageCollector():
-			idle = 0
 		default:
 			idle++
 			w.observe()
 			if next := w.queue.next; next != nil && next.After(w.time) && next.Before(w.time.Add(noDeadline)) {
 				w.time = *next
 			}
+		}
+		if idle == 3+most && w.drained.After(w.time) { // the servers stop although nobody told them to
+			if w.now().memcached() != nil {
+				w.Fatalf("the operator does not let servers stop")
+			}
+			idle, w.time = 0, w.drained
 		}
 		if w.isStuck() || reconciles && (w.connection.refused || w.agents.silent()) { // this will end
 			idle = 0
@@ -260,61 +274,6 @@ func (w *world) settle() {
 				strings.Join(w.connection.requests[max(0, len(w.connection.requests)-20):], "\n"))
 		}
 	}
-}
-
-// awaitGarbageCollector waits until the garbage collector has done something. It reports whether there was anything to
-// do.
-func (w *world) awaitGarbageCollector() bool {
-	w.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		s := w.now()
-		if slices.ContainsFunc(s["Pod"], func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }) {
-			return false // it waits for the kubelet
-		}
-		alive, waits := map[types.UID]bool{}, ""
-		for _, objects := range s {
-			for _, obj := range objects {
-				alive[obj.GetUID()] = true
-			}
-		}
-		for kind, objects := range s {
-			for _, obj := range objects {
-				for _, finalizer := range obj.GetFinalizers() {
-					if obj.GetDeletionTimestamp() != nil && (finalizer == metav1.FinalizerDeleteDependents ||
-						finalizer == metav1.FinalizerOrphanDependents) {
-						waits = fmt.Sprintf("%s %s has the finalizer %s", kind, obj.GetName(), finalizer)
-					}
-				}
-				for _, owner := range obj.GetOwnerReferences() {
-					if !alive[owner.UID] && obj.GetDeletionTimestamp() == nil {
-						waits = fmt.Sprintf("%s %s has lost its owner", kind, obj.GetName())
-					}
-				}
-			}
-		}
-		if waits == "" {
-			return false
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("the garbage collector does nothing: %s", waits)
-		}
-		count := versions(s)
-		w.observeAll()
-		if !maps.Equal(count, versions(w.now())) {
-			return true
-		}
-		w.history = w.history[:len(w.history)-1]
-	}
-}
-
-func versions(s state) map[types.UID]string {
-	all := map[types.UID]string{}
-	for _, objects := range s {
-		for _, obj := range objects {
-			all[obj.GetUID()] = obj.GetResourceVersion()
-		}
-	}
-	return all
 }
 
 // create creates a Memcached with this spec.
