@@ -90,7 +90,7 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
 		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
-	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=60
+	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=400 -accepted=40
 	@$(MAKE) --no-print-directory crash-points ARGS="-every=12 -run '/^(change_the_template_of_a_StatefulSet|delete_and_create_again)'"
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
 

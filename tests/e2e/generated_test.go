@@ -94,7 +94,8 @@ func (w world) outcome(name string) (string, error) {
 		return v1alpha1.ReasonReady, nil
 	case mc.Status.Phase == v1alpha1.PhasePaused:
 		return v1alpha1.ReasonPaused, nil
-	case stalled != nil && stalled.Message != "":
+	case stalled != nil && (stalled.Reason != v1alpha1.ReasonProgressDeadlineExceeded ||
+		strings.Contains(stalled.Message, "; ")): // after the progress, the message names a cause
 		w.Logf("%s is Stalled: %s", name, stalled.Message)
 		return stalled.Reason, nil
 	}

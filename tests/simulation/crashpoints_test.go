@@ -4,13 +4,11 @@ package simulation
 
 import (
 	"cmp"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,16 +17,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/figure"
 )
@@ -37,8 +28,6 @@ import (
 const reliability = "../../docs/explanation/reliability.md"
 
 var (
-	environment = envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd/bases"}}
-
 	every  = flag.Int("every", 40, "of so many disturbances of a scenario, try one, but at least one; 1 for all")
 	first  = flag.Int("first", 0, "the first disturbance that is tried; with another number, others are tried")
 	update = flag.Bool("update", false, "write the numbers into docs/")
@@ -84,46 +73,6 @@ func stopEarly() {
 	fmt.Println(tried.table())
 	os.Exit(1)
 }
-
-// stopServer ends the API server that the tests started.
-var stopServer = sync.OnceFunc(func() {
-	stopGarbageCollector()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-})
-
-var startServer = sync.OnceValues(func() (*server, error) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory, _ = filepath.Abs("../../bin")
-	}
-	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
-	environment.ControlPlane.Etcd = &envtest.Etcd{}
-	environment.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "true")
-	config, err := environment.Start()
-	if err != nil {
-		return nil, fmt.Errorf("start the API server (make crash-points builds it): %w", err)
-	}
-	config.QPS = -1
-	s := &server{config: config, scheme: runtime.NewScheme()}
-	if err := errors.Join(clientgoscheme.AddToScheme(s.scheme), v1alpha1.AddToScheme(s.scheme)); err != nil {
-		return nil, err
-	}
-	if s.transport, err = rest.TransportFor(config); err != nil {
-		return nil, err
-	}
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, err
-	}
-	if s.mapper, err = apiutil.NewDynamicRESTMapper(config, httpClient); err != nil {
-		return nil, err
-	}
-	if s.api, err = client.NewWithWatch(config, client.Options{Scheme: s.scheme, Mapper: s.mapper}); err != nil {
-		return nil, err
-	}
-	return s, startGarbageCollector()
-})
 
 // disturbance is what happens during the steps of a scenario. The zero value is nothing.
 type disturbance struct {

@@ -11,8 +11,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/transport"
 )
 
 // fault is what happens to one request of the operator.
@@ -64,7 +62,8 @@ var (
 
 // connection is the operator's connection to the API server. It records the requests, and lets a fault happen to one.
 type connection struct {
-	next http.RoundTripper
+	next     http.RoundTripper
+	refusing http.RoundTripper // next, while a policy refuses all children
 
 	mu       sync.Mutex
 	requests []string // since the last call of arm
@@ -97,20 +96,19 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errCrashed
 	}
 	c.requests = append(c.requests, describe(r))
+	next := c.next
 	if c.refused {
-		r = r.Clone(r.Context())
-		r.Header.Set(transport.ImpersonateUserHeader, refused)
-		r.Header.Set(transport.ImpersonateGroupHeader, user.SystemPrivilegedGroup)
+		next = c.refusing
 	}
 	if c.fault == nil || len(c.requests)-1 != c.at {
-		return c.next.RoundTrip(r)
+		return next.RoundTrip(r)
 	}
 	c.crashed, c.hit = c.fault.crash, true
 	if c.fault.status != 0 {
 		return answer(r, *c.fault)
 	}
 	if c.fault.lost {
-		response, err := c.next.RoundTrip(r)
+		response, err := next.RoundTrip(r)
 		if err != nil {
 			return nil, err
 		}

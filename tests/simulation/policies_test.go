@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -80,7 +79,7 @@ var installPolicies = sync.OnceValue(func() error {
 	objects = append(objects,
 		&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: refused},
 			Spec: admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: refusing, Validations: []admissionv1.Validation{{
-				Expression: `request.userInfo.username != "` + refused + `"`, Message: "refused by the test"}}}},
+				Expression: `!("` + refused + `" in request.userInfo.groups)`, Message: "refused by the test"}}}},
 		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: refused},
 			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: refused,
 				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})
@@ -127,14 +126,13 @@ func awaitPolicy(ctx context.Context, s *server, policy string) error {
 	return fmt.Errorf("the API server does not enforce the policy %s", policy)
 }
 
-// refused is the name of a policy that refuses all children, and of the user whose writes it refuses.
+// refused is the name of a policy that refuses all children, and of the group whose writes it refuses.
 const refused = "refused"
 
 // awaitRefusal waits until the API server enforces the policy that refuses.
 func awaitRefusal(ctx context.Context, s *server) error {
-	config := rest.CopyConfig(s.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: refused, Groups: []string{user.SystemPrivilegedGroup}}
-	as, err := client.New(config, client.Options{Scheme: s.scheme, Mapper: s.mapper})
+	as, err := client.New(s.config, client.Options{Scheme: s.scheme, Mapper: s.mapper,
+		HTTPClient: &http.Client{Transport: s.refused}})
 	if err != nil {
 		return err
 	}

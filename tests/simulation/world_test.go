@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -30,15 +28,6 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/manifest"
 )
-
-// server is a real API server with a real garbage collector.
-type server struct {
-	config    *rest.Config
-	transport http.RoundTripper
-	scheme    *runtime.Scheme
-	mapper    meta.RESTMapper
-	api       client.WithWatch
-}
 
 // world is a namespace with one Memcached, an operator that reconciles it, and simulated controllers and kubelets.
 type world struct {
@@ -87,7 +76,7 @@ var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentLis
 
 func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
-	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy, connection: &connection{next: s.transport},
+	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy, connection: &connection{next: s.operator, refusing: s.refused},
 		time: time.Now().Truncate(time.Second), delivered: map[string]int{}, limit: 300, started: map[string]int{},
 		terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
