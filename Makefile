@@ -99,7 +99,7 @@ fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Par
 
 crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
 	cd tests/simulation && GOGC=400 KUBEBUILDER_ASSETS=$(BIN) \
-		go test -count=1 -timeout=5h -parallel=6 -skip Specs -every=1 $(ARGS)
+		go test -count=1 -timeout=5h -parallel=10 -skip Specs -every=1 $(ARGS)
 
 specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with the operator, and with CLUSTER=node on a real memcached; ARGS=-specs=200 tries that many
 	KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./tests/simulation -specs=10000 $(ARGS)
