@@ -55,7 +55,7 @@ func TestChaos(t *testing.T) {
 	}
 	w := newWorld(t, all)
 	w.createMissing()
-	ready, before := w.converge(), w.resources()
+	ready, before := w.converge(), w.used()
 	start, happened, count := time.Now(), map[string]int{}, 0
 	slowest := time.Duration(0)
 	for ; time.Since(start) < *lasts; count++ {
@@ -71,7 +71,9 @@ func TestChaos(t *testing.T) {
 		check()
 		w.judge(sampler)
 	}
-	minutes, after := time.Since(start).Minutes(), w.resources()
+	minutes, after := time.Since(start).Minutes(), w.used()
+	require.LessOrEqual(t, after.goroutines, 1.1*before.goroutines, "goroutines of the leader")
+	require.LessOrEqual(t, after.mebibytes, 2*before.mebibytes, "memory of the leader in MiB")
 	require.NoError(t, w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
 	w.eventually("delete everything", w.empty)
 

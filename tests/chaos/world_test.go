@@ -322,16 +322,21 @@ func (w *world) empty() error {
 	return err
 }
 
-// resources returns what the leader uses.
-func (w *world) resources() string {
-	var text string
+// resources are what the leader uses.
+type resources struct{ goroutines, mebibytes float64 }
+
+// String describes the resources.
+func (r resources) String() string { return fmt.Sprintf("%.0f, %.0f MiB", r.goroutines, r.mebibytes) }
+
+// used returns what the leader uses.
+func (w *world) used() (r resources) {
+	w.Helper()
 	w.eventually("read the metrics of the leader", func() error {
 		metrics, err := w.operator.Metrics(w.ctx)
-		text = fmt.Sprintf("%.0f, %.0f MiB", value(metrics, "go_goroutines"),
-			value(metrics, "process_resident_memory_bytes")/(1<<20))
+		r = resources{value(metrics, "go_goroutines"), value(metrics, "process_resident_memory_bytes") / (1 << 20)}
 		return err
 	})
-	return text
+	return r
 }
 
 // value returns the value of a metric; 0 if there is no such metric.
