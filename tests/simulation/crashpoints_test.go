@@ -112,7 +112,7 @@ func (s scenario) run(t testing.TB, server *server, d disturbance) result {
 		w.settle()
 		w.must(w.ready())
 	}
-	w.mayStall = s.stalls || d.refused > 0 || d.fault != nil && d.fault.stalls
+	w.mayStall = s.stalls
 	w.reconciles, w.limit = 0, cmp.Or(d.limit, 200)
 	w.lags, w.onEvents, w.folds, w.agents.silentFrom = d.lags, d.onEvents, d.folds, d.silent
 	w.refusedFrom = d.refused

@@ -28,8 +28,6 @@ type fault struct {
 	// late are the kinds that the informer cache of the process that takes over has not updated for lateRounds, and does
 	// not update for another lateRounds.
 	late []string
-	// stalls says that the answer is one that no retry fixes, so that the status may be Stalled until the next reconcile.
-	stalls bool
 }
 
 const lateRounds = 16
@@ -43,7 +41,7 @@ var faults = []fault{
 	{name: "too many requests", onReads: true, status: http.StatusTooManyRequests,
 		reason: metav1.StatusReasonTooManyRequests},
 	{name: "forbidden", onReads: true, status: http.StatusForbidden, reason: metav1.StatusReasonForbidden},
-	{name: "invalid", status: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid, stalls: true},
+	{name: "invalid", status: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid},
 	{name: "not found", onReads: true, status: http.StatusNotFound, reason: metav1.StatusReasonNotFound},
 	{name: "crash before", crash: true},
 	{name: "crash after", crash: true, lost: true},
@@ -71,7 +69,7 @@ type connection struct {
 	fault    *fault   // nil for none
 	crashed  bool
 	hit      bool // the fault has happened in this reconcile
-	refused  bool // a policy refuses all children
+	refused  bool // a policy refused all children in the last reconcile
 }
 
 // arm lets a fault happen to the request with this number, counted from now.

@@ -29,7 +29,7 @@ func (w *world) check() {
 	if mc == nil {
 		return
 	}
-	if meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled) && !w.mayStall {
+	if meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled) && !w.mayStall && !w.connection.refused {
 		w.Errorf("the Memcached is Stalled: %s", meta.FindStatusCondition(mc.Status.Conditions,
 			v1alpha1.ConditionStalled).Message)
 	}
