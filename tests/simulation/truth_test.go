@@ -29,9 +29,9 @@ func (w *world) check() {
 	if mc == nil {
 		return
 	}
-	if meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled) && !w.mayStall && !w.connection.refused {
-		w.Errorf("the Memcached is Stalled: %s", meta.FindStatusCondition(mc.Status.Conditions,
-			v1alpha1.ConditionStalled).Message)
+	stalled := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionStalled)
+	if stalled != nil && stalled.Status == metav1.ConditionTrue && !w.mayStall && !w.connection.refused {
+		w.Errorf("the Memcached is Stalled: %s", stalled.Message)
 	}
 	if mc.DeletionTimestamp != nil || mc.Status.ObservedGeneration != mc.Generation ||
 		!meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) {

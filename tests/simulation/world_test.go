@@ -76,9 +76,9 @@ var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentLis
 
 func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
-	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy, connection: &connection{next: s.operator, refusing: s.refused},
-		time: time.Now().Truncate(time.Second), delivered: map[string]int{}, limit: 300, started: map[string]int{},
-		terminatingSince: map[types.UID]time.Time{}}
+	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy,
+		connection: &connection{next: s.operator, refusing: s.refused}, time: time.Now().Truncate(time.Second),
+		delivered: map[string]int{}, limit: 300, started: map[string]int{}, terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
 	w.agents = &agents{world: w, asked: map[string]int{}, stopped: map[string]bool{},
 		loaded: map[types.UID]mover.Servers{}}
