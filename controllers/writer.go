@@ -33,7 +33,8 @@ import (
 const progressInterval = 5 * time.Second
 
 // controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
-const controllerTimeout = 2 * time.Second
+// After a change by somebody else, a Memcached that was Ready stays so for as long, and should not for a second.
+const controllerTimeout = 500 * time.Millisecond
 
 // errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
 // will show that soon.
