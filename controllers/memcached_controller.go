@@ -157,8 +157,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if !mc.DeletionTimestamp.IsZero() {
 		return r.finalize(ctx, o, st, now)
 	}
-	isNew := !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer)
-	if isNew {
+	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
 		if mc, err = r.addFinalizer(ctx, mc, st, now); err != nil {
 			return 0, err
 		}
@@ -186,7 +185,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 				return 0, err
 			}
 		}
-		applied = o.set.Apply(ctx, changes, isNew, now)
+		applied = o.set.Apply(ctx, changes, now)
 		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrStaleOwner) {
 			return 0, applied.Err
 		}

@@ -46,25 +46,26 @@ var errTerminating = errors.New("is being deleted")
 
 // Apply writes the changes in order. After an error it continues, except with changes that the failed one guards.
 //
-// Unless ownerVerified is set, it reads the owner from the API server first in two cases, and returns ErrStaleOwner if
-// the informer cache shows an older one. Nothing may be created or adopted for a deleted owner: the garbage collector
+// Unless the owner is New, it reads the owner from the API server first in two cases, and returns ErrStaleOwner if the
+// informer cache shows an older one. Nothing may be created or adopted for a deleted owner: the garbage collector
 // may already have searched for its children. And the first changes of a process may be those of an older owner: the
 // cache of a standby that takes over may be late, and would undo what the former leader wrote.
-func (s *Set) Apply(ctx context.Context, changes []Change, ownerVerified bool, now time.Time) Result {
+func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result {
 	r := Result{Failed: map[Key]bool{}}
 	var errs []error
 	var ownerErr error
-	s.State.ownerVerified = s.State.ownerVerified || ownerVerified
+	isVerified := s.New
+	s.State.ownerVerified = s.State.ownerVerified || s.New
 	for _, c := range changes {
 		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return r.Failed[guard] }) {
 			r.Failed[c.Key] = true // the guard's error is reported
 			continue
 		}
 		needsOwner := !s.State.ownerVerified || c.Existing == nil || s.Relation(c.Existing) == Orphaned
-		if needsOwner && !ownerVerified {
+		if needsOwner && !isVerified {
 			if ownerErr == nil {
 				ownerErr = s.verifyOwner(ctx)
-				ownerVerified = ownerErr == nil
+				isVerified = ownerErr == nil
 				if errors.Is(ownerErr, ErrStaleOwner) {
 					return Result{Err: ownerErr}
 				}

@@ -103,9 +103,9 @@ func TestUnverifiedOwner(t *testing.T) {
 		"deleted":                       {false, false, 0, missing, ErrStaleOwner, nil},
 	} {
 		r := newRecorder(tt.readErr)
-		r.generation, r.State.ownerVerified = tt.generation, tt.before
+		r.generation, r.New, r.State.ownerVerified = tt.generation, tt.verified, tt.before
 		result := r.Apply(t.Context(), []Change{change("created"), change("adopted").ofExisting(""),
-			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion()}, tt.verified, time.Now())
+			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion()}, time.Now())
 		if !slices.Equal(r.written, tt.want) || !errors.Is(result.Err, tt.wantErr) {
 			t.Errorf("%s: wrote %q with error %v, want %q and %v", name, r.written, result.Err, tt.want, tt.wantErr)
 		}
@@ -129,7 +129,8 @@ func TestGuards(t *testing.T) {
 		"refused update": {change("guard").ofExisting("owner"), []string{"guard"}, []string{"free"}},
 	} {
 		r := newRecorder(nil, tt.refused...)
-		result := r.Apply(t.Context(), append([]Change{tt.guard}, workloads...), true, time.Now())
+		r.New = true
+		result := r.Apply(t.Context(), append([]Change{tt.guard}, workloads...), time.Now())
 		if !slices.Equal(r.written, tt.want) || (result.Err != nil) != (len(tt.want) == 1) {
 			t.Errorf("%s: wrote %q with error %v, want %q", name, r.written, result.Err, tt.want)
 		}
