@@ -1,6 +1,7 @@
 package children
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -95,6 +96,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 		}
 		changes = append(changes, c)
 	}
+	applied := len(changes)
 	for _, kind := range s.Kinds {
 		for key, obj := range observed {
 			if key.Kind == kind.Kind && !wanted[key] && s.Relation(obj) == Ours && s.isApplied(obj) &&
@@ -103,6 +105,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 			}
 		}
 	}
+	slices.SortFunc(changes[applied:], func(a, b Change) int { return cmp.Compare(a.Key.String(), b.Key.String()) })
 	return changes, nil
 }
 

@@ -28,14 +28,23 @@ type agents struct {
 	stopped map[string]bool // the addresses of servers that may stop
 	// loaded are the servers that each proxy uses, by the UID of its pod.
 	loaded map[types.UID]mover.Servers
-	// silentFrom is the first of three reconciles in which no agent answers; 0 for none.
+	// silentFrom is the first of some reconciles in which no agent answers; 0 for none.
 	silentFrom int
+	wereSilent bool         // an agent has not answered
+	askedIn    map[int]bool // the reconciles in which the operator asked agents
 }
 
 // silent reports whether no agent answers.
 func (a *agents) silent() bool {
 	n := a.world.reconciles - a.silentFrom
-	return a.silentFrom > 0 && 0 <= n && n < 3
+	return a.silentFrom > 0 && 0 <= n && n < length
+}
+
+// note notes that the operator asks an agent. It reports whether the agent is silent.
+func (a *agents) note() bool {
+	a.askedIn[a.world.reconciles] = true
+	a.wereSilent = a.wereSilent || a.silent()
+	return a.silent()
 }
 
 var errNoAnswer = errors.New("no answer (by the test)")
@@ -63,7 +72,7 @@ func (a *agents) ask(_ context.Context, address string) (r agent.Report, err err
 	defer a.mu.Unlock()
 	host, _, err := net.SplitHostPort(address)
 	pod := a.pod(host)
-	if err != nil || pod == nil || a.silent() {
+	if isSilent := a.note(); err != nil || pod == nil || isSilent {
 		return r, errNoAnswer
 	}
 	if pod.Labels[names.LabelComponent] == string(names.Proxies) {
@@ -115,7 +124,7 @@ func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
 func (a *agents) stop(_ context.Context, address string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.silent() {
+	if a.note() {
 		return errNoAnswer
 	}
 	host, _, err := net.SplitHostPort(address)

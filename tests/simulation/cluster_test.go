@@ -90,7 +90,7 @@ func (w *world) runStatefulSet(set *appsv1.StatefulSet, pods []*corev1.Pod) {
 	if !equality.Semantic.DeepEqual(set.Status, is) {
 		after := set.DeepCopy()
 		after.Status = is
-		w.must(client.IgnoreNotFound(w.api.Status().Patch(w.ctx, after, client.MergeFrom(set))))
+		w.must(w.api.Status().Patch(w.ctx, after, client.MergeFrom(set)))
 	}
 }
 
@@ -165,7 +165,7 @@ func (w *world) runDeployment(d *appsv1.Deployment) {
 	if !equality.Semantic.DeepEqual(d.Status, is) {
 		after := d.DeepCopy()
 		after.Status = is
-		w.must(client.IgnoreNotFound(w.api.Status().Patch(w.ctx, after, client.MergeFrom(d))))
+		w.must(w.api.Status().Patch(w.ctx, after, client.MergeFrom(d)))
 	}
 }
 
@@ -248,12 +248,12 @@ func (w *world) runPod(pod *corev1.Pod) {
 	}
 }
 
-// writeStatus writes the status of a pod that the garbage collector may have deleted.
+// writeStatus writes the status of a pod.
 func (w *world) writeStatus(pod *corev1.Pod, is corev1.PodStatus) {
 	w.Helper()
 	after := pod.DeepCopy()
 	after.Status = is
-	w.must(client.IgnoreNotFound(w.api.Status().Patch(w.ctx, after, client.MergeFrom(pod))))
+	w.must(w.api.Status().Patch(w.ctx, after, client.MergeFrom(pod)))
 }
 
 // terminating returns when the simulation noticed that a pod terminates.

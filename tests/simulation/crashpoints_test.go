@@ -19,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/figure"
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 	if len(tried.requests) > 0 {
 		fmt.Println(tried.table())
 	}
-	if *update && code == 0 && len(tried.requests) > 0 {
+	if *update && code == 0 && tried.all() {
 		if err := figure.Publish(reliability, "make crash-points", tried.table()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
@@ -70,7 +71,9 @@ func stopEarly() {
 	}
 	stopServer()
 	fmt.Fprintln(os.Stderr, why)
-	fmt.Println(tried.table())
+	if len(tried.requests) > 0 {
+		fmt.Println(tried.table())
+	}
 	os.Exit(1)
 }
 
@@ -78,7 +81,7 @@ func stopEarly() {
 type disturbance struct {
 	fault    *fault
 	at       int            // the number of the request that gets the fault
-	lags     map[string]int // by how many rounds the informer cache lags behind, by kind
+	lags     map[string]int // by how many states the informer cache lags behind, by kind
 	onEvents bool           // the operator reconciles only when an event or a delay asks for a reconcile
 	folds    map[string]int // of how many rounds the changes become one event, by kind
 	// silent is the first of three reconciles in which no agent answers, counted from 1; 0 for none.
@@ -94,10 +97,16 @@ type result struct {
 	summary    string         // of all objects
 	upgraded   string         // of all objects, as summary describes them after an upgrade
 	started    map[string]int // the number of pods that were started, by component
-	requests   []string       // of the operator, during the steps
+	isUpgraded bool           // the operator is of another release than in the beginning
+
+	// During the steps:
 	reconciles int
-	happened   bool // the fault has happened
-	isUpgraded bool // the operator is of another release than in the beginning
+	requests   []string        // of the operator
+	asked      map[int]bool    // the reconciles in which the operator asked agents
+	sent       map[int]bool    // the reconciles in which the operator sent children
+	changed    map[string]bool // the kinds of which an object has changed
+	// happened says that the disturbance has met what it disturbs.
+	happened bool
 }
 
 // run runs a scenario.
@@ -113,7 +122,8 @@ func (s scenario) run(t testing.TB, server *server, d disturbance) result {
 		w.must(w.ready())
 	}
 	w.mayStall = s.stalls
-	w.reconciles, w.limit = 0, cmp.Or(d.limit, 200)
+	w.reconciles, w.limit, w.agents.askedIn = 0, cmp.Or(d.limit, 200), map[int]bool{}
+	begin := len(w.history) - 1
 	w.lags, w.onEvents, w.folds, w.agents.silentFrom = d.lags, d.onEvents, d.folds, d.silent
 	w.refusedFrom = d.refused
 	w.connection.arm(d.at, d.fault)
@@ -128,16 +138,39 @@ func (s scenario) run(t testing.TB, server *server, d disturbance) result {
 	} else {
 		w.must(w.ready())
 	}
-	return result{w.summary(false), w.summary(true), w.started, slices.Clone(w.connection.requests),
-		w.reconciles, w.connection.happened(), w.release > 1}
+	r := result{summary: w.summary(false), upgraded: w.summary(true), started: w.started, isUpgraded: w.release > 1,
+		reconciles: w.reconciles, requests: slices.Clone(w.connection.requests), asked: w.agents.askedIn,
+		sent: w.connection.sent, changed: w.changedSince(begin), happened: true}
+	switch {
+	case d.fault != nil:
+		r.happened = len(r.requests) > d.at
+	case d.silent > 0:
+		r.happened = w.agents.wereSilent
+	case d.refused > 0:
+		r.happened = w.connection.wasRefused
+	}
+	return r
+}
+
+// changedSince returns the kinds of which an object has changed since a state of the history.
+func (w *world) changedSince(begin int) map[string]bool {
+	changed := map[string]bool{}
+	for _, s := range w.history[begin:] {
+		for kind, objects := range s {
+			changed[kind] = changed[kind] || !slices.EqualFunc(objects, w.history[begin][kind], func(a, b client.Object) bool {
+				return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+			})
+		}
+	}
+	return changed
 }
 
 // slack is by how many reconciles a disturbed run may be longer.
 const slack = 40
 
 // each runs a scenario undisturbed, and then once for each disturbance of it, which must not change the end. Only some
-// disturbances are tried, unless every is 1.
-func each(t *testing.T, kind string, disturbances func(undisturbed result) map[string]disturbance,
+// disturbances are tried, unless every is 1. With onEvents, also the undisturbed operator reconciles only on events.
+func each(t *testing.T, kind string, onEvents bool, disturbances func(undisturbed result) map[string]disturbance,
 	check func(t *testing.T, s scenario, undisturbed, got result)) {
 	t.Helper()
 	server, err := startServer()
@@ -147,10 +180,9 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 	for i, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			undisturbed := s.undisturbed(t, server)
-			tried.scenario(s.name, len(undisturbed.requests))
+			undisturbed := s.undisturbed(t, server, onEvents)
 			all := disturbances(undisturbed)
-			tried.add(kind, s.name, 0, len(all))
+			tried.scenario(kind, s.name, len(undisturbed.requests), len(all))
 			for n, name := range slices.Sorted(maps.Keys(all)) {
 				if (n+i+*first)%min(*every, len(all)) != 0 {
 					continue
@@ -162,12 +194,12 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 						d.limit = undisturbed.reconciles + slack
 					}
 					got := s.run(t, server, d)
-					if d.fault != nil && !got.happened {
-						t.Errorf("the fault did not happen: there were only %d requests", len(got.requests))
+					if d.fault != nil && (!got.happened || got.requests[d.at] != undisturbed.requests[d.at]) {
+						t.Errorf("the fault did not happen, or to another request:\n%s", strings.Join(got.requests, "\n"))
 					}
 					check(t, s, undisturbed, got)
 					if !t.Failed() {
-						tried.add(kind, s.name, 1, 0)
+						tried.add(kind, s.name, got.happened)
 					}
 				})
 			}
@@ -176,22 +208,22 @@ func each(t *testing.T, kind string, disturbances func(undisturbed result) map[s
 }
 
 // undisturbedRuns are the results of scenarios in which nothing happens, by their names.
-var undisturbedRuns sync.Map
+var undisturbedRuns = map[bool]*sync.Map{false: {}, true: {}}
 
 // undisturbed runs a scenario in which nothing happens, twice: both runs must be the same.
-func (s scenario) undisturbed(t *testing.T, server *server) result {
+func (s scenario) undisturbed(t *testing.T, server *server, onEvents bool) result {
 	t.Helper()
-	if r, ok := undisturbedRuns.Load(s.name); ok {
+	if r, ok := undisturbedRuns[onEvents].Load(s.name); ok {
 		return r.(result)
 	}
-	r := s.run(t, server, disturbance{})
-	if diff := difference(r.summary, s.run(t, server, disturbance{}).summary); diff != "" {
+	r := s.run(t, server, disturbance{onEvents: onEvents})
+	if diff := difference(r.summary, s.run(t, server, disturbance{onEvents: onEvents}).summary); diff != "" {
 		t.Fatalf("two runs in which nothing happens differ:\n%s", diff)
 	}
 	if t.Failed() {
 		t.FailNow()
 	}
-	undisturbedRuns.Store(s.name, r)
+	undisturbedRuns[onEvents].Store(s.name, r)
 	return r
 }
 
@@ -222,7 +254,7 @@ func notMore(t *testing.T, s scenario, undisturbed, got result) {
 
 // TestCrashPoints lets each fault happen to each request.
 func TestCrashPoints(t *testing.T) {
-	each(t, faultsTried, func(undisturbed result) map[string]disturbance {
+	each(t, faultsTried, false, func(undisturbed result) map[string]disturbance {
 		all := map[string]disturbance{}
 		for at, request := range undisturbed.requests {
 			for i := range faults {
@@ -253,15 +285,22 @@ func forEach(kinds []string, n int) map[string]int {
 	return numbers
 }
 
-// TestLaggingCache lets the informer cache lag behind by some rounds, in which the controllers and kubelets go on: it
+// anyOf reports whether any of the kinds has changed.
+func (r result) anyOf(kinds []string) bool {
+	return slices.ContainsFunc(kinds, func(kind string) bool { return r.changed[kind] })
+}
+
+// TestLaggingCache lets the informer cache lag behind by some states, while the controllers and kubelets go on: it
 // shows all kinds late, or some of them.
 func TestLaggingCache(t *testing.T) {
-	each(t, cachesTried, func(undisturbed result) map[string]disturbance {
+	each(t, cachesTried, false, func(undisturbed result) map[string]disturbance {
 		all := map[string]disturbance{}
 		for name, kinds := range watched {
-			for _, rounds := range []int{1, 2, 10} {
-				all[fmt.Sprintf("%s by %d rounds", name, rounds)] = disturbance{lags: forEach(kinds, rounds),
-					limit: (undisturbed.reconciles + slack) * (1 + rounds)}
+			for _, states := range []int{1, 2, 10} {
+				if undisturbed.anyOf(kinds) {
+					all[fmt.Sprintf("%s by %d states", name, states)] = disturbance{lags: forEach(kinds, states),
+						limit: (undisturbed.reconciles + slack) * (1 + states)}
+				}
 			}
 		}
 		return all
@@ -271,26 +310,38 @@ func TestLaggingCache(t *testing.T) {
 // TestEvents lets the operator reconcile only when an event asks for a reconcile, or the delay after the last one is
 // over. The changes of some rounds become one event: the operator misses what was there in between.
 func TestEvents(t *testing.T) {
-	each(t, eventsTried, func(undisturbed result) map[string]disturbance {
+	each(t, eventsTried, false, func(undisturbed result) map[string]disturbance {
 		all := map[string]disturbance{"of each round": {onEvents: true}}
 		for name, kinds := range watched {
 			for _, rounds := range []int{2, 10} {
-				all[fmt.Sprintf("of %s, folded from %d rounds", name, rounds)] = disturbance{onEvents: true,
-					folds: forEach(kinds, rounds), limit: (undisturbed.reconciles + slack) * (1 + rounds)}
+				if undisturbed.anyOf(kinds) {
+					all[fmt.Sprintf("of %s, folded from %d rounds", name, rounds)] = disturbance{onEvents: true,
+						folds: forEach(kinds, rounds), limit: (undisturbed.reconciles + slack) * (1 + rounds)}
+				}
 			}
 		}
 		return all
 	}, sameEnd)
 }
 
-// TestSilentAgents lets no agent answer during three reconciles, at every time.
-func TestSilentAgents(t *testing.T) {
-	each(t, agentsTried, func(undisturbed result) map[string]disturbance {
-		all := map[string]disturbance{}
-		for first := 1; first <= undisturbed.reconciles; first++ {
-			all[fmt.Sprintf("from reconcile %d on", first)] = disturbance{silent: first}
+// length is the number of reconciles in which agents are silent, or a policy refuses children.
+const length = 3
+
+// during returns a disturbance for each reconcile with which it can begin so that it meets one of these reconciles.
+func during(reconciles map[int]bool, begins func(first int) disturbance) map[string]disturbance {
+	all := map[string]disturbance{}
+	for n := range reconciles {
+		for first := max(1, n-length+1); first <= n; first++ {
+			all[fmt.Sprintf("from reconcile %d on", first)] = begins(first)
 		}
-		return all
+	}
+	return all
+}
+
+// TestSilentAgents lets no agent answer during three reconciles, at every time at which the operator asks.
+func TestSilentAgents(t *testing.T) {
+	each(t, agentsTried, false, func(undisturbed result) map[string]disturbance {
+		return during(undisturbed.asked, func(first int) disturbance { return disturbance{silent: first} })
 	}, sameEnd)
 }
 
@@ -300,7 +351,7 @@ func TestPolicies(t *testing.T) {
 	if err := installPolicies(); err != nil {
 		t.Fatal(err)
 	}
-	each(t, policiesTried, func(result) map[string]disturbance {
+	each(t, policiesTried, false, func(result) map[string]disturbance {
 		all := map[string]disturbance{}
 		for _, policy := range policies() {
 			all[policy] = disturbance{policy: policy}
@@ -309,32 +360,32 @@ func TestPolicies(t *testing.T) {
 	}, notMore)
 }
 
-// TestRefusals lets a policy refuse all children in three reconciles, at every time. The operator must try again by
-// itself: no event tells that the policy has changed.
+// TestRefusals lets a policy refuse all children in three reconciles, at every time at which the operator sends some.
+// The operator must try again by itself: no event tells that the policy has changed.
 func TestRefusals(t *testing.T) {
 	if err := installPolicies(); err != nil {
 		t.Fatal(err)
 	}
-	each(t, refusalsTried, func(undisturbed result) map[string]disturbance {
-		all := map[string]disturbance{}
-		for first := 1; first <= undisturbed.reconciles; first++ {
-			all[fmt.Sprintf("from reconcile %d on", first)] = disturbance{refused: first, onEvents: true}
-		}
-		return all
+	each(t, refusalsTried, true, func(undisturbed result) map[string]disturbance {
+		return during(undisturbed.sent, func(first int) disturbance { return disturbance{refused: first, onEvents: true} })
 	}, sameEnd)
 }
 
-// difference returns the lines in which two texts differ.
+// difference returns the lines that one of two texts has more often than the other.
 func difference(want, got string) string {
-	wanted, have := strings.Split(want, "\n"), strings.Split(got, "\n")
-	var lines []string
-	for _, line := range wanted {
-		if !slices.Contains(have, line) {
-			lines = append(lines, "- "+line)
-		}
+	counts := map[string]int{}
+	for line := range strings.Lines(want) {
+		counts[strings.TrimSuffix(line, "\n")]--
 	}
-	for _, line := range have {
-		if !slices.Contains(wanted, line) {
+	for line := range strings.Lines(got) {
+		counts[strings.TrimSuffix(line, "\n")]++
+	}
+	var lines []string
+	for _, line := range slices.Sorted(maps.Keys(counts)) {
+		switch n := counts[line]; {
+		case n < 0:
+			lines = append(lines, "- "+line)
+		case n > 0:
 			lines = append(lines, "+ "+line)
 		}
 	}

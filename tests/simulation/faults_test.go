@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,12 +26,12 @@ type fault struct {
 	lost bool
 	// crash ends the operator. Another process takes over; with upgrade, one of the next release.
 	crash, upgrade bool
-	// late are the kinds that the informer cache of the process that takes over has not updated for lateRounds, and does
-	// not update for another lateRounds.
+	// late are the kinds that the informer cache of the process that takes over has not updated for lateStates, and does
+	// not update for another lateStates.
 	late []string
 }
 
-const lateRounds = 16
+const lateStates = 16
 
 // faults are tried at every request of every scenario.
 var faults = []fault{
@@ -63,27 +64,23 @@ type connection struct {
 	next     http.RoundTripper
 	refusing http.RoundTripper // next, while a policy refuses all children
 
-	mu       sync.Mutex
-	requests []string // since the last call of arm
-	at       int      // the request that gets the fault
-	fault    *fault   // nil for none
-	crashed  bool
-	hit      bool // the fault has happened in this reconcile
-	refused  bool // a policy refused all children in the last reconcile
+	mu         sync.Mutex
+	requests   []string     // since the last call of arm
+	reconcile  int          // the number of the present reconcile
+	sent       map[int]bool // the reconciles in which the operator sent children, since the last call of arm
+	at         int          // the request that gets the fault
+	fault      *fault       // nil for none
+	crashed    bool
+	hit        bool // the fault has happened in this reconcile
+	refused    bool // a policy refused all children in the last reconcile
+	wasRefused bool // the policy has refused a child
 }
 
 // arm lets a fault happen to the request with this number, counted from now.
 func (c *connection) arm(at int, f *fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests, c.at, c.fault = nil, at, f
-}
-
-// happened reports whether the fault has happened.
-func (c *connection) happened() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fault != nil && len(c.requests) > c.at
+	c.requests, c.sent, c.at, c.fault = nil, map[int]bool{}, at, f
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -94,19 +91,24 @@ func (c *connection) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errCrashed
 	}
 	c.requests = append(c.requests, describe(r))
-	next := c.next
+	isChild := isChildWrite(r)
+	if isChild {
+		c.sent[c.reconcile] = true
+	}
 	if c.refused {
-		next = c.refusing
+		response, err := c.refusing.RoundTrip(r)
+		c.wasRefused = c.wasRefused || isChild && err == nil && response.StatusCode == http.StatusUnprocessableEntity
+		return response, err
 	}
 	if c.fault == nil || len(c.requests)-1 != c.at {
-		return next.RoundTrip(r)
+		return c.next.RoundTrip(r)
 	}
 	c.crashed, c.hit = c.fault.crash, true
 	if c.fault.status != 0 {
 		return answer(r, *c.fault)
 	}
 	if c.fault.lost {
-		response, err := next.RoundTrip(r)
+		response, err := c.next.RoundTrip(r)
 		if err != nil {
 			return nil, err
 		}
@@ -126,6 +128,14 @@ func answer(r *http.Request, f fault) (*http.Response, error) {
 	return &http.Response{Status: http.StatusText(f.status), StatusCode: f.status, Proto: "HTTP/1.1", ProtoMajor: 1,
 		ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: r}, err
+}
+
+// isChildWrite reports whether a request creates or changes a child, as policies see it: also in a dry run.
+func isChildWrite(r *http.Request) bool {
+	return (r.Method == http.MethodPost || r.Method == http.MethodPatch || r.Method == http.MethodPut) &&
+		slices.ContainsFunc(childResources, func(resource string) bool {
+			return strings.Contains(r.URL.Path, "/"+resource+"/") || strings.HasSuffix(r.URL.Path, "/"+resource)
+		})
 }
 
 // describe names a request without its namespace, such as "PATCH pods/cache-0".

@@ -52,8 +52,8 @@ const retry = time.Second
 func (w *world) reconcile() (wrote bool, err error) {
 	w.Helper()
 	w.reconciles++
-	w.connection.hit = false
-	w.connection.refused = w.refusedFrom > 0 && w.reconciles >= w.refusedFrom && w.reconciles < w.refusedFrom+3
+	w.connection.hit, w.connection.reconcile = false, w.reconciles
+	w.connection.refused = w.refusedFrom > 0 && w.reconciles >= w.refusedFrom && w.reconciles < w.refusedFrom+length
 	request := reconcile.Request{NamespacedName: w.key}
 	result, err := w.reconciler.Reconcile(w.ctx, request)
 	if w.connection.crashed {
@@ -63,9 +63,9 @@ func (w *world) reconcile() (wrote bool, err error) {
 		}
 		w.start(release)
 		if late := w.connection.fault.late; len(late) > 0 {
-			w.stuckUntil = len(w.history) + lateRounds
+			w.stuckUntil = len(w.history) + lateStates
 			for _, kind := range late {
-				w.delivered[kind] = max(0, len(w.history)-1-lateRounds)
+				w.delivered[kind] = max(0, len(w.history)-1-lateStates)
 			}
 		}
 		return true, errCrashed

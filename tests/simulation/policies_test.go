@@ -43,7 +43,7 @@ var mutations = map[string]struct {
 		image: "sidecar"}]}}}}`},
 }
 
-// match returns what a policy matches: what the operator writes in the namespaces with this label.
+// match returns what a policy matches: what anybody writes in the namespaces with this label.
 func match(policy string, resources ...string) *admissionv1.MatchResources {
 	return &admissionv1.MatchResources{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{policyLabel: policy}},

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 var environment = envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd/bases"}}
@@ -39,7 +40,7 @@ type server struct {
 }
 
 // operatorUser is the service account of the operator.
-const operatorUser = "system:serviceaccount:memcached-operator-system:memcached-operator-controller-manager"
+const operatorUser = "system:serviceaccount:" + cluster.OperatorNamespace + ":" + cluster.OperatorDeployment
 
 var startServer = sync.OnceValues(func() (*server, error) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {

@@ -18,6 +18,9 @@ const (
 	refusalsTried = "policies that refuse"
 )
 
+// kinds are the columns of the table.
+var kinds = []string{faultsTried, cachesTried, eventsTried, agentsTried, policiesTried, refusalsTried}
+
 // counts count what was tried and passed, for each scenario.
 type counts struct {
 	mu       sync.Mutex
@@ -27,29 +30,50 @@ type counts struct {
 
 var tried = counts{requests: map[string]int{}, passed: map[string]map[string][2]int{}}
 
-// scenario notes the number of requests of a scenario in which nothing happens.
-func (c *counts) scenario(name string, requests int) {
+// scenario notes the number of requests of a scenario in which nothing happens, and how many disturbances of a kind
+// there are.
+func (c *counts) scenario(kind, name string, requests, disturbances int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests[name] = requests
-}
-
-// add counts disturbances of a scenario: those that passed, and those that there are.
-func (c *counts) add(kind, scenario string, passed, all int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if kind == faultsTried || c.requests[name] == 0 {
+		c.requests[name] = requests
+	}
 	if c.passed[kind] == nil {
 		c.passed[kind] = map[string][2]int{}
 	}
+	c.passed[kind][name] = [2]int{0, disturbances}
+}
+
+// add notes that a run of a scenario passed. It counts as a disturbance only if something was disturbed.
+func (c *counts) add(kind, scenario string, happened bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	n := c.passed[kind][scenario]
-	c.passed[kind][scenario] = [2]int{n[0] + passed, n[1] + all}
+	if happened {
+		c.passed[kind][scenario] = [2]int{n[0] + 1, n[1]}
+	} else {
+		c.passed[kind][scenario] = [2]int{n[0], n[1] - 1}
+	}
+}
+
+// all reports whether all disturbances of all kinds were tried and passed.
+func (c *counts) all() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range kinds {
+		for _, s := range scenarios {
+			if n, ok := c.passed[kind][s.name]; !ok || n[0] < n[1] {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // table returns the numbers as a table in Markdown.
 func (c *counts) table() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	kinds := []string{faultsTried, cachesTried, eventsTried, agentsTried, policiesTried, refusalsTried}
 	lines := []string{"| scenario | requests | " + strings.Join(kinds, " | ") + " |",
 		"|---|" + strings.Repeat("--:|", 1+len(kinds))}
 	row := func(name string, requests int, number func(kind string) [2]int) {

@@ -43,17 +43,18 @@ type world struct {
 	release    int
 	queue      *queue
 	onEvents   bool           // the operator reconciles only when its queue says so; otherwise each round
-	lags       map[string]int // by how many rounds the informer cache lags behind, by kind
+	lags       map[string]int // by how many states the informer cache lags behind, by kind
 	folds      map[string]int // of how many rounds the changes become one event, by kind
 	delivered  map[string]int // which state of the history the informer cache holds, by kind
 	rounds     int
 	agents     *agents
-	// refusedFrom is the first of three reconciles in which a policy refuses all children; 0 for none.
+	// refusedFrom is the first of some reconciles in which a policy refuses all children; 0 for none.
 	refusedFrom int
-	// Until the history has more than stuckUntil rounds, the informer cache does not update the kinds that are late.
+	// Until the history has more than stuckUntil states, the informer cache does not update the kinds that are late.
 	stuckUntil int
 
-	history    []state // of each round; the last one is the current one
+	// history are the states after each step of the operator, and after each of all others; the last one is current.
+	history    []state
 	time       time.Time
 	reconciles int
 	limit      int // the most reconciles
@@ -77,10 +78,11 @@ var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentLis
 func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
 	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy,
-		connection: &connection{next: s.operator, refusing: s.refused}, time: time.Now().Truncate(time.Second),
-		delivered: map[string]int{}, limit: 300, started: map[string]int{}, terminatingSince: map[types.UID]time.Time{}}
+		connection: &connection{next: s.operator, refusing: s.refused, sent: map[int]bool{}},
+		time:       time.Now().Truncate(time.Second),
+		delivered:  map[string]int{}, limit: 300, started: map[string]int{}, terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
-	w.agents = &agents{world: w, asked: map[string]int{}, stopped: map[string]bool{},
+	w.agents = &agents{world: w, asked: map[string]int{}, askedIn: map[int]bool{}, stopped: map[string]bool{},
 		loaded: map[types.UID]mover.Servers{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
 		Labels: map[string]string{policyLabel: policy}}}
