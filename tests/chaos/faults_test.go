@@ -95,7 +95,7 @@ var changes = []fault{
 			return w.SubResource("eviction").Create(w.ctx, obj, &policyv1.Eviction{})
 		})
 	})},
-	{"a node is drained", func(w *world) (func() error, error) {
+	{"a node is drained, as far as budgets allow", func(w *world) (func() error, error) {
 		var nodes corev1.NodeList
 		if err := w.List(w.ctx, &nodes); err != nil {
 			return nil, err
@@ -172,6 +172,7 @@ func (w *world) killLeader() error {
 	if err := errors.Join(err, w.operator.Kill(w.ctx)); err != nil {
 		return err
 	}
+	w.deaths++
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(w.ctx, 40*time.Second)
 	defer cancel()

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,7 +53,7 @@ var (
 	memcacheds = []client.ObjectList{&v1alpha1.MemcachedList{}}
 	pods       = []client.ObjectList{&corev1.PodList{}}
 	children   = []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{},
-		&policyv1.PodDisruptionBudgetList{}}
+		&corev1.ConfigMapList{}, &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}}
 )
 
 // world is the cluster and a namespace with Memcacheds.
@@ -70,7 +71,9 @@ type world struct {
 	replaced int      // servers that were replaced as they should
 	judged   int      // rounds in which each status was judged
 	rejected float64  // requests of one leader that were answered with 429, at most
-	// failovers are the times from the death of a leader until a standby led.
+	deaths   int      // of leaders that were killed
+	// failovers are the times from the death of a leader until a standby led. After some deaths no standby runs, or the
+	// API server is down too.
 	failovers []time.Duration
 }
 
@@ -148,8 +151,10 @@ func (w *world) objects(kinds ...client.ObjectList) (all []client.Object, err er
 		if err := w.List(w.ctx, list, client.InNamespace(w.ns)); err != nil {
 			return nil, err
 		}
-		_ = meta.EachListItem(list, func(obj runtime.Object) error {
-			all = append(all, obj.(client.Object))
+		_ = meta.EachListItem(list, func(item runtime.Object) error {
+			if obj := item.(client.Object); obj.GetName() != "kube-root-ca.crt" { // Kubernetes creates that one
+				all = append(all, obj)
+			}
 			return nil
 		})
 	}
@@ -264,6 +269,7 @@ func (w *world) judge(sampler *truth.Sampler) {
 	w.Helper()
 	verdict, err := sampler.Stop(w.ctx)
 	if errors.Is(err, truth.ErrLost) {
+		w.Log(err)
 		return
 	}
 	require.NoError(w, err)
@@ -314,8 +320,7 @@ func (w *world) idle() error {
 // empty returns an error unless nothing is left in the namespace.
 func (w *world) empty() error {
 	all, err := w.objects(slices.Concat(children, memcacheds, pods, []client.ObjectList{&appsv1.ReplicaSetList{},
-		&appsv1.ControllerRevisionList{}, &corev1.ConfigMapList{}})...)
-	all = slices.DeleteFunc(all, func(obj client.Object) bool { return obj.GetName() == "kube-root-ca.crt" })
+		&appsv1.ControllerRevisionList{}})...)
 	if len(all) > 0 {
 		err = errors.Join(err, fmt.Errorf("%d objects are left, such as %T %s", len(all), all[0], all[0].GetName()))
 	}
@@ -334,6 +339,9 @@ func (w *world) used() (r resources) {
 	w.eventually("read the metrics of the leader", func() error {
 		metrics, err := w.operator.Metrics(w.ctx)
 		r = resources{value(metrics, "go_goroutines"), value(metrics, "process_resident_memory_bytes") / (1 << 20)}
+		if err == nil && (r.goroutines == 0 || r.mebibytes == 0) {
+			err = errors.New("the metrics are missing")
+		}
 		return err
 	})
 	return r
