@@ -34,7 +34,7 @@ NEED_KUBECTL = $(if $(shell command -v kubectl),,tools-kubectl)
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "; printf "usage: make <target> [IMG=…] [CLUSTER=kwok|node|kind]\n"} \
+	@awk 'BEGIN {FS = ":.*## "; printf "usage: make <target> [IMG=…] [CLUSTER=kwok|node|kind] [ARGS=…]\n"} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Develop
@@ -87,7 +87,7 @@ test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-ac
 	tools-vale tools-operator-sdk $(tools_catalog) tools-crdify tools-kustomize tools-helm tools-promtool $(tools_kwok) \
 	tools-chainsaw tools-gotestsum
 
-test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, and each Go benchmark once
+test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, some specs and crash points, and each Go benchmark once
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
 		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
 	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=400 -accepted=40
@@ -97,11 +97,11 @@ test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
 	@FUZZTIME=$(or $(FUZZTIME),1m) tests/fuzz $(ARGS)
 
-crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in every way, and let it crash there; ARGS=-every=40 tries one of 40 points
+crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fail in each way that it can, and let the operator crash there; ARGS=-every=40 tries one of 40 points
 	cd tests/simulation && GOGC=400 KUBEBUILDER_ASSETS=$(BIN) \
 		go test -count=1 -timeout=5h -parallel=10 -skip Specs -every=1 $(ARGS)
 
-specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with the operator, and with CLUSTER=node on a real memcached; ARGS=-specs=200 tries that many
+specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with the operator, and with CLUSTER=node on a real memcached; ARGS='-specs=200 -accepted=50' tries fewer
 	KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./tests/simulation -specs=10000 $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
@@ -170,7 +170,7 @@ install-e2e: $(tools_kwok) tools-kustomize tools-yq tools-helm tools-crane tools
 	@KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./tests/install $(ARGS); \
 	result=$$?; $(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
-nightly: ## Run what CI runs besides make test, first-command, chainsaw and e2e: GitOps, OLM, TLS, images, a release
+nightly: ## Run what CI runs besides make test, first-command, chainsaw and e2e: GitOps, OLM, chaos, specs, TLS, images, a release
 	.ci/run nightly
 
 first-command: ## Run the README's first command as on a new machine

@@ -165,7 +165,7 @@ func (w *world) publish(command string, lines []string) {
 }
 
 // disturb lets one to three faults happen, and counts them. A fault that lasts ends after at most 20 seconds: without a
-// lease for so long, a leader is none any more. Those that are over at once may take up to a minute before the next one.
+// lease for so long, a leader is none any more. The others take up to a minute before the next one begins.
 func (w *world) disturb(faults []fault, happened map[string]int) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, harness.Patience)

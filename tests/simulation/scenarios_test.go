@@ -19,7 +19,7 @@ type scenario struct {
 	name string
 	// before is the spec of the Memcached that is Ready before the scenario begins; empty for none.
 	before string
-	// prepare is called before that Memcached is created.
+	// prepare is called first.
 	prepare func(*world)
 	// steps are what users do. After each of them, the operator works until nothing changes any more.
 	steps []func(*world)

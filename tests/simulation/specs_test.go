@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,7 +55,7 @@ func TestSpecs(t *testing.T) {
 		}
 	})
 	t.Log("\n" + run.table())
-	if *update && !t.Failed() {
+	if *update && os.Getenv("CLUSTER") == "node" && !t.Failed() {
 		if err := figure.Publish(reliability, "make specs CLUSTER=node", run.table()); err != nil {
 			t.Fatal(err)
 		}
