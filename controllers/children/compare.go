@@ -105,7 +105,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 			}
 		}
 	}
-	slices.SortFunc(changes[applied:], func(a, b Change) int { return cmp.Compare(a.Key.String(), b.Key.String()) })
+	slices.SortFunc(changes[applied:], func(a, b Change) int { return cmp.Compare(a.String(), b.String()) })
 	return changes, nil
 }
 
