@@ -207,13 +207,14 @@ func each(t *testing.T, kind string, onEvents bool, disturbances func(undisturbe
 	}
 }
 
-// undisturbedRuns are the results of scenarios in which nothing happens, by their names.
-var undisturbedRuns = map[bool]*sync.Map{false: {}, true: {}}
+// undisturbedRuns are the results of scenarios in which nothing happens, by the name and onEvents.
+var undisturbedRuns sync.Map
 
 // undisturbed runs a scenario in which nothing happens, twice: both runs must be the same.
 func (s scenario) undisturbed(t *testing.T, server *server, onEvents bool) result {
 	t.Helper()
-	if r, ok := undisturbedRuns[onEvents].Load(s.name); ok {
+	key := fmt.Sprint(s.name, onEvents)
+	if r, ok := undisturbedRuns.Load(key); ok {
 		return r.(result)
 	}
 	r := s.run(t, server, disturbance{onEvents: onEvents})
@@ -223,7 +224,7 @@ func (s scenario) undisturbed(t *testing.T, server *server, onEvents bool) resul
 	if t.Failed() {
 		t.FailNow()
 	}
-	undisturbedRuns[onEvents].Store(s.name, r)
+	undisturbedRuns.Store(key, r)
 	return r
 }
 
