@@ -109,6 +109,7 @@ func (w *world) cleanUp() {
 			w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, obj, client.GracePeriodSeconds(0))))
 		}
 	}
+	*w = world{} // the package testing keeps w until all tests of the scenario have ended
 }
 
 func (w *world) must(err error) {
