@@ -344,6 +344,28 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 	}
 }
 
+// TestForeignChangeThatTouchesNoServer: each time that somebody changes a field that touches no server, and the operator
+// changes it back, the status waits for the controller of the Deployment, and is not written.
+func TestForeignChangeThatTouchesNoServer(t *testing.T) {
+	f := newFixture(t)
+	f.becomeReady()
+	for range 2 {
+		f.now = f.now.Add(time.Minute)
+		d := get[appsv1.Deployment](f)
+		f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revisionHistoryLimit":7}}`)),
+			client.FieldOwner("somebody")))
+		f.mustReconcile()
+		f.wantRequests("apply Deployment")
+		f.mustReconcile()
+		f.wantRequests()
+		d = get[appsv1.Deployment](f)
+		d.Status.ObservedGeneration = d.Generation
+		f.must(f.api.Status().Update(f.ctx, d))
+		f.mustReconcile()
+		f.wantRequests()
+	}
+}
+
 // TestLostTemplateRecord: if somebody overwrites the template record of the Deployment, it is restored, and no server
 // is replaced.
 func TestLostTemplateRecord(t *testing.T) {

@@ -649,20 +649,24 @@ func TestReadyIgnoresStaleWorkload(t *testing.T) {
 }
 
 // TestOlderMemcached: the informer cache of a new operator process may be late for Memcacheds alone. The operator does
-// not apply the older spec. It goes on if only the label of the Deployment is wrong.
+// not apply the older spec, even if that Memcached has no finalizer yet. It goes on if only the label of the Deployment
+// is wrong.
 func TestOlderMemcached(t *testing.T) {
 	f := newFixture(t)
+	created := f.mc.DeepCopy()
 	f.becomeReady()
 	f.patch(`{"spec":{"size":4}}`)
 	f.mustReconcile()
 	older := f.mc.DeepCopy()
 	f.patch(`{"spec":{"size":5}}`)
 	f.mustReconcile()
-	f.restartOperator()
-	f.cached[kindMemcached] = older
-	f.mustReconcile()
-	if size := *get[appsv1.Deployment](f).Spec.Replicas; size != 5 {
-		t.Errorf("got %d servers, want 5", size)
+	for _, older := range []*v1alpha1.Memcached{older, created} {
+		f.restartOperator()
+		f.cached[kindMemcached] = older
+		f.mustReconcile()
+		if size := *get[appsv1.Deployment](f).Spec.Replicas; size != 5 {
+			t.Errorf("generation %d: got %d servers, want 5", older.Generation, size)
+		}
 	}
 	delete(f.cached, kindMemcached)
 	f.applyAsSomebody(get[appsv1.Deployment](f), `{"metadata":{"labels":{"`+v1alpha1.GenerationLabel+`":"1000"}}}`)

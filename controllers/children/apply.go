@@ -55,7 +55,7 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 	var errs []error
 	var ownerErr error
 	isVerified := s.New
-	s.State.ownerVerified = s.State.ownerVerified || s.New
+	s.State.ownerVerified = s.State.ownerVerified || isVerified
 	for _, c := range changes {
 		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return r.Failed[guard] }) {
 			r.Failed[c.Key] = true // the guard's error is reported

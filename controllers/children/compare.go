@@ -105,6 +105,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 			}
 		}
 	}
+	// Always in the same order, so that tests can let each request fail.
 	slices.SortFunc(changes[applied:], func(a, b Change) int { return cmp.Compare(a.String(), b.String()) })
 	return changes, nil
 }

@@ -36,8 +36,7 @@ type agents struct {
 
 // silent reports whether no agent answers.
 func (a *agents) silent() bool {
-	n := a.world.reconciles - a.silentFrom
-	return a.silentFrom > 0 && 0 <= n && n < length
+	return a.world.isWithin(a.silentFrom)
 }
 
 // note notes that the operator asks an agent. It reports whether the agent is silent.

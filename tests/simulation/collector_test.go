@@ -41,7 +41,8 @@ func startGarbageCollector() error {
 		assets = environment.BinaryAssetsDirectory
 	}
 	garbageCollector = exec.Command(filepath.Join(assets, "kube-controller-manager"), "--kubeconfig="+file,
-		"--controllers=garbage-collector-controller", "--leader-elect=false", "--secure-port=0")
+		"--controllers=garbage-collector-controller", "--leader-elect=false", "--secure-port=0",
+		"--kube-api-qps=2000", "--kube-api-burst=2000") // it works for all runs at the same time
 	return garbageCollector.Start()
 }
 

@@ -72,7 +72,7 @@ type connection struct {
 	fault      *fault       // nil for none
 	crashed    bool
 	hit        bool // the fault has happened in this reconcile
-	refused    bool // a policy refused all children in the last reconcile
+	refused    bool // a policy refuses all children, since the last reconcile began
 	wasRefused bool // the policy has refused a child
 }
 

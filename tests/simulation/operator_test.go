@@ -44,6 +44,11 @@ func (w *world) start(release int) {
 	}
 }
 
+// isWithin reports whether the present reconcile is one of those that begin with the first one; 0 for none.
+func (w *world) isWithin(first int) bool {
+	return first > 0 && first <= w.reconciles && w.reconciles < first+disturbed
+}
+
 // retry is after how long the operator retries a reconcile that failed.
 const retry = time.Second
 
@@ -53,7 +58,7 @@ func (w *world) reconcile() (wrote bool, err error) {
 	w.Helper()
 	w.reconciles++
 	w.connection.hit, w.connection.reconcile = false, w.reconciles
-	w.connection.refused = w.refusedFrom > 0 && w.reconciles >= w.refusedFrom && w.reconciles < w.refusedFrom+length
+	w.connection.refused = w.isWithin(w.refusedFrom)
 	request := reconcile.Request{NamespacedName: w.key}
 	result, err := w.reconciler.Reconcile(w.ctx, request)
 	if w.connection.crashed {

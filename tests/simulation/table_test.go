@@ -1,11 +1,14 @@
 package simulation
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/example/memcached-operator/tests/figure"
 )
 
 // Kinds of disturbances, as the heads of the columns of the table.
@@ -44,16 +47,27 @@ func (c *counts) scenario(kind, name string, requests, disturbances int) {
 	c.passed[kind][name] = [2]int{0, disturbances}
 }
 
-// add notes that a run of a scenario passed. It counts as a disturbance only if something was disturbed.
-func (c *counts) add(kind, scenario string, happened bool) {
+// pass notes that a disturbance of a scenario was tried and passed.
+func (c *counts) pass(kind, scenario string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.passed[kind][scenario]
-	if happened {
-		c.passed[kind][scenario] = [2]int{n[0] + 1, n[1]}
-	} else {
-		c.passed[kind][scenario] = [2]int{n[0], n[1] - 1}
+	c.passed[kind][scenario] = [2]int{n[0] + 1, n[1]}
+}
+
+// print prints the table, unless nothing was tried.
+func (c *counts) print() {
+	if table := c.table(); strings.Count(table, "\n") > 3 {
+		fmt.Println(table)
 	}
+}
+
+// publish writes the table into the docs, if all disturbances of all kinds were tried and passed.
+func (c *counts) publish() error {
+	if !c.all() {
+		return errors.New("the table of crash points is written only by a run that tries all of them")
+	}
+	return figure.Publish(reliability, "make crash-points", c.table())
 }
 
 // all reports whether all disturbances of all kinds were tried and passed.

@@ -61,7 +61,8 @@ type world struct {
 
 	dirty            map[string]bool // the kinds that were written since the last observation
 	becomesAvailable bool            // a pod is ready, and will be available soon
-	drained          time.Time       // when a server stops by itself; zero if none is about to
+	drained          time.Time       // when the servers that drain stop by themselves; zero for none
+	outlived         bool            // servers have drained until then, after the Memcached was gone
 	mayStall         bool            // the Memcached may be Stalled
 	nextIP           int
 	started          map[string]int // the number of pods, by component
@@ -164,26 +165,25 @@ func (w *world) clock() time.Time { return w.time }
 func (w *world) now() state { return w.history[len(w.history)-1] }
 
 // observe adds the current state to the history, once the garbage collector has done its work: it is the only one that
-// works at any time.
+// works at any time. A late cache may show the state before that.
 func (w *world) observe() {
 	w.Helper()
-	s := w.read(func(kind string) bool { return len(w.history) == 0 || w.dirty[kind] })
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		garbage := garbageOf(s)
-		if garbage == "" {
-			break
-		}
+	s := w.read(len(w.history) == 0)
+	if garbageOf(s) != "" {
+		w.history = append(w.history, s)
+	}
+	for deadline := time.Now().Add(time.Minute); garbageOf(s) != ""; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			w.Fatalf("the garbage collector does nothing: %s", garbage)
+			w.Fatalf("the garbage collector does nothing: %s", garbageOf(s))
 		}
-		s = w.read(func(string) bool { return true })
+		s = w.read(true)
 	}
 	w.dirty = map[string]bool{}
 	w.history = append(w.history, s)
 }
 
-// read reads the objects of some kinds. The others are as before.
-func (w *world) read(isNew func(kind string) bool) state {
+// read reads the objects of the kinds that were written, or of all. The others are as before.
+func (w *world) read(all bool) state {
 	w.Helper()
 	s := state{}
 	if len(w.history) > 0 {
@@ -191,7 +191,7 @@ func (w *world) read(isNew func(kind string) bool) state {
 	}
 	for _, list := range lists {
 		kind := strings.TrimSuffix(kindOf(list), "List")
-		if !isNew(kind) {
+		if !all && !w.dirty[kind] {
 			continue
 		}
 		list = list.DeepCopyObject().(client.ObjectList)
@@ -251,13 +251,17 @@ func (w *world) settle() {
 				w.time = *next
 			}
 		}
-		if idle == 3+most && w.drained.After(w.time) { // the servers stop although nobody told them to
+		if idle == 3+most && !w.drained.IsZero() { // the servers stop although nobody told them to
 			if w.now().memcached() != nil {
 				w.Fatalf("the operator does not let servers stop")
 			}
-			idle, w.time = 0, w.drained
+			idle, w.outlived = 0, true
+			if w.time.Before(w.drained) {
+				w.time = w.drained
+			}
 		}
-		if w.isStuck() || reconciles && (w.connection.refused || w.agents.silent()) { // this will end
+		isDisturbed := w.connection.refused && w.connection.wasRefused || w.agents.silent() && w.agents.wereSilent
+		if w.isStuck() || reconciles && isDisturbed { // this will end
 			idle = 0
 		}
 		w.time = w.time.Add(time.Second)
