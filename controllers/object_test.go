@@ -355,7 +355,7 @@ func TestForeignChangeThatTouchesNoServer(t *testing.T) {
 		f.must(f.api.Patch(f.ctx, d, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"revisionHistoryLimit":7}}`)),
 			client.FieldOwner("somebody")))
 		f.mustReconcile()
-		f.wantRequests("apply Deployment")
+		f.wantRequests("dry-run Deployment", "apply Deployment")
 		f.mustReconcile()
 		f.wantRequests()
 		d = get[appsv1.Deployment](f)
