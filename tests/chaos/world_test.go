@@ -72,6 +72,8 @@ type world struct {
 	judged   int      // rounds in which each status was judged
 	rejected float64  // requests of one leader that were answered with 429, at most
 	deaths   int      // of leaders that were killed
+	leader   leader   // the present one
+	oldest   leader   // the one that led longest
 	// failovers are the times from the death of a leader until a standby led. After some deaths no standby runs, or the
 	// API server is down too.
 	failovers []time.Duration
@@ -345,6 +347,33 @@ func (w *world) used() (r resources) {
 		return err
 	})
 	return r
+}
+
+// leader is what the leader uses when it is seen first and last.
+type leader struct {
+	name        string
+	since       time.Time
+	led         time.Duration
+	first, last resources
+}
+
+// measure measures the leader after a round. It fails if the leader uses much more than after its first round.
+func (w *world) measure() {
+	w.Helper()
+	used, name := w.used(), ""
+	w.eventually("find the leader", func() (err error) {
+		name, err = w.operator.Holder(w.ctx)
+		return err
+	})
+	if name != w.leader.name {
+		w.leader = leader{name: name, since: time.Now(), first: used}
+	}
+	w.leader.led, w.leader.last = time.Since(w.leader.since), used
+	if w.leader.led >= w.oldest.led {
+		w.oldest = w.leader
+	}
+	require.LessOrEqual(w, used.goroutines, 1.1*w.leader.first.goroutines, "goroutines of the leader")
+	require.LessOrEqual(w, used.mebibytes, 2*w.leader.first.mebibytes, "memory of the leader in MiB")
 }
 
 // value returns the value of a metric; 0 if there is no such metric.
