@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -183,7 +184,7 @@ func (w *world) memcached(i int) *v1alpha1.Memcached {
 	return mc
 }
 
-// createMissing creates the Memcacheds and the Secrets that there are not.
+// createMissing creates the Memcacheds and the Secrets that there are not. It waits for those that are being deleted.
 func (w *world) createMissing() {
 	w.Helper()
 	w.eventually("create the Secrets", func() error {
@@ -191,7 +192,15 @@ func (w *world) createMissing() {
 	})
 	for i := range w.specs {
 		w.eventually("create a Memcached", func() error {
-			return client.IgnoreAlreadyExists(w.Create(w.ctx, w.memcached(i)))
+			mc := w.memcached(i)
+			err := w.Create(w.ctx, mc)
+			if !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			if err = w.Get(w.ctx, client.ObjectKeyFromObject(mc), mc); err == nil && mc.DeletionTimestamp != nil {
+				err = fmt.Errorf("%s is still being deleted", mc.Name)
+			}
+			return err
 		})
 	}
 }
