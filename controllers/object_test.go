@@ -344,8 +344,8 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 	}
 }
 
-// TestForeignChangeThatTouchesNoServer: each time that somebody changes a field that touches no server, and the operator
-// changes it back, the status waits for the controller of the Deployment, and is not written.
+// TestForeignChangeThatTouchesNoServer: each time that somebody changes a field that touches no server, and the
+// operator changes it back, the status waits for the controller of the Deployment, and is not written.
 func TestForeignChangeThatTouchesNoServer(t *testing.T) {
 	f := newFixture(t)
 	f.becomeReady()

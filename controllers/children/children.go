@@ -69,8 +69,9 @@ type Set struct {
 	// State is what is remembered about the owner's children between reconciles.
 	State *State
 	// New says that the owner is new and has no children yet, and that the API server has just confirmed its uid and
-	// generation. LookUp then reads nothing from the API server: a child that the informer cache does not show does not exist, or a foreign
-	// object has its name and the API server refuses to create the child. Apply need not read the owner either.
+	// generation. LookUp then reads nothing from the API server: a child that the informer cache does not show does not
+	// exist, or a foreign object has its name and the API server refuses to create the child. Apply need not read the
+	// owner either.
 	New bool
 
 	extractions map[client.Object]extracted
