@@ -134,7 +134,9 @@ func TestMany(t *testing.T) {
 			}
 		}},
 		{"deleted", func() {
-			require.NoError(t, w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns)))
+			w.eventually("delete all", func() error { // more than one request can wait for
+				return w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns))
+			})
 		}},
 	} {
 		start, sampler := time.Now(), w.watch()

@@ -58,6 +58,10 @@ func (k *kwok) up(ctx context.Context) error {
 	if err := k.startControlPlane(ctx, nil); err != nil {
 		return err
 	}
+	_, err := k.kubectl(ctx, "apply", "--filename", filepath.Join(k.root, "tests", "cluster", "kwok-deletion.yaml"))
+	if err != nil {
+		return err
+	}
 	if k.Nodes == 0 {
 		return k.scale(ctx, 3)
 	}
