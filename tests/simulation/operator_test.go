@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,7 +122,7 @@ func (w *world) getCached(_ context.Context, _ client.WithWatch, key client.Obje
 // listCached lists the objects of the Memcached from the informer cache.
 func (w *world) listCached(_ context.Context, _ client.WithWatch, list client.ObjectList,
 	_ ...client.ListOption) error {
-	kind := strings.TrimSuffix(kindOf(list), "List")
+	kind := itemKind(list)
 	var items []runtime.Object
 	for _, obj := range w.seen(kind) {
 		if kind != "Memcached" && obj.GetLabels()[names.LabelInstance] != w.key.Name {

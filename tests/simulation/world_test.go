@@ -120,7 +120,8 @@ func (w *world) must(err error) {
 	}
 }
 
-// noting returns functions of a client that note which kinds were written.
+// noting returns functions of a client that note which kinds were written. After a deletion, the garbage collector may
+// write all kinds, and may have done so before anybody looks.
 func (w *world) noting() interceptor.Funcs {
 	note := func(obj runtime.Object) { w.dirty[kindOf(obj)] = true }
 	return interceptor.Funcs{
@@ -141,7 +142,9 @@ func (w *world) noting() interceptor.Funcs {
 			return err
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			note(obj)
+			for _, list := range lists {
+				w.dirty[itemKind(list)] = true
+			}
 			return c.Delete(ctx, obj, opts...)
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object,
@@ -190,7 +193,7 @@ func (w *world) read(all bool) state {
 		s = maps.Clone(w.now())
 	}
 	for _, list := range lists {
-		kind := strings.TrimSuffix(kindOf(list), "List")
+		kind := itemKind(list)
 		if !all && !w.dirty[kind] {
 			continue
 		}
@@ -204,6 +207,9 @@ func (w *world) read(all bool) state {
 	}
 	return s
 }
+
+// itemKind returns the kind of the items of a list.
+func itemKind(list client.ObjectList) string { return strings.TrimSuffix(kindOf(list), "List") }
 
 // memcached returns the Memcached; nil for none.
 func (s state) memcached() *v1alpha1.Memcached {
