@@ -149,6 +149,9 @@ func describe(r *http.Request) string {
 	return fmt.Sprintf("%s%s %s", r.Method, map[bool]string{true: " (dry run)"}[r.URL.Query().Get("dryRun") != ""], path)
 }
 
+// refuses reports whether the API server seems to refuse what the operator asks for.
+func (f fault) refuses() bool { return f.status == http.StatusUnprocessableEntity }
+
 // tries reports whether the fault can happen to a request, as describe names it.
 func (f fault) tries(request string) bool {
 	return f.onReads || !strings.HasPrefix(request, http.MethodGet) && !strings.Contains(request, "(dry run)")

@@ -243,8 +243,9 @@ func (w *world) settle() {
 			w.observe()
 			w.checkBudget(before)
 		}
+		w.checkStalled()
 		if err == nil && !w.connection.hit { // otherwise the operator may not have written the status
-			w.check()
+			w.checkReady()
 		}
 		switch {
 		case w.step(), wrote:
