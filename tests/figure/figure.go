@@ -61,15 +61,30 @@ func SVG(plots []*plot.Plot, columns int) ([]byte, error) {
 
 // Publish writes tables into a page, between the comment that names the command and the comment that ends the tables.
 func Publish(page, command, tables string) error {
-	begin, end := "<!-- written by "+command+" ARGS=-update -->\n", "<!-- end of what is written -->\n"
-	text, err := os.ReadFile(page)
+	head, _, tail, err := cut(page, command)
 	if err != nil {
 		return err
 	}
-	head, rest, found := strings.Cut(string(text), begin)
-	_, tail, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		return fmt.Errorf("%s has no comments that say where the tables of %s belong", page, command)
+	return os.WriteFile(page, []byte(head+"\n"+tables+"\n"+tail), 0o644)
+}
+
+// Published returns the tables that Publish has written into a page.
+func Published(page, command string) (tables string, err error) {
+	_, tables, _, err = cut(page, command)
+	return tables, err
+}
+
+// cut returns the tables of a command in a page, and what is before and after them.
+func cut(page, command string) (head, tables, tail string, err error) {
+	begin, end := "<!-- written by "+command+" ARGS=-update -->\n", "<!-- end of what is written -->\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return "", "", "", err
 	}
-	return os.WriteFile(page, []byte(head+begin+"\n"+tables+"\n"+end+tail), 0o644)
+	head, rest, found := strings.Cut(string(text), begin)
+	tables, tail, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		return "", "", "", fmt.Errorf("%s has no comments that say where the tables of %s belong", page, command)
+	}
+	return head + begin, tables, end + tail, nil
 }

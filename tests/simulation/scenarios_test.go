@@ -33,7 +33,7 @@ const (
 	onDeployment  = `{size: 3}`
 	onStatefulSet = `{size: 3, workload: StatefulSet}`
 	withAgents    = `{size: 3, workload: StatefulSet, metrics: {}}`
-	withProxies   = `{size: 3, workload: StatefulSet, metrics: {}, proxy: {size: 2, threads: 1, memory: 68Mi}}`
+	withProxies   = `{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 2, threads: 1, memory: 68Mi}}`
 	withSecrets   = `{size: 2, workload: StatefulSet, tls: {secretName: certificate}, auth: {secretName: passwords}}`
 	withAll       = `{size: 2, workload: StatefulSet, serverAddresses: ClusterIP, tls: {secretName: certificate},
 		auth: {secretName: passwords}, metrics: {}, networkPolicy: {from: []}, disruptionBudget: {minAvailable: 1},
@@ -96,7 +96,7 @@ var scenarios = []scenario{
 	{name: "flush with warmUp", before: `{size: 3, workload: StatefulSet, metrics: {}, rollout: {warmUp: {percent: 80}}}`,
 		steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"))},
 	{name: "flush behind proxies", before: withProxies, steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"))},
-	{name: "resize behind proxies", before: withProxies, steps: does(patches(`{"size":4}`), patches(`{"size":2}`))},
+	{name: "resize behind proxies", before: withProxies, steps: does(patches(`{"size":3}`), patches(`{"size":1}`))},
 	{name: "change the template behind proxies", before: withProxies, steps: does(patches(`{"threads":2}`))},
 	{name: "resize proxies", before: withProxies,
 		steps: does(patches(`{"proxy":{"size":3}}`), patches(`{"proxy":{"size":1}}`))},
