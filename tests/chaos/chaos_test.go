@@ -115,12 +115,6 @@ func TestMany(t *testing.T) {
 	if w.cluster.Kind != "kwok" {
 		t.Skip("one node has no room for so many servers")
 	}
-	kill := func() {
-		w.Helper()
-		time.Sleep(time.Duration(1+w.random.IntN(10)) * time.Second)
-		require.NoError(t, w.operator.Kill(w.ctx))
-		w.lead()
-	}
 	var took []string
 	for _, part := range []struct {
 		name string
@@ -134,14 +128,20 @@ func TestMany(t *testing.T) {
 			}
 		}},
 		{"deleted", func() {
-			w.eventually("delete all", func() error { // more than one request can wait for
+			w.eventually("delete all", func() error { // one request times out before all are marked
 				return w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns))
 			})
 		}},
 	} {
-		start, sampler := time.Now(), w.watch()
+		start, sampler, kill := time.Now(), w.watch(), errgroup.Group{}
+		after := time.Duration(1+w.random.IntN(10)) * time.Second
+		kill.Go(func() error {
+			time.Sleep(after)
+			return w.operator.Kill(w.ctx)
+		})
 		part.do()
-		kill()
+		require.NoError(t, kill.Wait())
+		w.lead()
 		if part.name == "deleted" {
 			w.eventually("delete everything", w.empty)
 		} else {

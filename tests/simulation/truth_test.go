@@ -21,8 +21,8 @@ import (
 	"github.com/example/memcached-operator/tests/e2e/truth"
 )
 
-// checkStalled fails if the Memcached is Stalled, although a retry helps: nobody has refused what the operator asks for
-// since the last reconcile began.
+// checkStalled fails if the Memcached is Stalled although nobody has refused what the operator asked for since the last
+// reconcile began.
 func (w *world) checkStalled() {
 	w.Helper()
 	c := w.connection

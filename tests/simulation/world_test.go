@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -168,7 +169,7 @@ func (w *world) clock() time.Time { return w.time }
 func (w *world) now() state { return w.history[len(w.history)-1] }
 
 // observe adds the current state to the history, once the garbage collector has done its work: it is the only one that
-// works at any time. A late cache may show the state before that.
+// works at any time. A late cache may show what was read before that.
 func (w *world) observe() {
 	w.Helper()
 	s := w.read(len(w.history) == 0)
@@ -221,6 +222,14 @@ func (s state) memcached() *v1alpha1.Memcached {
 	return nil
 }
 
+// status returns the status of the Memcached; an empty one if there is none.
+func (s state) status() (status v1alpha1.MemcachedStatus) {
+	if mc := s.memcached(); mc != nil {
+		status = mc.Status
+	}
+	return status
+}
+
 // noDeadline is a delay after which the operator would only report or give up something.
 const noDeadline = 5 * time.Minute
 
@@ -237,14 +246,16 @@ func (w *world) settle() {
 		wrote := false
 		w.deliver()
 		reconciles := w.queue.take() || !w.onEvents
+		wroteStatus := false
 		if reconciles {
 			wrote, err = w.reconcile()
 			before := w.now()
 			w.observe()
 			w.checkBudget(before)
+			wroteStatus = !equality.Semantic.DeepEqual(before.status(), w.now().status())
 		}
 		w.checkStalled()
-		if err == nil && !w.connection.hit { // otherwise the operator may not have written the status
+		if err == nil && !w.connection.hit || wroteStatus { // otherwise the status may still be the one from before
 			w.checkReady()
 		}
 		switch {
