@@ -123,11 +123,11 @@ func (c *counts) table(published string) string {
 
 // row returns a row of the table.
 func row(name string, numbers []int) string {
-	text := fmt.Sprintf("| %s | %d |", name, numbers[0])
+	cells := []string{name, strconv.Itoa(numbers[0])}
 	for n := range slices.Chunk(numbers[1:], 2) {
-		text += fmt.Sprintf(" %d of %d |", n[0], n[1])
+		cells = append(cells, fmt.Sprintf("%d of %d", n[0], n[1]))
 	}
-	return text
+	return "| " + strings.Join(cells, " | ") + " |"
 }
 
 // numbersOf returns the numbers in the row of a table; none if there is no such row, or not everything was tried.
