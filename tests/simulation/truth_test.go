@@ -26,7 +26,7 @@ import (
 func (w *world) checkStalled() {
 	w.Helper()
 	c := w.connection
-	if mc := w.now().memcached(); mc != nil && !w.mayStall && !c.refused && !(c.hit && c.fault.refuses()) {
+	if mc := w.now().memcached(); mc != nil && !w.mayStall && !c.refused && (!c.hit || !c.fault.refuses()) {
 		stalled := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionStalled)
 		if stalled != nil && stalled.Status == metav1.ConditionTrue {
 			w.Errorf("the Memcached is Stalled: %s", stalled.Message)
