@@ -140,7 +140,7 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 		live.Status.UpdateRevision != a.set.Status.UpdateRevision {
 		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("informer cache is outdated"))
 	}
-	if err := r.isListCurrent(ctx, o); err != nil {
+	if err := o.isListCurrent(ctx); err != nil {
 		return err
 	}
 	var errs []error
@@ -151,20 +151,4 @@ func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a acti
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// isListCurrent returns a conflict if the informer cache has an outdated list of the servers of the proxies.
-func (r *MemcachedReconciler) isListCurrent(ctx context.Context, o observation) error {
-	config := o.ownChild(proxyConfigKey(o.mc))
-	if config == nil {
-		return nil
-	}
-	live := &corev1.ConfigMap{}
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(config), live); err != nil {
-		return fmt.Errorf("look up ConfigMap %s: %w", config.GetName(), err)
-	}
-	if live.ResourceVersion != config.GetResourceVersion() {
-		return apierrors.NewConflict(corev1.Resource("configmaps"), live.Name, errors.New("informer cache is outdated"))
-	}
-	return nil
 }

@@ -10,7 +10,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/agent/mover"
@@ -78,9 +80,28 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(stored) || proxies.NotLoaded() != "" {
 			n = max(n, replicas)
 		}
+		if n > max(replicas, servers.Size) { // an older list may name servers that were removed since
+			err = o.isListCurrent(ctx)
+		}
 		minServers = int32(n)
 	}
-	return next, minServers, nil
+	return next, minServers, err
+}
+
+// isListCurrent returns a conflict if the informer cache has an outdated list of the servers of the proxies.
+func (o observation) isListCurrent(ctx context.Context) error {
+	config := o.ownChild(proxyConfigKey(o.mc))
+	if config == nil {
+		return nil
+	}
+	live := &corev1.ConfigMap{}
+	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(config), live); err != nil {
+		return fmt.Errorf("look up ConfigMap %s: %w", config.GetName(), err)
+	}
+	if live.ResourceVersion != config.GetResourceVersion() {
+		return apierrors.NewConflict(corev1.Resource("configmaps"), live.Name, errors.New("informer cache is outdated"))
+	}
+	return nil
 }
 
 // wantedServers returns the servers to reach next, and whether items can move there.
