@@ -65,10 +65,10 @@ func (i *item) fill(a answer) (err error) {
 	return err
 }
 
-// store is the request that replaces the placeholder with the item.
+// store is the request that replaces the placeholder with the item. Between the key and its flag is the size.
 func (i *item) store() string {
-	return fmt.Sprintf("ms %s %d F%s T%s E%d C%d\r\n%s", i.name, len(i.value), i.flags, expiry(i.ttl, time.Now()), i.cas,
-		i.lease, i.value)
+	return fmt.Sprintf("ms %s %d%s F%s T%s E%d C%d\r\n%s", i.key(), len(i.value), strings.TrimPrefix(i.name, i.key()),
+		i.flags, expiry(i.ttl, time.Now()), i.cas, i.lease, i.value)
 }
 
 // expiry returns what to send for a remaining time to live, in seconds. memcached takes more than 30 days for a date,

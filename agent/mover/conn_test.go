@@ -116,3 +116,17 @@ func FuzzExpiry(f *testing.F) {
 		}
 	})
 }
+
+// TestStore: the size is the second word of the request, also for a key that is not text.
+func TestStore(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"foo":    "ms foo 5 F1 T0 E2 C3\r\nvalue",
+		"Zm9v b": "ms Zm9v 5 b F1 T0 E2 C3\r\nvalue",
+	} {
+		i := item{name: name, value: []byte("value"), flags: "1", ttl: "-1", cas: 2, lease: 3}
+		if got := i.store(); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}

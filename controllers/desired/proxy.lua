@@ -146,6 +146,7 @@ function mcp_config_routes(pools)
     end
     local function meta(request, command, servers)
       local base64 = request:has_flag("b") and " b" or ""
+      if command == "me" then base64 = base64:rep(2) end -- memcached 1.6.45 ignores the flag if nothing follows it
       return ask(mcp.request(command .. " " .. request:key() .. base64 .. "\r\n"), servers)
     end
 

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -109,7 +110,7 @@ func exchange(c client, requests []string) (answers []string) {
 	return answers
 }
 
-// requests are all kinds of requests: KEY, SIZE and DATA are replaced.
+// requests are all kinds of requests: KEY, SIZE and DATA are replaced, and BINARY by a key that is not text.
 var requests = [][]string{
 	{"get KEY"}, {"gets KEY"}, {"gat 0 KEY"}, {"gats 0 KEY"}, {"touch KEY 0"},
 	{"set KEY 7 0 SIZE\r\nDATA"}, {"set KEY 7 0 SIZE\r\nDATA"}, {"set KEY 7 0 SIZE noreply\r\nDATA"},
@@ -117,11 +118,11 @@ var requests = [][]string{
 	{"prepend KEY 0 0 SIZE\r\nDATA"}, {"incr KEY 1"}, {"decr KEY 1"}, {"incr KEY 5 noreply"},
 	{"delete KEY"}, {"delete KEY"}, {"delete KEY noreply"},
 	{"gets KEY", "cas KEY 1 0 SIZE CAS\r\nDATA"}, {"cas KEY 1 0 SIZE 999999999999\r\nDATA"},
-	{"mg KEY v f s k"}, {"mg KEY"}, {"mg KEY v q"}, {"mg KEY T0 v"}, {"mg KEY N0 v"}, {"mg KEY R20 v"}, {"mg a2V5 b v k"},
+	{"mg KEY v f s k"}, {"mg KEY"}, {"mg KEY v q"}, {"mg KEY T0 v"}, {"mg KEY N0 v"}, {"mg KEY R20 v"}, {"mg BINARY b v k"},
 	{"ms KEY SIZE\r\nDATA"}, {"ms KEY SIZE F5 T0\r\nDATA"}, {"ms KEY SIZE ME\r\nDATA"}, {"ms KEY SIZE MA\r\nDATA"},
 	{"ms KEY SIZE MP\r\nDATA"}, {"ms KEY SIZE MR\r\nDATA"}, {"ms KEY SIZE MA N0\r\nDATA"}, {"ms KEY SIZE I\r\nDATA"},
-	{"mg KEY c", "ms KEY SIZE CCAS\r\nDATA"}, {"ms KEY SIZE q\r\nDATA"}, {"ms a2V5 SIZE b\r\nDATA"},
-	{"md KEY"}, {"md KEY q"}, {"mg KEY c", "md KEY CCAS"}, {"md KEY C999999999999"}, {"md KEY x"}, {"md a2V5 b"},
+	{"mg KEY c", "ms KEY SIZE CCAS\r\nDATA"}, {"ms KEY SIZE q\r\nDATA"}, {"ms BINARY SIZE b\r\nDATA"},
+	{"md KEY"}, {"md KEY q"}, {"mg KEY c", "md KEY CCAS"}, {"md KEY C999999999999"}, {"md KEY x"}, {"md BINARY b"},
 	{"ma KEY"}, {"ma KEY N0 J5"}, {"ma KEY MD D2 v"}, {"ma KEY q"},
 }
 
@@ -131,7 +132,9 @@ func randomRequests(random *rand.Rand) (list []string) {
 	if random.IntN(4) == 0 {
 		data = strings.Repeat("x", random.IntN(20))
 	}
-	replacer := strings.NewReplacer("KEY", fmt.Sprintf("key-%d", random.IntN(40)), "SIZE", strconv.Itoa(len(data)),
+	number := random.IntN(40)
+	binary := base64.StdEncoding.EncodeToString([]byte{0, byte(number)})
+	replacer := strings.NewReplacer("KEY", fmt.Sprintf("key-%d", number), "BINARY", binary, "SIZE", strconv.Itoa(len(data)),
 		"DATA", data)
 	for _, request := range requests[random.IntN(len(requests))] {
 		list = append(list, replacer.Replace(request))
