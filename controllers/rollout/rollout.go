@@ -31,33 +31,37 @@ type Step struct {
 
 // NextStep returns the next step of a rollout.
 //
-//   - An outdated server whose memcached container the kubelet reports as not ready, or that is on no node, is deleted
-//     at once: it holds no data.
-//   - Any other outdated server is deleted only while fewer than maxUnavailable servers are unavailable. A pod that is
-//     not ready may still serve: the control plane marks it as not ready when its node is unreachable, and the kubelet
-//     when only the agent is down.
-//   - A server that is missing, is being deleted, or is new and not ready for minReadySeconds yet, is unavailable.
+//   - An outdated server whose memcached does not run, or has just started and was not ready since, is deleted at once:
+//     it holds no data.
+//   - Any other outdated server is deleted only while fewer than maxUnavailable other servers are unavailable.
+//   - A server that is missing, is being deleted, is not ready, or is new and not ready for minReadySeconds yet, is
+//     unavailable.
 //   - With warmUp, a new server is unavailable until its pod is annotated as warm, or until the timeout.
-//   - Servers with a higher ordinal are deleted first.
+//   - Servers that are not ready are deleted first, as far as maxUnavailable allows: they may hold data, and may even
+//     serve. The control plane marks a server as not ready when its node is unreachable, and the kubelet when a probe
+//     fails, or when only the agent is down.
+//   - Then, servers with a higher ordinal are deleted first.
 //   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
 func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutSpec, now time.Time) (s Step) {
 	if !canRollOut(set) {
 		return s
 	}
 	size, inPlace := int(ptr.Deref(set.Spec.Replicas, 1)), desired.ChangesInPlace(set.Annotations)
-	budget, minReady := int(spec.MaxUnavailable)-size, time.Duration(set.Spec.MinReadySeconds)*time.Second
-	var down, serving []*corev1.Pod
+	available, minReady := 0, time.Duration(set.Spec.MinReadySeconds)*time.Second
+	var down, notReady, ready []*corev1.Pod
 	for i := range pods {
 		pod := &pods[i]
 		if n := ordinal(set, pod); n < 0 || n >= size || !pod.DeletionTimestamp.IsZero() {
 			continue // foreign, about to be removed, or being replaced already
 		}
 		if isOutdated(set, pod, inPlace) {
-			if isDown(pod) {
+			switch {
+			case isDown(pod):
 				down = append(down, pod)
-			} else {
-				serving = append(serving, pod)
-				budget++
+			case status.IsTrue(pod, corev1.PodReady):
+				ready = append(ready, pod)
+			default:
+				notReady = append(notReady, pod)
 			}
 			continue
 		}
@@ -67,17 +71,21 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 				left, s.Warming = warmUp, append(s.Warming, pod)
 			}
 			if left <= 0 {
-				budget++
+				available++
 			} else if s.Wait == 0 || left < s.Wait {
 				s.Wait = left
 			}
 		}
 	}
 	highestFirst := func(a, b *corev1.Pod) int { return cmp.Compare(ordinal(set, b), ordinal(set, a)) }
-	slices.SortFunc(down, highestFirst)
-	slices.SortFunc(serving, highestFirst)
-	affordable := min(max(budget, 0), len(serving))
-	s.Replace, s.Peers = slices.Concat(down, serving[:affordable]), serving[affordable:]
+	for _, list := range [][]*corev1.Pod{down, notReady, ready} {
+		slices.SortFunc(list, highestFirst)
+	}
+	budget := int(spec.MaxUnavailable) - size + available + len(ready) + len(notReady)
+	fromNotReady := min(max(budget, 0), len(notReady))
+	fromReady := min(max(budget-len(notReady), 0), len(ready))
+	s.Replace = slices.Concat(down, notReady[:fromNotReady], ready[:fromReady])
+	s.Peers = slices.Concat(notReady[fromNotReady:], ready[fromReady:])
 	if len(s.Peers) == 0 {
 		s.Wait, s.Warming = 0, nil
 	}
@@ -153,14 +161,23 @@ func mayRun(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// isDown reports whether memcached does not serve, by the last report of the kubelet. The last report from a node that
-// is unreachable may still say that memcached is ready.
+// isDown reports whether memcached holds nothing, by the last report of the kubelet: it does not run, or it started
+// after its pod was ready for the last time. If memcached runs for longer, a probe failed, and it may hold items. The
+// last report from a node that is unreachable may still say that memcached is ready.
 func isDown(pod *corev1.Pod) bool {
 	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
 		return false
 	}
-	return pod.Spec.NodeName == "" || slices.ContainsFunc(pod.Status.ContainerStatuses,
-		func(s corev1.ContainerStatus) bool { return s.Name == names.Container && !s.Ready })
+	var notReadySince metav1.Time
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.ContainersReady {
+			notReadySince = c.LastTransitionTime
+		}
+	}
+	return pod.Spec.NodeName == "" || slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		running := s.State.Running
+		return s.Name == names.Container && !s.Ready && (running == nil || !running.StartedAt.Before(&notReadySince))
+	})
 }
 
 // ordinal returns the ordinal of a server; -1 for a pod that the StatefulSet does not control.

@@ -57,6 +57,18 @@ func (s *server) down() *server {
 	return s.notReady()
 }
 
+// probeFails says that memcached runs, and did so while the pod was ready for the last time.
+func (s *server) probeFails() *server { return s.down().runningSince(now.Add(-time.Hour), now) }
+
+// restarted says that memcached started again, and is not ready yet.
+func (s *server) restarted() *server { return s.down().runningSince(now, now) }
+
+func (s *server) runningSince(started, notReady time.Time) *server {
+	s.Status.ContainerStatuses[0].State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(started)}
+	s.Status.Conditions[0].LastTransitionTime = metav1.NewTime(notReady)
+	return s
+}
+
 // agentDown says that only the agent is not ready.
 func (s *server) agentDown() *server {
 	s.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{
@@ -149,6 +161,13 @@ func TestNextStep(t *testing.T) {
 		"all nodes are unreachable": {size: 6, servers: sixOutdated((*server).unreachable), want: []string{"cache-5"}},
 		"all nodes are unreachable, memcached was starting": {size: 6,
 			servers: sixOutdated((*server).unreachableWhileStarting), want: []string{"cache-5"}},
+		"one node is unreachable": {size: 3, servers: []*server{outdated().unreachable(), outdated(), outdated()},
+			want: []string{"cache-0"}},
+		"one node is unreachable, two may be unavailable": {size: 3, maxUnavailable: 2,
+			servers: []*server{outdated().unreachable(), outdated(), outdated()}, want: []string{"cache-0", "cache-2"}},
+		"all probes fail": {size: 6, servers: sixOutdated((*server).probeFails), want: []string{"cache-5"}},
+		"two were restarted": {size: 3, servers: []*server{outdated().restarted(), outdated().restarted(), updated()},
+			want: []string{"cache-1", "cache-0"}},
 		"all agents are down, one server is terminating": {size: 3,
 			servers: []*server{outdated().agentDown(), outdated().agentDown(), outdated().agentDown().terminating()}},
 		"updated one not ready for minReadySeconds": {size: 3, minReady: 30, wait: 20 * time.Second,

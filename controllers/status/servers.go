@@ -171,9 +171,8 @@ func selectKeys(m map[string]string, keys ...string) map[string]string {
 	return m
 }
 
-// stripState drops the times and numbers that every restart of a container changes.
+// stripState drops the times and numbers that every restart of a container changes, except when a running one started.
 func stripState(s corev1.ContainerState, secret bool) corev1.ContainerState {
-	s.Running = nil
 	if t := s.Terminated; t != nil {
 		s.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message}
 		if secret {

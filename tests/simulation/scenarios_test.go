@@ -1,6 +1,8 @@
 package simulation
 
 import (
+	"time"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -146,6 +148,8 @@ var scenarios = []scenario{
 	})},
 	{name: "a server fails its probe", before: onStatefulSet, steps: does(failProbe)},
 	{name: "a server of a Deployment fails its probe", before: onDeployment, steps: does(failProbe)},
+	{name: "a server fails its probe after a change of memory", before: withAgents,
+		steps: does(patches(`{"memory":"128Mi"}`), failProbe)},
 	{name: "somebody adds a port, and the others change", before: onDeployment, steps: does(func(w *world) {
 		w.must(w.api.Patch(w.ctx, &corev1.Service{ObjectMeta: w.object("cache")}, client.RawPatch(
 			"application/strategic-merge-patch+json", []byte(`{"spec":{"ports":[{"name":"other","port":80}]}}`)),
@@ -199,9 +203,12 @@ func failProbe(w *world) {
 	pod := w.now()["Pod"][0].(*corev1.Pod)
 	is := pod.Status.DeepCopy()
 	for i := range is.Conditions {
-		if is.Conditions[i].Type == corev1.PodReady {
-			is.Conditions[i].Status = corev1.ConditionFalse
+		if c := &is.Conditions[i]; c.Type == corev1.PodReady || c.Type == corev1.ContainersReady {
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(w.clock().Truncate(time.Second))
 		}
+	}
+	for i := range is.ContainerStatuses {
+		is.ContainerStatuses[i].Ready = is.ContainerStatuses[i].Name != names.Container
 	}
 	w.writeStatus(pod, *is)
 }
