@@ -20,8 +20,10 @@ import (
 // recorder is a set of ConfigMaps that records the names of the written ones.
 type recorder struct {
 	*Set
-	generation int64 // of the owner on the API server
-	written    []string
+	// Of the owner on the API server:
+	generation  int64
+	annotations map[string]string
+	written     []string
 }
 
 // newRecorder returns a recorder whose reads return the owner or readErr, and whose writes of the refused objects fail.
@@ -39,6 +41,7 @@ func newRecorder(readErr error, refused ...string) *recorder {
 			_ ...client.GetOption) error {
 			live.SetUID("owner")
 			live.SetGeneration(r.generation)
+			live.SetAnnotations(r.annotations)
 			return readErr
 		},
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
@@ -90,20 +93,22 @@ func TestUnverifiedOwner(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verified, before bool // now, and by an earlier reconcile of this process
 		generation       int64
+		annotations      map[string]string
 		readErr          error
 		wantErr          error
 		want             []string
 	}{
-		"verified":                      {true, false, 0, unavailable, nil, all},
-		"not verified":                  {false, false, 0, nil, nil, all},
-		"unavailable":                   {false, false, 0, unavailable, unavailable, nil},
-		"unavailable, verified before":  {false, true, 0, unavailable, unavailable, []string{"updated", "deleted"}},
-		"changed":                       {false, false, 1, nil, ErrStaleOwner, nil},
-		"changed after it was verified": {false, true, 1, nil, ErrStaleOwner, nil},
-		"deleted":                       {false, false, 0, missing, ErrStaleOwner, nil},
+		"verified":                      {true, false, 0, nil, unavailable, nil, all},
+		"not verified":                  {false, false, 0, nil, nil, nil, all},
+		"unavailable":                   {false, false, 0, nil, unavailable, unavailable, nil},
+		"unavailable, verified before":  {false, true, 0, nil, unavailable, unavailable, []string{"updated", "deleted"}},
+		"changed":                       {false, false, 1, nil, nil, ErrStaleOwner, nil},
+		"annotated":                     {false, false, 0, map[string]string{"a": "b"}, nil, ErrStaleOwner, nil},
+		"changed after it was verified": {false, true, 1, nil, nil, ErrStaleOwner, nil},
+		"deleted":                       {false, false, 0, nil, missing, ErrStaleOwner, nil},
 	} {
 		r := newRecorder(tt.readErr)
-		r.generation, r.New, r.State.ownerVerified = tt.generation, tt.verified, tt.before
+		r.generation, r.annotations, r.New, r.State.ownerVerified = tt.generation, tt.annotations, tt.verified, tt.before
 		result := r.Apply(t.Context(), []Change{change("created"), change("adopted").ofExisting(""),
 			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion()}, time.Now())
 		if !slices.Equal(r.written, tt.want) || !errors.Is(result.Err, tt.wantErr) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -221,7 +222,7 @@ func (s *Set) verifyOwner(ctx context.Context) error {
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("look up %s %s: %w", s.Owner.GVK.Kind, s.Owner.GetName(), err)
 	case err != nil || live.UID != s.Owner.GetUID() || !live.DeletionTimestamp.IsZero() ||
-		live.Generation != s.Owner.GetGeneration():
+		live.Generation != s.Owner.GetGeneration() || !maps.Equal(live.Annotations, s.Owner.GetAnnotations()):
 		return ErrStaleOwner
 	}
 	s.State.ownerVerified = true
