@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -121,7 +122,8 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 			value := rollout.FlushAnnotation(pod, rollout.Flushed)
 			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.FlushAnnotation, value))
 		case report.FlushProblem != "":
-			change.Text, wait = fmt.Sprintf("server %s: %s", pod.Name, report.FlushProblem)+remedy, silentRetry
+			change.Text = fmt.Sprintf("server %s: %s", pod.Name, reported(pod, report.FlushProblem)) + remedy
+			wait = silentRetry
 		default:
 			change.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
 			err = errors.Join(err, r.refresh(ctx, pod))
@@ -155,6 +157,15 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 	return change, proxyRetry, r.annotate(ctx, live.Left[0], v1alpha1.FlushAnnotation, flush.Ask(r.Now()))
 }
 
+// reported returns what an agent reports, unless its pod has a Secret: memcached is of the user's image, and could put
+// the content into its answer.
+func reported(pod *corev1.Pod, report string) string {
+	if pod.Annotations[v1alpha1.SecretsAnnotation] != "" {
+		return "memcached refuses; the log of the agent says why"
+	}
+	return report
+}
+
 // refresh makes the kubelet refresh the volumes of a pod once more if the last change of an annotation is some seconds
 // old: a kubelet that is busy with the pod may miss the change.
 func (r *MemcachedReconciler) refresh(ctx context.Context, pod *corev1.Pod) error {
@@ -182,7 +193,7 @@ func (r *MemcachedReconciler) changeMemory(ctx context.Context, o observation,
 		case errs[0] != nil:
 			return progress("its agent does not answer the operator")
 		case report.Problem != "":
-			return progress(report.Problem)
+			return progress(reported(pod, report.Problem))
 		case report.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || report.Memory>>20 != step.Confirm:
 			change.Text = fmt.Sprintf("server %s: memcached has %d MiB, and gets %d MiB", pod.Name, report.Memory>>20,
 				step.Confirm)
@@ -231,21 +242,28 @@ func (r *MemcachedReconciler) resize(ctx context.Context, pod *corev1.Pod, m sta
 		options...)
 }
 
-// stopServers lets servers stop. It returns how long until the request must be repeated: the kubelet may not wait yet.
+// stopServers lets servers stop. It returns how long until the request must be repeated: the kubelet may not wait yet,
+// or the node may be unreachable.
 func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memcached,
 	pods []*corev1.Pod) (wait time.Duration) {
 	port := strconv.Itoa(int(names.ReportPort(mc)))
 	var group sync.WaitGroup
-	for _, pod := range pods {
-		wait = proxyRetry
+	errs := make([]error, len(pods))
+	for i, pod := range pods {
 		group.Go(func() {
-			if err := r.StopServer(ctx, net.JoinHostPort(pod.Status.PodIP, port)); err != nil {
-				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", err.Error())
+			if errs[i] = r.StopServer(ctx, net.JoinHostPort(pod.Status.PodIP, port)); errs[i] != nil {
+				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", errs[i].Error())
 			}
 		})
 	}
 	group.Wait()
-	return wait
+	switch {
+	case len(pods) == 0:
+		return 0
+	case slices.ContainsFunc(errs, os.IsTimeout):
+		return silentRetry
+	}
+	return proxyRetry
 }
 
 // agentClient opens a connection for each request, because the agent closes it. Another process in the pod could listen
