@@ -170,7 +170,7 @@ install-e2e: $(tools_kwok) tools-kustomize tools-yq tools-helm tools-crane tools
 	@KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./tests/install $(ARGS); \
 	result=$$?; $(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
-nightly: ## Run what CI runs besides make test, first-command, chainsaw and e2e: GitOps, OLM, chaos, specs, TLS, images, a release
+nightly: ## Run what takes longer than .ci/run: GitOps, OLM, chaos, a part of specs and crash-points, TLS, images, a release
 	.ci/run nightly
 
 first-command: ## Run the README's first command as on a new machine

@@ -105,7 +105,7 @@ func TestChaos(t *testing.T) {
 		fmt.Sprintf("| the same, %.0f minutes later | %s |", w.oldest.led.Minutes(), w.oldest.last)}, faults))
 }
 
-// TestMany creates, changes and deletes many Memcacheds at once, and kills the leader in the middle of each.
+// TestMany creates, changes and deletes many Memcacheds at once, and kills the leader at the beginning of each.
 func TestMany(t *testing.T) {
 	all := make([]string, *many)
 	for i := range all {
@@ -152,7 +152,7 @@ func TestMany(t *testing.T) {
 	}
 	require.Equal(t, 3, w.judged, "steps in which each status was judged")
 	w.publish("make chaos, many at once,", []string{fmt.Sprintf(
-		"%s: %d Memcacheds at once, with the leader killed in the middle of each step: %s. No status turned Ready too early.",
+		"%s: %d Memcacheds at once, with the leader killed at the beginning of each step: %s. No status turned Ready too early.",
 		time.Now().Format(time.DateOnly), *many, strings.Join(took, ", "))})
 }
 
