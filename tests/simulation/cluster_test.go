@@ -192,7 +192,7 @@ func (w *world) createPod(name string, owner client.Object, kind string, templat
 	pod.Labels = labels.Merge(template.Labels, labels.Set{label: revision})
 	pod.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
-	pod.Spec.NodeName = "node"
+	pod.Spec.NodeName = nodeName
 	w.started[pod.Labels[names.LabelComponent]]++
 	w.must(w.api.Create(w.ctx, pod))
 	is := *pod.Status.DeepCopy()
