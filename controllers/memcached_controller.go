@@ -154,6 +154,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if st.children.IsBehind(o.children, now) {
 		return staleRetry, nil
 	}
+	if !st.isLastStatus(mc) { // if the informer cache is late for too long, it will show that status later
+		st.statusVersion.Store(nil)
+	}
 	if !mc.DeletionTimestamp.IsZero() {
 		return r.finalize(ctx, o, st, now)
 	}
