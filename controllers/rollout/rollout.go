@@ -174,10 +174,11 @@ func isDown(pod *corev1.Pod) bool {
 			notReadySince = c.LastTransitionTime
 		}
 	}
-	return pod.Spec.NodeName == "" || slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+	isEmpty := func(s corev1.ContainerStatus) bool {
 		running := s.State.Running
 		return s.Name == names.Container && !s.Ready && (running == nil || !running.StartedAt.Before(&notReadySince))
-	})
+	}
+	return pod.Spec.NodeName == "" || slices.ContainsFunc(pod.Status.ContainerStatuses, isEmpty)
 }
 
 // ordinal returns the ordinal of a server; -1 for a pod that the StatefulSet does not control.

@@ -152,7 +152,7 @@ func TestMany(t *testing.T) {
 	}
 	require.Equal(t, 3, w.judged, "steps in which each status was judged")
 	w.publish("make chaos, many at once,", []string{fmt.Sprintf(
-		"%s: %d Memcacheds at once, with the leader killed at the beginning of each step: %s. No status turned Ready too early.",
+		"%s: %d Memcacheds at once, the leader killed at the beginning of each step: %s. No status turned Ready too early.",
 		time.Now().Format(time.DateOnly), *many, strings.Join(took, ", "))})
 }
 

@@ -104,7 +104,8 @@ const nodeName = "node"
 // createNode creates the node of all pods: the API server refuses to change the memory of a pod whose node is missing
 // or has no room.
 func (s *server) createNode(ctx context.Context) error {
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1M"), corev1.ResourceMemory: resource.MustParse("1Pi")}
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1M"), corev1.ResourceMemory: resource.MustParse("1Pi")}
 	return s.api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName},
 		Status: corev1.NodeStatus{Capacity: room, Allocatable: room}})
 }

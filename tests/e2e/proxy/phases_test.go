@@ -118,7 +118,8 @@ var requests = [][]string{
 	{"prepend KEY 0 0 SIZE\r\nDATA"}, {"incr KEY 1"}, {"decr KEY 1"}, {"incr KEY 5 noreply"},
 	{"delete KEY"}, {"delete KEY"}, {"delete KEY noreply"},
 	{"gets KEY", "cas KEY 1 0 SIZE CAS\r\nDATA"}, {"cas KEY 1 0 SIZE 999999999999\r\nDATA"},
-	{"mg KEY v f s k"}, {"mg KEY"}, {"mg KEY v q"}, {"mg KEY T0 v"}, {"mg KEY N0 v"}, {"mg KEY R20 v"}, {"mg BINARY b v k"},
+	{"mg KEY v f s k"}, {"mg KEY"}, {"mg KEY v q"}, {"mg KEY T0 v"}, {"mg KEY N0 v"}, {"mg KEY R20 v"},
+	{"mg BINARY b v k"},
 	{"ms KEY SIZE\r\nDATA"}, {"ms KEY SIZE F5 T0\r\nDATA"}, {"ms KEY SIZE ME\r\nDATA"}, {"ms KEY SIZE MA\r\nDATA"},
 	{"ms KEY SIZE MP\r\nDATA"}, {"ms KEY SIZE MR\r\nDATA"}, {"ms KEY SIZE MA N0\r\nDATA"}, {"ms KEY SIZE I\r\nDATA"},
 	{"mg KEY c", "ms KEY SIZE CCAS\r\nDATA"}, {"ms KEY SIZE q\r\nDATA"}, {"ms BINARY SIZE b\r\nDATA"},
@@ -134,8 +135,8 @@ func randomRequests(random *rand.Rand) (list []string) {
 	}
 	number := random.IntN(40)
 	binary := base64.StdEncoding.EncodeToString([]byte{0, byte(number)})
-	replacer := strings.NewReplacer("KEY", fmt.Sprintf("key-%d", number), "BINARY", binary, "SIZE", strconv.Itoa(len(data)),
-		"DATA", data)
+	replacer := strings.NewReplacer("KEY", fmt.Sprintf("key-%d", number), "BINARY", binary,
+		"SIZE", strconv.Itoa(len(data)), "DATA", data)
 	for _, request := range requests[random.IntN(len(requests))] {
 		list = append(list, replacer.Replace(request))
 	}
