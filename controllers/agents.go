@@ -161,7 +161,7 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 // the content into its answer.
 func reported(pod *corev1.Pod, report string) string {
 	if pod.Annotations[v1alpha1.SecretsAnnotation] != "" {
-		return "memcached refuses; the log of the agent says why"
+		return "its agent could not change memcached; the log of the agent says why"
 	}
 	return report
 }
@@ -260,10 +260,10 @@ func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memc
 	switch {
 	case len(pods) == 0:
 		return 0
-	case slices.ContainsFunc(errs, os.IsTimeout):
-		return silentRetry
+	case slices.ContainsFunc(errs, func(err error) bool { return !os.IsTimeout(err) }):
+		return proxyRetry
 	}
-	return proxyRetry
+	return silentRetry
 }
 
 // agentClient opens a connection for each request, because the agent closes it. Another process in the pod could listen

@@ -154,7 +154,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if st.children.IsBehind(o.children, now) {
 		return staleRetry, nil
 	}
-	if !st.isLastStatus(mc) { // if the informer cache is late for too long, it will show that status later
+	if !st.isLastStatus(mc) { // if the informer cache shows that status later, its event needs a reconcile
 		st.statusVersion.Store(nil)
 	}
 	if !mc.DeletionTimestamp.IsZero() {

@@ -26,8 +26,8 @@ type state struct {
 	uid      types.UID // of the Memcached
 	children children.State
 	clock    status.Clock
-	// statusVersion is the resource version of the Memcached after the last write of its status; nil once a reconcile has
-	// not seen that status.
+	// statusVersion is the resource version of the Memcached after the last write of its status, whose event needs no
+	// reconcile; nil after a reconcile that saw another version.
 	statusVersion atomic.Pointer[string]
 	statusWritten time.Time
 	// awaitControllerUntil is when the status stops waiting for the controller of a workload to observe a change; zero

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ var errDeleted = errors.New("the Memcached was deleted")
 
 // addFinalizer adds our finalizer. It applies only this item of the list, so that other finalizers are preserved. The
 // uid keeps the apply from recreating an object that has just been deleted. It returns mc with its new resource
-// version, or ErrStaleOwner if the API server has a newer spec.
+// version, or ErrStaleOwner if the API server has a newer spec or annotation.
 func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
 	now time.Time) (*v1alpha1.Memcached, error) {
 	config, err := json.Marshal(&metav1.PartialObjectMetadata{
@@ -58,7 +59,7 @@ func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Mem
 	if err != nil {
 		return nil, writeError("add the finalizer to", mc, err)
 	}
-	if response.Generation != mc.Generation {
+	if response.Generation != mc.Generation || !maps.Equal(response.Annotations, mc.Annotations) {
 		return nil, children.ErrStaleOwner
 	}
 	st.children.Expect(memcachedKey(mc), response.ResourceVersion, now)

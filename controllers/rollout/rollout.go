@@ -31,16 +31,15 @@ type Step struct {
 
 // NextStep returns the next step of a rollout.
 //
-//   - An outdated server whose memcached does not run, or has just started and was not ready since, is deleted at once:
-//     it holds no data.
-//   - Any other outdated server is deleted only while fewer than maxUnavailable other servers are unavailable.
-//   - A server that is missing, is being deleted, is not ready, or is new and not ready for minReadySeconds yet, is
-//     unavailable.
-//   - With warmUp, a new server is unavailable until its pod is annotated as warm, or until the timeout.
-//   - Servers that are not ready are deleted first, as far as maxUnavailable allows: they may hold data, and may even
-//     serve. The control plane marks a server as not ready when its node is unreachable, and the kubelet when a probe
-//     fails, or when only the agent is down.
-//   - Then, servers with a higher ordinal are deleted first.
+//   - An outdated server that is down is deleted at once: it holds no data.
+//   - Of the other outdated servers, those that are not ready are deleted first. They may hold data and even serve:
+//     the control plane marks a server as not ready when its node is unreachable, and the kubelet when a probe fails,
+//     or when only the agent is down. One is deleted only while fewer than maxUnavailable servers are missing, down,
+//     being deleted, or new and not available.
+//   - A server that is ready is deleted only while these, and all that are not ready, are fewer than maxUnavailable.
+//   - A new server is available once it is ready for minReadySeconds and, with warmUp, once its pod is annotated as
+//     warm, or after the timeout.
+//   - Otherwise, servers with a higher ordinal are deleted first.
 //   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
 func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutSpec, now time.Time) (s Step) {
 	if !canRollOut(set) {
@@ -85,7 +84,7 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 	fromNotReady := min(max(budget, 0), len(notReady))
 	fromReady := min(max(budget-len(notReady), 0), len(ready))
 	s.Replace = slices.Concat(down, notReady[:fromNotReady], ready[:fromReady])
-	s.Peers = slices.Concat(notReady[fromNotReady:], ready[fromReady:])
+	s.Peers = slices.Concat(ready[fromReady:], notReady[fromNotReady:])
 	if len(s.Peers) == 0 {
 		s.Wait, s.Warming = 0, nil
 	}
@@ -161,9 +160,9 @@ func mayRun(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// isDown reports whether memcached holds nothing, by the last report of the kubelet: it does not run, or it started
-// after its pod was ready for the last time. If memcached runs for longer, a probe failed, and it may hold items. The
-// last report from a node that is unreachable may still say that memcached is ready.
+// isDown reports whether memcached is not ready and probably holds nothing, by the last report of the kubelet: it does
+// not run, or it started after the containers of its pod were ready for the last time. If it runs for longer, a probe
+// failed, and it may hold items. The last report from a node that is unreachable may still say that memcached is ready.
 func isDown(pod *corev1.Pod) bool {
 	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
 		return false
