@@ -179,6 +179,7 @@ func (w *world) disturb(faults []fault, happened map[string]int) {
 		switch {
 		case err == nil:
 			happened[f.name]++
+			w.Logf("%s: %s", time.Now().Format(time.TimeOnly), f.name)
 		case !errors.Is(err, errNone):
 			w.Logf("%s: %v", f.name, err) // as while the API server does not answer
 		}
