@@ -46,10 +46,11 @@ var errTerminating = errors.New("is being deleted")
 
 // Apply writes the changes in order. After an error it continues, except with changes that the failed one guards.
 //
-// Unless the owner is New, it reads the owner from the API server first in two cases, and returns ErrStaleOwner if the
-// informer cache shows an older one. Nothing may be created or adopted for a deleted owner: the garbage collector
-// may already have searched for its children. And the first changes of a process may be those of an older owner: the
-// cache of a standby that takes over may be late, and would undo what the former leader wrote.
+// Unless the owner is New, it reads the owner from the API server first in three cases, and returns ErrStaleOwner if
+// the informer cache shows an older one. Nothing may be created or adopted for a deleted owner: the garbage collector
+// may already have searched for its children. A child of another owner of the same name may only be deleted if that
+// owner is the older one. And the first changes of a process may be those of an older owner: the cache of a standby
+// that takes over may be late, and would undo what the former leader wrote.
 func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result {
 	r := Result{Failed: map[Key]bool{}}
 	var errs []error
@@ -61,7 +62,8 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 			r.Failed[c.Key] = true // the guard's error is reported
 			continue
 		}
-		needsOwner := !s.State.ownerVerified || c.Existing == nil || s.Relation(c.Existing) == Orphaned
+		needsOwner := !s.State.ownerVerified || c.Existing == nil || s.Relation(c.Existing) == Orphaned ||
+			s.Relation(c.Existing) == OfPredecessor
 		if needsOwner && !isVerified {
 			if ownerErr == nil {
 				ownerErr = s.verifyOwner(ctx)
@@ -108,8 +110,10 @@ func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error)
 		switch relation := s.Relation(c.Existing); {
 		case relation == Foreign:
 			return nil, s.conflictWith(c.Key)
-		case relation == OfPredecessor, c.Existing.GetDeletionTimestamp() != nil:
+		case c.Existing.GetDeletionTimestamp() != nil:
 			return nil, errTerminating
+		case relation == OfPredecessor:
+			return nil, cmp.Or(s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground), errTerminating)
 		}
 	}
 	response, err := s.write(ctx, c)

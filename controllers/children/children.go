@@ -183,8 +183,8 @@ const (
 	Ours
 	// Orphaned objects are former children without a controller, which are to be adopted.
 	Orphaned
-	// OfPredecessor are those controlled by a deleted owner of the same kind and name: the garbage collector is about to
-	// delete them.
+	// OfPredecessor are those controlled by a deleted owner of the same kind and name. The garbage collector misses
+	// them if its watch was interrupted while the owner was deleted and created again.
 	OfPredecessor
 )
 
