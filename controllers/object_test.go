@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -220,24 +220,26 @@ func TestChildReplacedDuringReconcile(t *testing.T) {
 }
 
 // TestChildrenOfPredecessor: the operator deletes the children of a deleted Memcached of the same name, which the
-// garbage collector can miss, and waits until they are deleted. They are no conflict.
+// garbage collector can miss, and waits until those are deleted whose names it needs. They are no conflict.
 func TestChildrenOfPredecessor(t *testing.T) {
-	f := newFixture(t)
-	owner := []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached, Name: f.mc.Name,
-		UID: "predecessor", Controller: ptr.To(true)}}
-	objects := minimalObjects()
-	for _, obj := range objects {
-		obj.SetName(f.mc.Name)
-		obj.SetNamespace(f.mc.Namespace)
-		obj.SetLabels(names.Servers.Labels(f.mc))
-		obj.SetOwnerReferences(owner)
-		f.must(f.api.Create(f.ctx, obj))
-	}
+	f := newFixtureOf(t, "{size: 3, networkPolicy: {}}")
+	f.becomeReady()
+	successor := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace},
+		Spec: v1alpha1.MemcachedSpec{Size: f.mc.Spec.Size}}
+	f.patch(`{"metadata":{"finalizers":null}}`)
+	f.must(f.api.Delete(f.ctx, f.mc))
+	f.deletePods()
+	f.mc = successor
+	f.must(f.api.Create(f.ctx, f.mc))
 	if result := f.mustReconcile(); result.RequeueAfter != deletionRetry {
 		t.Errorf("got requeue after %s, want %s", result.RequeueAfter, deletionRetry)
 	}
 	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 	f.wantMessage(v1alpha1.ConditionReady, "to be deleted")
+	err := f.api.Get(f.ctx, f.key(f.mc.Name), &networkingv1.NetworkPolicy{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("read the NetworkPolicy, which the new Memcached does not need: got %v, want NotFound", err)
+	}
 	f.mustReconcile() // creates the Services, and then deletes the Deployment, which waited for them
 	f.becomeReady()
 }

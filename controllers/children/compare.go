@@ -49,10 +49,10 @@ func (c *Change) After() runtime.ApplyConfiguration {
 }
 
 // Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
-// delete: those that were applied for the owner and are no longer desired. It compares only the fields that
-// managedFields records as ours, so that fields that others set never matter. But a list of which the operator owns
-// items must hold no other items. In a pod template, others' items are removed only when the template changes anyway,
-// so that no server is replaced for them.
+// delete: those that were applied for the owner or its predecessor and are not desired. It compares only the fields
+// that managedFields records as ours, so that fields that others set never matter. But a list of which the operator
+// owns items must hold no other items. In a pod template, others' items are removed only when the template changes
+// anyway, so that no server is replaced for them.
 //
 // guards are, for a desired child, the children that must be written before it. With dryRun, a dry run finds out
 // whether a write would change anything. Its result is stored in State.
@@ -99,8 +99,9 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	applied := len(changes)
 	for _, kind := range s.Kinds {
 		for key, obj := range observed {
-			if key.Kind == kind.Kind && !wanted[key] && s.Relation(obj) == Ours && s.isApplied(obj) &&
-				obj.GetDeletionTimestamp() == nil {
+			relation := s.Relation(obj)
+			if key.Kind == kind.Kind && !wanted[key] && (relation == Ours || relation == OfPredecessor) &&
+				s.isApplied(obj) && obj.GetDeletionTimestamp() == nil {
 				changes = append(changes, Change{Key: key, Existing: obj, kind: kind})
 			}
 		}
