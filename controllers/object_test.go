@@ -240,7 +240,6 @@ func TestChildrenOfPredecessor(t *testing.T) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("read the NetworkPolicy, which the new Memcached does not need: got %v, want NotFound", err)
 	}
-	f.mustReconcile() // creates the Services, and then deletes the Deployment, which waited for them
 	f.becomeReady()
 }
 

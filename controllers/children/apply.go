@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Result is the outcome of Apply.
@@ -44,7 +45,8 @@ type Written struct {
 // errTerminating means that an existing object must be deleted before the child can be written.
 var errTerminating = errors.New("is being deleted")
 
-// Apply writes the changes in order. After an error it continues, except with changes that the failed one guards.
+// Apply writes the changes in order. After an error it continues, except with changes that the failed one guards. A
+// leftover of a deleted owner is deleted in any case.
 //
 // Unless the owner is New, it reads the owner from the API server first in three cases, and returns ErrStaleOwner if
 // the informer cache shows an older one. Nothing may be created or adopted for a deleted owner: the garbage collector
@@ -58,12 +60,12 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 	isVerified := s.New
 	s.State.ownerVerified = s.State.ownerVerified || isVerified
 	for _, c := range changes {
-		if slices.ContainsFunc(c.Guards, func(guard Key) bool { return r.Failed[guard] }) {
+		isLeftover := c.Existing != nil && s.isLeftover(c.Existing)
+		if !isLeftover && slices.ContainsFunc(c.Guards, func(guard Key) bool { return r.Failed[guard] }) {
 			r.Failed[c.Key] = true // the guard's error is reported
 			continue
 		}
-		needsOwner := !s.State.ownerVerified || c.Existing == nil || s.Relation(c.Existing) == Orphaned ||
-			s.Relation(c.Existing) == OfPredecessor
+		needsOwner := !s.State.ownerVerified || c.Existing == nil || isLeftover || s.Relation(c.Existing) == Orphaned
 		if needsOwner && !isVerified {
 			if ownerErr == nil {
 				ownerErr = s.verifyOwner(ctx)
@@ -110,10 +112,11 @@ func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error)
 		switch relation := s.Relation(c.Existing); {
 		case relation == Foreign:
 			return nil, s.conflictWith(c.Key)
-		case c.Existing.GetDeletionTimestamp() != nil:
-			return nil, errTerminating
-		case relation == OfPredecessor:
+		case s.isLeftover(c.Existing):
+			log.FromContext(ctx).Info("deleting a child of a deleted owner of the same name", "child", c.String())
 			return nil, cmp.Or(s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground), errTerminating)
+		case relation == OfPredecessor, c.Existing.GetDeletionTimestamp() != nil:
+			return nil, errTerminating
 		}
 	}
 	response, err := s.write(ctx, c)

@@ -68,11 +68,17 @@ func change(name string, guards ...string) Change {
 	return c
 }
 
+// predecessor is the uid of a deleted owner of the same kind and name.
+const predecessor types.UID = "predecessor"
+
 // ofExisting returns the change of an existing ConfigMap whose controller has this uid; "" for no controller.
 func (c Change) ofExisting(uid types.UID) Change {
 	existing := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{"a": "b"}}}
 	if uid != "" {
 		existing.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", UID: uid, Controller: ptr.To(true)}}
+	}
+	if uid == predecessor {
+		existing.OwnerReferences[0].Kind = ""
 	}
 	c.Existing = existing
 	return c
@@ -84,12 +90,13 @@ func (c Change) asDeletion() Change {
 	return c
 }
 
-// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted, and a process does not begin to
-// write. All else is written. If the owner is deleted or has changed, nothing is written.
+// TestUnverifiedOwner: while the owner cannot be read, nothing is created or adopted, no leftover of a predecessor is
+// deleted, and a process does not begin to write. All else is written. If the owner is deleted or has changed, nothing
+// is written.
 func TestUnverifiedOwner(t *testing.T) {
 	t.Parallel()
 	unavailable, missing := errors.New("unavailable"), apierrors.NewNotFound(corev1.Resource("configmaps"), "owner")
-	all := []string{"created", "adopted", "updated", "deleted"}
+	all := []string{"created", "adopted", "updated", "deleted", "leftover"}
 	for name, tt := range map[string]struct {
 		verified, before bool // now, and by an earlier reconcile of this process
 		generation       int64
@@ -110,7 +117,8 @@ func TestUnverifiedOwner(t *testing.T) {
 		r := newRecorder(tt.readErr)
 		r.generation, r.annotations, r.New, r.State.ownerVerified = tt.generation, tt.annotations, tt.verified, tt.before
 		result := r.Apply(t.Context(), []Change{change("created"), change("adopted").ofExisting(""),
-			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion()}, time.Now())
+			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion(),
+			change("leftover").ofExisting(predecessor)}, time.Now())
 		if !slices.Equal(r.written, tt.want) || !errors.Is(result.Err, tt.wantErr) {
 			t.Errorf("%s: wrote %q with error %v, want %q and %v", name, r.written, result.Err, tt.want, tt.wantErr)
 		}
@@ -118,26 +126,38 @@ func TestUnverifiedOwner(t *testing.T) {
 }
 
 // TestGuards: if a guard is refused or foreign, the children that it guards are not written, nor those that they guard.
-// All others are written.
+// All others are written, and a leftover of a predecessor is deleted.
 func TestGuards(t *testing.T) {
 	t.Parallel()
 	workloads := []Change{change("guarded", "guard"), change("indirect", "guarded"),
-		change("existing", "guard").ofExisting("owner"), change("free")}
+		change("existing", "guard").ofExisting("owner"), change("leftover", "guard").ofExisting(predecessor),
+		change("free")}
 	for name, tt := range map[string]struct {
 		guard   Change
 		refused []string
 		want    []string
 	}{
-		"written":        {change("guard"), nil, []string{"guard", "guarded", "indirect", "existing", "free"}},
-		"refused":        {change("guard"), []string{"guard"}, []string{"free"}},
-		"foreign":        {change("guard").ofExisting("other"), nil, []string{"free"}},
-		"refused update": {change("guard").ofExisting("owner"), []string{"guard"}, []string{"free"}},
+		"written":        {change("guard"), nil, []string{"guard", "guarded", "indirect", "existing", "leftover", "free"}},
+		"refused":        {change("guard"), []string{"guard"}, []string{"leftover", "free"}},
+		"foreign":        {change("guard").ofExisting("other"), nil, []string{"leftover", "free"}},
+		"refused update": {change("guard").ofExisting("owner"), []string{"guard"}, []string{"leftover", "free"}},
 	} {
 		r := newRecorder(nil, tt.refused...)
 		r.New = true
 		result := r.Apply(t.Context(), append([]Change{tt.guard}, workloads...), time.Now())
-		if !slices.Equal(r.written, tt.want) || (result.Err != nil) != (len(tt.want) == 1) {
+		if !slices.Equal(r.written, tt.want) || (result.Err != nil) != (len(tt.want) == 2) {
 			t.Errorf("%s: wrote %q with error %v, want %q", name, r.written, result.Err, tt.want)
 		}
+	}
+}
+
+// TestLeftoverWithAnotherOwner: a child of a predecessor that somebody else owns too is not deleted. The garbage
+// collector removes the reference to the predecessor.
+func TestLeftoverWithAnotherOwner(t *testing.T) {
+	t.Parallel()
+	r, c := newRecorder(nil), change("leftover").ofExisting(predecessor)
+	c.Existing.SetOwnerReferences(append(c.Existing.GetOwnerReferences(), metav1.OwnerReference{UID: "somebody"}))
+	if result := r.Apply(t.Context(), []Change{c}, time.Now()); len(r.written) > 0 || result.Waiting == "" {
+		t.Errorf("wrote %q, and waits with %q, want no write, and a wait", r.written, result.Waiting)
 	}
 }

@@ -183,8 +183,7 @@ const (
 	Ours
 	// Orphaned objects are former children without a controller, which are to be adopted.
 	Orphaned
-	// OfPredecessor are those controlled by a deleted owner of the same kind and name. The garbage collector misses
-	// them if its watch was interrupted while the owner was deleted and created again.
+	// OfPredecessor are those controlled by a deleted owner of the same kind and name.
 	OfPredecessor
 )
 
@@ -208,6 +207,13 @@ func (s *Set) Relation(obj client.Object) Relation {
 		}
 	}
 	return Orphaned
+}
+
+// isLeftover reports whether an object is a child of a deleted owner, and nobody has deleted it yet. The garbage
+// collector can miss it: if its watch is interrupted while the owner is deleted and created again, it notices no
+// deletion. It keeps an object that has another owner too, and so does the operator.
+func (s *Set) isLeftover(obj client.Object) bool {
+	return s.Relation(obj) == OfPredecessor && len(obj.GetOwnerReferences()) == 1 && obj.GetDeletionTimestamp() == nil
 }
 
 // ErrStaleOwner says that the owner was deleted or changed, which the informer cache does not show yet.

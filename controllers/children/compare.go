@@ -99,9 +99,8 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	applied := len(changes)
 	for _, kind := range s.Kinds {
 		for key, obj := range observed {
-			relation := s.Relation(obj)
-			if key.Kind == kind.Kind && !wanted[key] && (relation == Ours || relation == OfPredecessor) &&
-				s.isApplied(obj) && obj.GetDeletionTimestamp() == nil {
+			isOurs := s.Relation(obj) == Ours && obj.GetDeletionTimestamp() == nil
+			if key.Kind == kind.Kind && !wanted[key] && (isOurs || s.isLeftover(obj)) && s.isApplied(obj) {
 				changes = append(changes, Change{Key: key, Existing: obj, kind: kind})
 			}
 		}
