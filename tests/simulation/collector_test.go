@@ -71,7 +71,8 @@ func garbageOf(s state) string {
 	}
 	hasOwner := func(obj client.Object) bool {
 		return slices.ContainsFunc(obj.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
-			return is[owner.UID] != nil && !isDeleted(is[owner.UID], metav1.FinalizerDeleteDependents)
+			return owner.APIVersion == notServed ||
+				is[owner.UID] != nil && !isDeleted(is[owner.UID], metav1.FinalizerDeleteDependents)
 		})
 	}
 	for _, obj := range is {

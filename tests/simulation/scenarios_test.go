@@ -1,13 +1,17 @@
 package simulation
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -118,18 +122,24 @@ var scenarios = []scenario{
 		w.must(w.api.Delete(w.ctx, &corev1.Service{ObjectMeta: w.object("cache")}))
 	})},
 	{name: "children of a predecessor", steps: does(func(w *world) {
-		owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Memcached", Name: "cache",
-			UID: "predecessor", Controller: ptr.To(true)}
-		service := &corev1.Service{ObjectMeta: w.object("cache"),
+		service := &corev1.Service{ObjectMeta: w.ofPredecessor(v1alpha1.GroupVersion.String()),
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
-		service.OwnerReferences, service.Finalizers = []metav1.OwnerReference{owner}, []string{"example.com/slow"}
+		service.Finalizers = []string{"example.com/slow"}
 		w.create(onDeployment)
-		service.Labels = names.Servers.Labels(&v1alpha1.Memcached{ObjectMeta: w.object("cache")})
 		w.must(w.api.Create(w.ctx, service))
 	}, func(w *world) {
 		service := &corev1.Service{ObjectMeta: w.object("cache")}
 		w.must(w.api.Patch(w.ctx, service, client.RawPatch("application/merge-patch+json",
 			[]byte(`{"metadata":{"finalizers":null}}`))))
+	})},
+	{name: "children that the garbage collector misses", steps: does(func(w *world) {
+		w.create(onDeployment)
+		w.must(w.api.Create(w.ctx, &policyv1.PodDisruptionBudget{ObjectMeta: w.ofPredecessor(notServed)}))
+		metadata, err := json.Marshal(w.ofPredecessor(notServed))
+		w.must(err)
+		w.must(w.api.Patch(w.ctx, &networkingv1.NetworkPolicy{ObjectMeta: w.object("cache")}, client.RawPatch(
+			types.ApplyPatchType, fmt.Appendf(nil, `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy",
+			"metadata":%s,"spec":{"podSelector":{}}}`, metadata)), client.FieldOwner(names.Operator)))
 	})},
 	{name: "somebody deletes children", before: withAgents, steps: does(func(w *world) {
 		for _, kind := range []string{"Service", "PodDisruptionBudget", "ConfigMap"} {
@@ -169,6 +179,19 @@ var scenarios = []scenario{
 		w.reconcileOnce()
 		deletes(metav1.DeletePropagationBackground)(w)
 	})},
+}
+
+// notServed is a version of the API that is not served. The garbage collector cannot look up owners of this version, so
+// their dependents stay.
+const notServed = "cache.example.com/v1alpha0"
+
+// ofPredecessor returns the metadata of a child of a deleted Memcached of the same name.
+func (w *world) ofPredecessor(apiVersion string) metav1.ObjectMeta {
+	m := w.object("cache")
+	m.Labels = names.Servers.Labels(&v1alpha1.Memcached{ObjectMeta: m})
+	m.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: "Memcached", Name: m.Name,
+		UID: "predecessor", Controller: ptr.To(true)}}
+	return m
 }
 
 func does(steps ...func(*world)) []func(*world) { return steps }
