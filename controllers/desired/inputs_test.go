@@ -308,12 +308,15 @@ func FuzzRecord(f *testing.F) {
 		f.Add(current, memory)
 	}
 	for _, record := range []string{"", "{}", "null", "[]", current[:len(current)-1], `{"inputs":"x"}`,
-		replaceIn(current, "template", `"x"`), replaceIn(current, "inputs", `""`), replaceIn(current, "image", `"memcached:2"`),
+		replaceIn(current, "template", `"x"`), replaceIn(current, "inputs", `""`),
+		replaceIn(current, "image", `"memcached:2"`),
 		replaceIn(current, "image", `"","requestedImage":"memcached:3","previousImage":"memcached:4"`),
 		replaceIn(current, "agent", `"","inPlace":["b","b","c"],"restartedAt":"now"`),
 		replaceIn(current, "agent", `"operator:2","flushedAt":"then","flush":"2026-01-02T03:04:05+01:00"`),
-		replaceIn(current, "agent", `"operator:2","flush":"9999-12-31T23:59:59-01:00"`), // is written as a time that cannot be read
-		replaceIn(current, "agent", `"","secrets":{"tls":{"name":"s","authorities":[{"id":"x","notAfter":"2026-01-02T03:04:05Z"}]}}`),
+		// This time is written as one that cannot be read.
+		replaceIn(current, "agent", `"operator:2","flush":"9999-12-31T23:59:59-01:00"`),
+		replaceIn(current, "agent", `"","secrets":{"tls":{"name":"s","authorities":[`+
+			`{"id":"x","notAfter":"2026-01-02T03:04:05Z"}]}}`),
 	} {
 		f.Add(record, "64")
 	}

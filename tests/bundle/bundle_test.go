@@ -202,7 +202,8 @@ func TestDockerfile(t *testing.T) {
 	if len(labels) == 0 || !maps.Equal(labels, metadata.Annotations) {
 		t.Errorf("labels %v\nannotations %v", labels, metadata.Annotations)
 	}
-	if len(regexp.MustCompile(`(?m)^(FROM scratch|COPY bundle/(manifests|metadata|tests/scorecard) .*)$`).FindAllString(string(dockerfile), -1)) != 4 {
+	steps := regexp.MustCompile(`(?m)^(FROM scratch|COPY bundle/(manifests|metadata|tests/scorecard) .*)$`)
+	if len(steps.FindAllString(string(dockerfile), -1)) != 4 {
 		t.Error("bundle.Dockerfile does not copy the three folders into an empty image")
 	}
 }

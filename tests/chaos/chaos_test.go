@@ -102,7 +102,7 @@ func TestChaos(t *testing.T) {
 		fmt.Sprintf("| longest time from the end of faults until everything was as desired | %.0f s |", slowest.Seconds()),
 		fmt.Sprintf("| requests of one leader answered with 429 | %.0f |", w.rejected),
 		fmt.Sprintf("| goroutines and memory of the leader that led longest | %s |", w.oldest.first),
-		fmt.Sprintf("| the same, %.0f minutes later | %s |", w.oldest.led.Minutes(), w.oldest.last)}, faults))
+		fmt.Sprintf("| the same, %s later | %s |", w.oldest.led.Round(time.Second), w.oldest.last)}, faults))
 }
 
 // TestMany creates, changes and deletes many Memcacheds at once, and kills the leader at the beginning of each.

@@ -68,8 +68,9 @@ func TestMemory(t *testing.T) {
 			ca = w.newCA()
 			ca.certificate("certificate", host)
 			w.passwords("passwords", "shop:"+password)
-			w.createSpec("cache", `{size: 2, workload: StatefulSet, metrics: {}, tls: {secretName: certificate, clientAuth: Require},
-				auth: {secretName: passwords}, memory: 64Mi, threads: 1, maxConnections: 64, pod: {resources: {requests: {cpu: 1m}}}}`)
+			w.createSpec("cache", `{size: 2, workload: StatefulSet, memory: 64Mi, threads: 1, maxConnections: 64, metrics: {},
+				tls: {secretName: certificate, clientAuth: Require}, auth: {secretName: passwords},
+				pod: {resources: {requests: {cpu: 1m}}}}`)
 			w.awaitReady("cache")
 			before = w.uids("cache")
 			for _, c := range clients(w) {

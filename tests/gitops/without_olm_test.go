@@ -144,8 +144,9 @@ func (e *env) userRepository(tag, caches string) map[string]string {
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
 			require.NoError(e, err)
-			files[strings.TrimPrefix(path, root+"/")] = releaseTag.ReplaceAllString(strings.NewReplacer("name: caches", "name: "+caches,
-				"namespace: caches", "namespace: "+caches).Replace(string(text)), "ref="+tag)
+			renamed := strings.NewReplacer("name: caches", "name: "+caches, "namespace: caches", "namespace: "+caches).
+				Replace(string(text))
+			files[strings.TrimPrefix(path, root+"/")] = releaseTag.ReplaceAllString(renamed, "ref="+tag)
 		}
 	}
 	return files

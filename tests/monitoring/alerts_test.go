@@ -92,8 +92,8 @@ func TestRunbooks(t *testing.T) {
 		assert.Contains(t, []string{"warning", "critical"}, rule.Labels["severity"], name)
 		assert.NotEmpty(t, rule.Annotations["summary"], name)
 		assert.NotEmpty(t, rule.Annotations["description"], name)
-		assert.Equal(t, "https://github.com/example/memcached-operator/blob/main/docs/how-to/monitoring.md#"+strings.ToLower(name),
-			rule.Annotations["runbook_url"])
+		assert.Equal(t, "https://github.com/example/memcached-operator/blob/main/docs/how-to/monitoring.md#"+
+			strings.ToLower(name), rule.Annotations["runbook_url"])
 	}
 	for _, heading := range headings {
 		_, rest, _ := strings.Cut(string(page), "### "+heading+"\n")

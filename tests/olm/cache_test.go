@@ -56,7 +56,8 @@ func (c *cache) ready() {
 func (c *cache) state() string {
 	return c.kubectl("get", "pods", "--namespace", c.namespace, "--selector", "app.kubernetes.io/instance="+c.name,
 		"--sort-by=.metadata.name", "--output",
-		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} restarts={.status.containerStatuses[*].restartCount} {.metadata.deletionTimestamp}{"\n"}{end}`)
+		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} `+
+			`restarts={.status.containerStatuses[*].restartCount} {.metadata.deletionTimestamp}{"\n"}{end}`)
 }
 
 // intact fails if a server was replaced or restarted, or lost a key.

@@ -126,7 +126,8 @@ func (w *world) installed(r release) {
 	w.Helper()
 	w.eventually("install v"+r.version, func() error {
 		out, err := w.try("kubectl", "get", extension, "--output",
-			`jsonpath={.status.install.bundle.name} {range .status.conditions[*]}{.type}={.status}/{.reason} {end}: {.status.conditions[?(@.type=="Progressing")].message}`)
+			`jsonpath={.status.install.bundle.name} {range .status.conditions[*]}{.type}={.status}/{.reason} {end}: `+
+				`{.status.conditions[?(@.type=="Progressing")].message}`)
 		for _, want := range []string{"memcached-operator.v" + r.version + " ", "Installed=True/Succeeded"} {
 			if err == nil && !strings.Contains(out, want) {
 				err = fmt.Errorf("no %q: %s", want, out)
@@ -210,7 +211,8 @@ func (w *world) goneExcept(kept ...string) {
 		out, err := w.try("kubectl", "get",
 			"deployments,services,serviceaccounts,clusterroles,clusterrolebindings,customresourcedefinitions",
 			"--all-namespaces", "--selector", owned, "--output",
-			`jsonpath={range .items[*]}{.kind}/{.metadata.name}{.metadata.deletionTimestamp}{.metadata.ownerReferences[*].kind}{"\n"}{end}`)
+			`jsonpath={range .items[*]}{.kind}/{.metadata.name}{.metadata.deletionTimestamp}`+
+				`{.metadata.ownerReferences[*].kind}{"\n"}{end}`)
 		if left := strings.Fields(strings.ToLower(out)); err == nil && !slices.Equal(left, kept) {
 			err = errors.New("these objects are left: " + strings.Join(left, " "))
 		}

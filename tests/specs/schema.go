@@ -175,9 +175,9 @@ func (g *schemaGenerator) object(p *apiextensionsv1.JSONSchemaProps, path string
 // hostileValue returns a value that breaks a rule, or is at its bound.
 func (g *schemaGenerator) hostileValue(p *apiextensionsv1.JSONSchemaProps, path string) any {
 	length := g.bound(p.MaxLength, 300, 1<<20)
-	texts := []any{"", " ", "a\nb", "a\r\nb", "\x00", "é", "\u202e", "\u200b", "\u0430", "\u2010", "\uff11", "\uff41", "💥",
-		"-", "--",
-		"null", "${PATH}", "$(PATH)", "../../etc", "1e9", "-1", "0x10", "9223372036854775808",
+	texts := []any{"", " ", "a\nb", "a\r\nb", "\x00",
+		"é", "\u202e", "\u200b", "\u0430", "\u2010", "\uff11", "\uff41", "💥",
+		"-", "--", "null", "${PATH}", "$(PATH)", "../../etc", "1e9", "-1", "0x10", "9223372036854775808",
 		strings.Repeat("a", length), strings.Repeat("é", length), strings.Repeat("a", length+1)}
 	switch {
 	case p.Type == "integer" || p.XIntOrString:
