@@ -56,6 +56,7 @@ func TestChaos(t *testing.T) {
 	w := newWorld(t, all)
 	w.createMissing()
 	ready := w.converge()
+	w.measureCalm()
 	start, happened, count := time.Now(), map[string]int{}, 0
 	slowest := time.Duration(0)
 	for ; time.Since(start) < *lasts; count++ {
@@ -101,8 +102,8 @@ func TestChaos(t *testing.T) {
 			w.deaths, failover),
 		fmt.Sprintf("| longest time from the end of faults until everything was as desired | %.0f s |", slowest.Seconds()),
 		fmt.Sprintf("| requests of one leader answered with 429 | %.0f |", w.rejected),
-		fmt.Sprintf("| goroutines and memory of the leader that led longest | %s |", w.oldest.first),
-		fmt.Sprintf("| the same, %s later | %s |", w.oldest.led.Round(time.Second), w.oldest.last)}, faults))
+		fmt.Sprintf("| goroutines and memory of the leader before the faults | %s |", w.calm),
+		fmt.Sprintf("| the same after a round, at most | %s |", w.most)}, faults))
 }
 
 // TestMany creates, changes and deletes many Memcacheds at once, and kills the leader at the beginning of each.

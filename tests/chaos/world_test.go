@@ -68,13 +68,13 @@ type world struct {
 	random   *mathrand.Rand
 	ca       *testca.CA
 	ns       string
-	specs    []string // of the Memcacheds
-	replaced int      // servers that were replaced as they should
-	judged   int      // rounds in which each status was judged
-	rejected float64  // requests of one leader that were answered with 429, at most
-	deaths   int      // of leaders that were killed
-	leader   leader   // the present one
-	oldest   leader   // the one that led longest
+	specs    []string  // of the Memcacheds
+	replaced int       // servers that were replaced as they should
+	judged   int       // rounds in which each status was judged
+	rejected float64   // requests of one leader that were answered with 429, at most
+	deaths   int       // of leaders that were killed
+	calm     resources // of the leader before the faults
+	most     resources // of a leader after a round, at most
 	// failovers are the times from the death of a leader until a standby led. After some deaths no standby runs, or the
 	// API server is down too.
 	failovers []time.Duration
@@ -345,44 +345,37 @@ type resources struct{ goroutines, mebibytes float64 }
 func (r resources) String() string { return fmt.Sprintf("%.0f, %.0f MiB", r.goroutines, r.mebibytes) }
 
 // used returns what the leader uses.
-func (w *world) used() (r resources) {
+func (w *world) used() (r resources, err error) {
+	metrics, err := w.operator.Metrics(w.ctx)
+	r = resources{value(metrics, "go_goroutines"), value(metrics, "process_resident_memory_bytes") / (1 << 20)}
+	if err == nil && (r.goroutines == 0 || r.mebibytes == 0) {
+		err = errors.New("the metrics are missing")
+	}
+	return r, err
+}
+
+// measureCalm measures the leader before the faults.
+func (w *world) measureCalm() {
 	w.Helper()
-	w.eventually("read the metrics of the leader", func() error {
-		metrics, err := w.operator.Metrics(w.ctx)
-		r = resources{value(metrics, "go_goroutines"), value(metrics, "process_resident_memory_bytes") / (1 << 20)}
-		if err == nil && (r.goroutines == 0 || r.mebibytes == 0) {
-			err = errors.New("the metrics are missing")
+	w.eventually("read the metrics of the leader", func() (err error) {
+		w.calm, err = w.used()
+		return err
+	})
+}
+
+// measure measures the leader after a round. It fails if the leader goes on to use much more than before the faults.
+func (w *world) measure() {
+	w.Helper()
+	w.eventually("release what the faults needed", func() error {
+		used, err := w.used()
+		if err == nil && (used.goroutines > 1.1*w.calm.goroutines || used.mebibytes > 2*w.calm.mebibytes) {
+			err = fmt.Errorf("goroutines and memory of the leader: %s, before the faults: %s", used, w.calm)
+		}
+		if err == nil {
+			w.most = resources{max(w.most.goroutines, used.goroutines), max(w.most.mebibytes, used.mebibytes)}
 		}
 		return err
 	})
-	return r
-}
-
-// leader is what the leader uses when it is seen first and last.
-type leader struct {
-	name        string
-	since       time.Time
-	led         time.Duration
-	first, last resources
-}
-
-// measure measures the leader after a round. It fails if the leader uses much more than after its first round.
-func (w *world) measure() {
-	w.Helper()
-	used, name := w.used(), ""
-	w.eventually("find the leader", func() (err error) {
-		name, err = w.operator.Holder(w.ctx)
-		return err
-	})
-	if name != w.leader.name {
-		w.leader = leader{name: name, since: time.Now(), first: used}
-	}
-	w.leader.led, w.leader.last = time.Since(w.leader.since), used
-	if w.leader.led >= w.oldest.led {
-		w.oldest = w.leader
-	}
-	require.LessOrEqual(w, used.goroutines, 1.1*w.leader.first.goroutines, "goroutines of the leader")
-	require.LessOrEqual(w, used.mebibytes, 2*w.leader.first.mebibytes, "memory of the leader in MiB")
 }
 
 // value returns the value of a metric; 0 if there is no such metric.
