@@ -88,6 +88,7 @@ func newWorld(t *testing.T, specs []string) *world {
 		t.Skip("make chaos runs it on a cluster")
 	}
 	ctrl.SetLogger(log.Log)
+	t.Logf("seed %d", *seed)
 	root, err := harness.Repository()
 	require.NoError(t, err)
 	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
@@ -359,7 +360,7 @@ func (w *world) measureCalm() {
 	w.Helper()
 	w.eventually("read the metrics of the leader", func() (err error) {
 		w.calm, err = w.used()
-		return err
+		return errors.Join(err, w.idle())
 	})
 }
 

@@ -44,6 +44,7 @@ func TestSpecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Logf("seed %d", *seed)
 	run := newSpecRun(server)
 	run.sendAll(t, generate(t))
 	t.Run("accepted", func(t *testing.T) {
