@@ -101,7 +101,7 @@ func (p *proxy) report(ctx context.Context) (r Report, err error) {
 	if p.job == nil {
 		return r, nil
 	}
-	r.Percent = p.job.Percent()
+	r.Percent, r.Problem = p.job.Percent(), p.job.Problem()
 	select {
 	case <-p.job.ended:
 		if p.job.err == nil {

@@ -1,62 +1,92 @@
 package mover
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 )
 
 const (
 	// leases is the least CAS of a placeholder; that of an item is a small number, unless a client chose it.
 	leases = 1 << 62
-	// batchBytes limits the values that are in memory together. One item may be larger.
-	batchBytes = 4 << 20
-	// tries is how often a batch tries to move an item that a client keeps changing. The next pass finds it again.
+	// leaseTime is the time after which a placeholder expires, besides the time that the largest item takes.
+	leaseTime = 3 * time.Second
+	// chunkBytes limits the values that are on their way together, unless there is only one: clients wait for them.
+	chunkBytes = 64 << 10
+	// tries is how often a chunk tries to move an item that a client keeps changing. The next pass finds it again.
 	tries = 3
 )
 
-// move moves items that the source may have.
-func move(source, target *conn, items []*item) error {
+// move moves items that the source may have, and returns how many it had.
+func move(source, target *conn, items []*item) (found int, err error) {
 	var present []*item // otherwise a placeholder would be for nothing
-	err := source.each(items, func(i *item) string { return "mg " + i.name + " s u" },
+	err = source.each(items, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "mg %s s u\r\n", i.name) },
 		func(i *item, a answer) (err error) {
-			if a.code == "HD" {
+			switch a.code {
+			case "HD":
 				present = append(present, i)
 				i.size, err = a.number("s")
+			case "EN", clientError: // one key that memcached refuses must not keep the others
+			default:
+				err = a.unexpected()
 			}
 			return err
 		})
-	if err != nil {
-		return err
-	}
-	items, err = lease(source, target, present)
-	for rest := items; len(rest) > 0 && err == nil; {
-		var taken []*item
-		if taken, rest, err = take(source, rest); err == nil {
-			err = target.each(taken, (*item).store, nil) // unless a client was faster
+	for rest := present; len(rest) > 0 && err == nil; {
+		n, size := 1, rest[0].size
+		for n < len(rest) && size+rest[n].size <= chunkBytes {
+			size += rest[n].size
+			n++
 		}
-		for _, i := range taken {
-			i.value, i.stored = nil, true
-		}
+		err = moveChunk(source, target, rest[:n], size)
+		rest = rest[n:]
 	}
-	if err != nil {
-		return err
-	}
-	left := slices.DeleteFunc(items, func(i *item) bool { return i.stored })
-	return target.each(left, func(i *item) string { return fmt.Sprintf("md %s C%d", i.name, i.lease) }, nil)
+	return len(present), err
 }
 
-// lease puts placeholders on the target, and returns the items that have one. The other items are deleted at the
-// source: the target has a newer one, or no memory left.
+// moveChunk moves items whose values have this size together.
+func moveChunk(source, target *conn, items []*item, size uint64) error {
+	if err := target.hasRoom(size); err != nil {
+		return err
+	}
+	leased, err := lease(source, target, items)
+	if err != nil {
+		return err
+	}
+	taken, takeErr := take(source, leased)
+	var claimed []*item
+	if err := target.each(taken, store, func(i *item, a answer) error {
+		switch i.value = nil; {
+		case a.code == "HD" && i.claimed:
+			claimed = append(claimed, i)
+		case a.code != "HD" && a.code != "EX" && a.code != "NF": // the latter two: a client was faster
+			return a.unexpected()
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := errors.Join(target.each(claimed, claim, nil), takeErr); err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(leased, func(i *item) bool { return slices.Contains(taken, i) })
+	return target.each(left, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "md %s C%d\r\n", i.name, i.lease) }, nil)
+}
+
+// lease puts placeholders on the target, and returns the items that have one. If the target has a newer item, the old
+// one is deleted at the source.
 func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	var old []*item
-	if err := target.each(items, func(i *item) string {
+	if err := target.each(items, func(w *bufio.Writer, i *item) {
 		i.lease = leases | rand.Uint64N(leases) //nolint:gosec // need not be secret, only different
-		return fmt.Sprintf("mg %s c N%.0f E%d", i.name, leaseTime.Seconds(), i.lease)
+		fmt.Fprintf(w, "mg %s c N%.0f E%d\r\n", i.name, target.leaseTime().Seconds(), i.lease)
 	}, func(i *item, a answer) error {
 		switch cas, err := a.number("c"); {
-		case a.code == outOfMemory:
-			old = append(old, i)
+		case a.code == "EN":
+			return target.full()
 		case err != nil:
 			return err
 		case cas >= leases: // ours, or that of a mover that was stopped
@@ -68,47 +98,45 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	return leased, source.remove(old)
+	_, err = source.remove(old)
+	return leased, err
 }
 
-// take reads items and removes them from the source, as many as may be in memory. It returns them, and the rest.
-func take(source *conn, items []*item) (taken, rest []*item, err error) {
-	var size uint64
-	for n, i := range items {
-		if size += i.size; size > batchBytes && n > 0 {
-			items, rest = items[:n], items[n:]
-			break
-		}
-	}
+// take reads items, removes them from the source, and returns those that it removed, also after an error.
+func take(source *conn, items []*item) (taken []*item, err error) {
+	source.values = source.values[:0]
 	for range tries {
 		var read, changed []*item
-		if err := source.each(items, func(i *item) string { return "mg " + i.name + " v f t c u" },
+		if err := source.each(items, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "mg %s v f t c u\r\n", i.name) },
 			func(i *item, a answer) error {
-				if a.code != "VA" {
+				if a.code == "EN" {
 					return nil // deleted or expired
 				}
 				read = append(read, i)
 				return i.fill(a)
 			}); err != nil {
-			return nil, nil, err
+			return taken, err
 		}
-		if err := source.each(read, func(i *item) string { return fmt.Sprintf("md %s C%d", i.name, i.cas) },
+		if err := source.each(read, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "md %s C%d\r\n", i.name, i.cas) },
 			func(i *item, a answer) error {
 				switch {
 				case a.code == "EX":
 					changed = append(changed, i)
-				case a.code == "HD" && !i.marked:
+				case a.code == "HD" && !i.dropped:
 					taken = append(taken, i)
-				default:
-					i.value = nil
+				case a.code != "HD" && a.code != "NF":
+					return a.unexpected()
 				}
 				return nil
 			}); err != nil {
-			return nil, nil, err
+			return taken, err
 		}
 		if items = changed; len(items) == 0 {
 			break
 		}
+		if len(taken) == 0 {
+			source.values = source.values[:0]
+		}
 	}
-	return taken, rest, nil
+	return taken, nil
 }

@@ -11,14 +11,18 @@ import (
 	"time"
 )
 
+// largestItem is the size of the largest item of servers in tests.
+const largestItem = 1 << 20
+
 // silentConn is a connection to a server whose answers are read elsewhere.
 type silentConn struct{ net.Conn }
 
 func (silentConn) Write(b []byte) (int, error) { return len(b), nil }
 func (silentConn) SetDeadline(time.Time) error { return nil }
+func (silentConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
 
 func answered(text string) *conn {
-	return &conn{Conn: silentConn{}, r: bufio.NewReader(strings.NewReader(text))}
+	return &conn{Conn: silentConn{}, r: bufio.NewReader(strings.NewReader(text)), largest: largestItem}
 }
 
 // text is an answer as memcached writes it.
@@ -47,7 +51,7 @@ func FuzzAnswer(f *testing.F) {
 		c, left := answered(text), len(text)
 		for {
 			a, err := c.answer()
-			if cap(a.value) > 2*batchBytes+2*len(text) {
+			if cap(a.value) > largestItem+chunkBytes {
 				t.Fatalf("%d bytes of memory for %d bytes", cap(a.value), len(text))
 			}
 			if err != nil {
@@ -72,11 +76,17 @@ func FuzzDump(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		found := 0
-		err := answered(text).dump(func(i *item) error {
+		err := answered(text).dump(func(listed string) error {
 			found++
-			if strings.Contains(i.name, "\n") || !strings.Contains(text, "mg "+i.name) ||
-				!strings.HasPrefix(i.name, i.key()) {
-				t.Errorf("got the key %q, and %q in requests", i.key(), i.name)
+			if !strings.Contains(text, "mg "+listed) {
+				t.Errorf("got the key %q", listed)
+			}
+			for _, name := range names(listed) {
+				i := item{name: name}
+				if key, flag, _ := strings.Cut(name, " "); key != i.key() || key == "" && listed != "" ||
+					flag != "" && flag != "b" || strings.Contains(name, "\n") {
+					t.Errorf("got the key %q, and %q in requests", i.key(), name)
+				}
 			}
 			return nil
 		})
@@ -84,9 +94,11 @@ func FuzzDump(f *testing.F) {
 			!strings.Contains(text, "ERROR") {
 			t.Errorf("got %d keys, %v", found, err)
 		}
-		n, err := answered(text).items()
-		if n != 0 && (err != nil || !strings.Contains(text, strconv.FormatInt(n, 10))) {
-			t.Errorf("got %d items, %v", n, err)
+		values, err := answered(text).stats("stats")
+		for name, value := range values {
+			if err != nil || !strings.Contains(text, name) || !strings.Contains(text, value) {
+				t.Errorf("got %s %s, %v", name, value, err)
+			}
 		}
 	})
 }
@@ -94,7 +106,8 @@ func FuzzDump(f *testing.F) {
 // FuzzExpiry: an item keeps the time to live that it has, which memcached counts in 32 bits; one that has expired may
 // stay for a second.
 func FuzzExpiry(f *testing.F) {
-	for _, ttl := range []string{"", "-1", "0", "1", "x", "2592000", "2592001", "4294967295", "+1", "01"} {
+	for _, ttl := range []string{"", "-1", "0", "1", "x", "2592000", "2592001", "379996602", "379996603", "4294967295", "+1",
+		"01"} {
 		f.Add(ttl)
 	}
 	f.Fuzz(func(t *testing.T, ttl string) {
@@ -103,7 +116,7 @@ func FuzzExpiry(f *testing.F) {
 		if n > math.MaxUint32 {
 			t.Skip("memcached has no such time to live")
 		}
-		want := max(n, 1) // seconds; 0 for ever
+		want := min(max(n, 1), math.MaxInt32-now.Unix()) // seconds, to memcached's last second at most; 0 for ever
 		if err != nil || n < 0 {
 			want = 0
 		}
@@ -121,12 +134,14 @@ func FuzzExpiry(f *testing.F) {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"foo":    "ms foo 5 F1 T0 E2 C3\r\nvalue",
-		"Zm9v b": "ms Zm9v 5 b F1 T0 E2 C3\r\nvalue",
+		"foo":    "ms foo 5 F1 T0 E2 C3\r\nvalue\r\n",
+		"Zm9v b": "ms Zm9v 5 b F1 T0 E2 C3\r\nvalue\r\n",
 	} {
-		i := item{name: name, value: []byte("value"), flags: "1", ttl: "-1", cas: 2, lease: 3}
-		if got := i.store(); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
+		var got strings.Builder
+		w := bufio.NewWriter(&got)
+		store(w, &item{name: name, value: []byte("value"), flags: "1", ttl: "-1", cas: 2, lease: 3})
+		if _ = w.Flush(); got.String() != want {
+			t.Errorf("%s: got %q, want %q", name, got.String(), want)
 		}
 	}
 }

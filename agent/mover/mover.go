@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// leaseTime is the time after which a placeholder expires: longer than a batch takes, even a slow one.
-	leaseTime = 3 * time.Second
-	// retry is the time between two passes after an error.
-	retry = time.Second
+	// pause is the time between two passes, and retry the time after an error.
+	pause, retry = 100 * time.Millisecond, time.Second
 	// batch is the number of items that are moved together. The rate limit allows as many at once.
 	batch = 64
 )
@@ -32,12 +30,19 @@ type Mover struct {
 	// Limit is the number of items that are moved or deleted in a second.
 	Limit rate.Limit
 
-	visited, items atomic.Int64 // in this pass
+	visited, items int64 // in this pass
+	percent        atomic.Int64
+	problem        atomic.Value // a string
 }
 
-// Percent says how much of a pass over all items is done. The first pass finds almost all items.
-func (m *Mover) Percent() int {
-	return int(min(99, 100*m.visited.Load()/max(m.items.Load(), 1)))
+// Percent says how much of the items has been visited. It never decreases: a pass that fails and begins again is no
+// progress. The first pass finds almost all items.
+func (m *Mover) Percent() int { return int(m.percent.Load()) }
+
+// Problem says why the last pass failed; empty if it did not.
+func (m *Mover) Problem() string {
+	problem, _ := m.problem.Load().(string)
+	return problem
 }
 
 // Run deletes or moves items until none is left, or ctx is done. In phase Purge, no proxy may know the change yet; in
@@ -45,24 +50,22 @@ func (m *Mover) Percent() int {
 // mover began, and repeats what failed.
 func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
 	limiter := rate.NewLimiter(m.Limit, batch)
-	expired := time.Now()
-	if m.Phase == PreferAfter {
-		expired = expired.Add(leaseTime + time.Second) // the placeholders of a mover that was stopped
-	}
+	stopped := time.Now() // when another mover, or a pass, may have left placeholders
 	for {
-		found, err := m.pass(ctx, limiter)
-		wait := time.Duration(0)
+		found, leaseTime, err := m.pass(ctx, limiter)
+		wait, problem := pause, ""
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
 			log.Error("cannot move items", "error", err)
-			expired, wait = time.Now().Add(leaseTime+time.Second), retry
+			stopped, wait, problem = time.Now(), retry, err.Error()
 		case found == 0:
-			if wait = time.Until(expired); wait <= 0 {
+			if wait = time.Until(stopped.Add(leaseTime)); wait <= 0 || m.Phase == Purge {
 				return nil
 			}
 		}
+		m.problem.Store(problem)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -109,15 +112,14 @@ func (m *Mover) affected() (sources, targets []string) {
 }
 
 // pass deletes or moves the items that it finds, one server after the other, and returns how many it found. Because
-// clients may change items meanwhile, none is left once a pass finds none.
-func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, err error) {
+// clients may change items meanwhile, none is left once a pass finds none. Placeholders last no longer than leaseTime.
+func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, leaseTime time.Duration, err error) {
 	sources, targets := m.affected()
 	visited := sources
 	if m.Phase == Purge {
 		visited = targets
 	}
-	m.visited.Store(0)
-	m.items.Store(0)
+	m.visited, m.items = 0, 0
 	conns := map[string]*conn{}
 	defer func() {
 		for _, c := range conns {
@@ -127,45 +129,49 @@ func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, err
 	for _, server := range append(sources, targets...) {
 		c, err := dial(ctx, server)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		conns[server] = c
-		items, err := c.items()
+		items, err := c.prepare()
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if slices.Contains(visited, server) {
-			m.items.Add(items)
+			m.items += items
 		}
+		leaseTime = max(leaseTime, c.leaseTime()+time.Second) // memcached's clock counts whole seconds
 	}
 	for _, server := range visited {
 		n, err := m.visit(ctx, server, conns, limiter)
 		if found += n; err != nil {
-			return found, err
+			return found, leaseTime, err
 		}
 	}
-	return found, nil
+	return found, leaseTime, nil
 }
 
 // visit deletes or moves the items of a server, in batches that have the same target.
 func (m *Mover) visit(ctx context.Context, server string, conns map[string]*conn,
 	limiter *rate.Limiter) (found int, err error) {
 	pending := map[string][]*item{}
-	flush := func(target string) error {
-		items := pending[target]
+	flush := func(target string) (err error) {
+		items, n := pending[target], 0
 		delete(pending, target)
-		found += len(items)
 		if err := limiter.WaitN(ctx, len(items)); err != nil {
 			return err
 		}
 		if target == server {
-			return conns[server].remove(items)
+			n, err = conns[server].remove(items)
+		} else {
+			n, err = move(conns[server], conns[target], items)
 		}
-		return move(conns[server], conns[target], items)
+		found += n
+		return err
 	}
-	err = dump(ctx, server, func(i *item) error {
-		m.visited.Add(1)
-		target := m.target(server, i.key())
+	err = dump(ctx, server, func(listed string) error {
+		m.visited++
+		m.percent.Store(max(m.percent.Load(), min(99, 100*m.visited/max(m.items, 1))))
+		target, i := m.find(server, listed)
 		if target == "" {
 			return ctx.Err()
 		}
@@ -181,4 +187,15 @@ func (m *Mover) visit(ctx context.Context, server string, conns map[string]*conn
 		}
 	}
 	return found, err
+}
+
+// find returns the item that a server lists, by the name with which proxies find it there, and its target.
+func (m *Mover) find(server, listed string) (target string, i *item) {
+	for _, name := range names(listed) {
+		i = &item{name: name}
+		if addressOf(m.Before, i.key()) == server {
+			break
+		}
+	}
+	return m.target(server, i.key()), i
 }

@@ -33,7 +33,9 @@ type Server struct {
 // Servers are the servers behind proxies, or a change of them. They are the content of two files: servers, which the
 // proxies read, and mover.
 type Servers struct {
-	Phase Phase
+	// Program identifies the program of the proxies that reads the files; empty for any.
+	Program string
+	Phase   Phase
 	// Before are the servers before a change; none without a change.
 	Before []Server
 	// After are the servers; during a change, those after it.
@@ -47,6 +49,8 @@ func Parse(files map[string]string) (s Servers) {
 	s.Mover = strings.TrimSpace(files["mover"])
 	for line := range strings.Lines(files["servers"]) {
 		switch fields := strings.Fields(line); {
+		case len(fields) == 2 && fields[0] == "program":
+			s.Program = fields[1]
 		case len(fields) == 2 && fields[0] == "phase":
 			s.Phase = Phase(fields[1])
 		case len(fields) == 2:
@@ -61,6 +65,9 @@ func Parse(files map[string]string) (s Servers) {
 // Files returns the content of the files, by their names.
 func (s Servers) Files() map[string]string {
 	var lines []string
+	if s.Program != "" {
+		lines = append(lines, "program "+s.Program)
+	}
 	if s.Phase != NoChange {
 		lines = append(lines, "phase "+string(s.Phase))
 	}

@@ -38,11 +38,12 @@ const (
 func proxyConfig(mc *v1alpha1.Memcached, servers mover.Servers) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
+	program := fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram)
+	servers.Program = Digest(program)
 	return owned(corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
 		WithData(servers.Files()).
-		WithData(map[string]string{
-			"proxy.lua": fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram),
-		}), mc, names.Proxies)
+		WithData(map[string]string{"proxy.lua": fmt.Sprintf("local program = %q\n%s", servers.Program, program)}),
+		mc, names.Proxies)
 }
 
 // CanMove reports whether the items of mc can be moved: memcached must list its keys, and number the versions of items.

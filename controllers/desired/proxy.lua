@@ -8,18 +8,18 @@
 -- the other way around. Not all proxies read the file at once, but no two may be more than one step apart: phase 0,
 -- phase 1, phase 2, no phase with the new servers. While all are in phase 2, items are moved. Each write leaves an item
 -- on one server only, so that no older value comes back. A server that is both an old and a new one has the same
--- position in both lists.
+-- position in both lists. The first line names this program: two programs never use the same list.
 local file = "/etc/memcached/proxy/servers"
 
 local function read()
   local f = io.open(file)
-  if not f then return nil end
-  local text = f:read("a")
-  f:close()
+  local text = f and f:read("a")
+  if f then f:close() end
   return text
 end
 
 local loaded = read()
+assert(loaded:find("^program " .. program .. "\n"), "the list of servers is for another program")
 
 -- The hash FNV-1a of the file names the routes: "stats proxyfuncs" says how many threads use which file.
 local function hash(text)
@@ -72,24 +72,21 @@ function mcp_config_pools()
   return pools
 end
 
-local reads = {
-  [mcp.CMD_GET] = true, [mcp.CMD_GETS] = true, [mcp.CMD_GAT] = true, [mcp.CMD_GATS] = true, [mcp.CMD_MG] = true,
-}
-
--- Ways to treat a request while servers change. Meta commands with these flags compare or change an item.
-local kinds = { [mcp.CMD_GET] = "read", [mcp.CMD_GETS] = "read", [mcp.CMD_MG] = "read", [mcp.CMD_SET] = "write",
-  [mcp.CMD_MS] = "write", [mcp.CMD_DELETE] = "delete", [mcp.CMD_MD] = "delete", [mcp.CMD_ADD] = "add" }
-local special = { [mcp.CMD_MG] = "NRTE", [mcp.CMD_MS] = "CIM", [mcp.CMD_MD] = "CIxTE" }
-
-local function mode(request)
-  local _, token = request:flag_token("M")
-  return (token or "S"):upper()
-end
+-- Ways to treat a request while servers change: docs/reference/proxy-requests.md has each request and the reason.
+local kinds = { [mcp.CMD_GET] = "read", [mcp.CMD_GETS] = "read", [mcp.CMD_SET] = "write", [mcp.CMD_ADD] = "add",
+  [mcp.CMD_DELETE] = "delete", [mcp.CMD_TOUCH] = "touch", [mcp.CMD_GAT] = "touch", [mcp.CMD_GATS] = "touch" }
 
 local function kind(request)
   local command = request:command()
-  for flag in (special[command] or ""):gmatch(".") do
-    if request:has_flag(flag) then return command == mcp.CMD_MS and mode(request) == "E" and "add" or "change" end
+  local function has(flag) return request:has_flag(flag) end
+  if command == mcp.CMD_MG then
+    return has("T") and "touch" or (has("N") or has("R")) and "change" or "read"
+  elseif command == mcp.CMD_MD then
+    return (has("I") or has("E")) and "change" or has("x") and "touch" or has("C") and "change" or "delete"
+  elseif command == mcp.CMD_MS then
+    local _, mode = request:flag_token("M")
+    mode = (mode or "S"):sub(1, 1)
+    return mode == "E" and "add" or mode == "S" and not has("C") and "write" or "change"
   end
   return kinds[command] or "change"
 end
@@ -97,57 +94,52 @@ end
 -- Whether a request changes nothing if there is no item, and its answer is then that of a miss.
 local function needs_item(request)
   local command = request:command()
-  if command == mcp.CMD_CAS or command == mcp.CMD_ME or request:has_flag("C") then return false end
-  return not request:has_flag("N") and not (command == mcp.CMD_MS and mode(request) == "S")
+  return command ~= mcp.CMD_CAS and command ~= mcp.CMD_ME and not request:has_flag("C") and not request:has_flag("N")
 end
 
 -- For an item on its way, the new server has a placeholder: it is empty, and its CAS is at least this number.
 local LEASE <const> = 1 << 62
 local absent = { [mcp.MCMC_CODE_END] = true, [mcp.MCMC_CODE_NOT_FOUND] = true, [mcp.MCMC_CODE_NOT_STORED] = true }
 local unreachable <const> = "SERVER_ERROR server unreachable\r\n"
-local tries <const> = 3
+local tries <const> = 7
 
 function mcp_config_routes(pools)
   local route = mcp.funcgen_new()
   local stay, first, second = route:new_handle(pools.stay), {}, {}
-  for i = 1, pools.first and 6 * tries or 0 do -- a handle serves once in a request
+  for i = 1, pools.first and 3 * tries or 0 do -- a handle serves once in a request
     first[i], second[i] = route:new_handle(pools.first), route:new_handle(pools.second)
   end
   local null = mcp.res_mutator_new({ t = "resnull", idx = 1 })
   route:ready({ n = pools.name, u = 1, f = function(rctx)
     local nothing = rctx:response_new()
-    local function miss(request)
-      null(nothing, request)
-      return nothing
-    end
-    local function is_error(response)
-      local text = response:raw_string()
-      return text and text:find("^%u*_?ERROR")
-    end
+    local function miss(request) null(nothing, request) return nothing end
+    local function is_error(response) return (response:raw_string() or ""):find("^%u*_?ERROR") end
     local function is_silent(request) return request:raw_line():lower():find(" noreply%s*$") end -- memcached: noreplY
+    local function is_read(request) return request:raw_line():find("^m?g") end -- get, gets, gat, gats, mg
 
     -- An unreachable server holds nothing for the moment, so a read is a miss. But it may come back with its items, so
     -- a write, above all a delete, is an error. A request with noreply gets no answer, as from a server.
     local function fail(request)
-      return (reads[request:command()] or is_silent(request)) and miss(request) or unreachable
+      return (is_read(request) or is_silent(request)) and miss(request) or unreachable
     end
     local function answer(request, response)
-      if response:ok() or is_error(response) and not is_silent(request) then return response end
-      return fail(request)
+      return (response:ok() or is_error(response) and not is_silent(request)) and response or fail(request)
     end
     if not pools.first then
       return function(request) return answer(request, rctx:enqueue_and_wait(request, stay)) end
     end
 
-    local asked, treat = 0, {}
+    local asked, treat = {}, {}
     local function ask(request, servers)
-      asked = asked + 1
-      return rctx:enqueue_and_wait(request, servers[asked])
+      asked[servers] = asked[servers] + 1
+      return rctx:enqueue_and_wait(request, servers[asked[servers]])
     end
-    local function meta(request, command, servers)
+    -- Waits for an item on its way, in all half a second: the mover may wait for a processor.
+    local function pause(try) rctx:sleep(0.002 * 2 ^ try) end
+    local function meta(request, command, servers, rest, value)
       local base64 = request:has_flag("b") and " b" or ""
       if command == "me" then base64 = base64:rep(2) end -- memcached 1.6.45 ignores the flag if nothing follows it
-      return ask(mcp.request(command .. " " .. request:key() .. base64 .. "\r\n"), servers)
+      return ask(mcp.request(command .. " " .. request:key() .. (rest or "") .. base64 .. "\r\n", value), servers)
     end
 
     -- What a server has for the key: "item", "placeholder" or "none"; nil if it is unreachable. The command mg would
@@ -163,7 +155,7 @@ function mcp_config_routes(pools)
     -- placeholder, unless an item was there before.
     function treat.read(request)
       local response, held
-      for _ = 1, pools.moving and tries or 1 do
+      for try = 1, pools.moving and tries or 1 do
         response = ask(request, first)
         local empty = pools.moving and held ~= "item" and response:hit() and response:vlen() == 0
         if response:hit() and not empty or is_error(response) then return response end
@@ -171,7 +163,7 @@ function mcp_config_routes(pools)
         if held ~= "item" then
           local other = ask(request, second)
           if other:hit() then return other end
-          if held == "placeholder" then rctx:sleep(0.005) end
+          if held == "placeholder" then pause(try) elseif try > 1 then break end
         end
       end
       return response:hit() and miss(request) or answer(request, response)
@@ -206,9 +198,11 @@ function mcp_config_routes(pools)
     end
 
     -- No request of this kind may reach a placeholder: it would change the placeholder in place of the item. Both
-    -- servers have an item if a proxy was stopped before it deleted one of them.
-    function treat.change(request)
-      for _ = 1, tries do
+    -- servers have an item if a proxy was stopped before it deleted one of them. While items move, the item may leave the
+    -- old server at any moment. With the flag N, the request would then create another one there. And a request that
+    -- keeps the CAS, such as touch, would be lost if the mover read the item before: to append nothing changes the CAS.
+    function treat.change(request, touches)
+      for try = 1, tries do
         local other = state(request, second)
         local own = other and state(request, first)
         if not own then return fail(request) end
@@ -216,21 +210,29 @@ function mcp_config_routes(pools)
           if other == "item" and not meta(request, "md", second):ok() then return fail(request) end
           return answer(request, ask(request, first))
         elseif other == "item" then
+          local creates, expiry = request:flag_token("N")
+          request:flag_del("N")
           local response = ask(request, second)
-          if not response:ok() or not absent[response:code()] then return answer(request, response) end
+          if creates then request:flag_add("N", expiry) end
+          local renew = touches and response:ok() and not absent[response:code()]
+          local last = renew and meta(request, "ms", second, " 0 MA", "\r\n") or response
+          if not last:ok() or not absent[last:code()] then return answer(request, last:ok() and response or last) end
         elseif own == "none" then
           return needs_item(request) and miss(request) or create(request)
         end
-        rctx:sleep(0.005)
+        pause(try)
       end
-      return miss(request)
+      return fail(request)
     end
+
+    treat.touch = treat.change
 
     return function(request)
       local response = rctx:enqueue_and_wait(request, stay)
       if response:ok() or is_error(response) then return answer(request, response) end
-      asked = 0
-      return treat[kind(request)](request)
+      asked[first], asked[second] = 0, 0
+      local name = kind(request)
+      return treat[name](request, name == "touch" and pools.moving)
     end
   end })
   mcp.attach(mcp.CMD_ANY_STORAGE, route)

@@ -77,7 +77,7 @@ func BenchmarkProxy(b *testing.B) {
 	f := start(b, 3)
 	command, err := memcached()
 	require.NoError(b, err)
-	simple := startProxy(b, command, f.addresses[:2])
+	simple := startProxy(b, command, f.addresses[:2], smallItems)
 	simple.write("proxy.lua", strings.ReplaceAll(floor, "/etc/memcached/proxy", simple.directory))
 	simple.restart()
 	all := servers(f.addresses...)

@@ -30,10 +30,16 @@ type pair struct {
 
 func startPair(t testing.TB, servers int) pair {
 	t.Helper()
-	f := start(t, servers)
+	return startPairOf(t, servers, smallItems)
+}
+
+// startPairOf starts servers of a Memcached, and two proxies.
+func startPairOf(t testing.TB, servers int, spec string) pair {
+	t.Helper()
+	f := startOf(t, servers, spec)
 	command, err := memcached()
 	require.NoError(t, err)
-	return pair{f, []*proxyProcess{f.proxyProcess, startProxy(t, command, f.addresses)}}
+	return pair{f, []*proxyProcess{f.proxyProcess, startProxy(t, command, f.addresses, spec)}}
 }
 
 // use gives both proxies a list.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -160,8 +162,8 @@ func TestListInUse(t *testing.T) {
 	f.restart()
 	f.client = dial(t, f.proxy)
 	lists := func() string { return strings.Join(dial(t, f.proxy).ask("stats proxyfuncs"), " ") }
-	before, after := mover.Servers{After: servers(f.addresses...)},
-		mover.Servers{After: servers(f.addresses[:1]...)}
+	before := mover.Servers{Program: f.program, After: servers(f.addresses...)}
+	after := mover.Servers{Program: f.program, After: servers(f.addresses[:1]...)}
 	require.Contains(t, lists(), before.List())
 
 	key, conn, answered := f.keyOf(1), dial(t, f.proxy), make(chan struct{})
@@ -206,10 +208,17 @@ type proxyProcess struct {
 	client
 	*exec.Cmd
 	proxy, directory string
+	program          string // as the list of servers names it
 }
 
+// smallItems is a Memcached whose items have the default sizes.
+const smallItems = `{workload: StatefulSet, proxy: {}}`
+
 // start starts servers and a proxy in front of them.
-func start(t testing.TB, servers int) *fleet {
+func start(t testing.TB, servers int) *fleet { return startOf(t, servers, smallItems) }
+
+// startOf starts servers of a Memcached, and a proxy in front of them.
+func startOf(t testing.TB, servers int, spec string) *fleet {
 	t.Helper()
 	if !cluster.RealPods(os.Getenv("CLUSTER")) {
 		t.Skip("kwok has no memcached")
@@ -218,22 +227,31 @@ func start(t testing.TB, servers int) *fleet {
 	require.NoError(t, err)
 	f := &fleet{}
 	for range servers {
-		server, address := run(t, command)
+		server, address := run(t, slices.Concat(command, memoryOf(t, spec)))
 		f.servers, f.addresses = append(f.servers, server), append(f.addresses, address)
 	}
-	f.proxyProcess = startProxy(t, command, f.addresses)
+	f.proxyProcess = startProxy(t, command, f.addresses, spec)
 	return f
 }
 
-// startProxy starts a proxy in front of these servers.
-func startProxy(t testing.TB, command, addresses []string) *proxyProcess {
+// memoryOf returns the arguments of a server that its memory needs.
+func memoryOf(t testing.TB, spec string) []string {
+	t.Helper()
+	mc := manifest.Parse(t, manifest.Named("cache", spec))
+	memory, item := resource.MustParse(mc.Spec.Memory), resource.MustParse(mc.Spec.MaxItemSize)
+	return []string{"-m", strconv.FormatInt(memory.Value()>>20, 10), "-I", strconv.FormatInt(item.Value()>>10, 10) + "k"}
+}
+
+// startProxy starts a proxy of a Memcached in front of these servers.
+func startProxy(t testing.TB, command, addresses []string, spec string) *proxyProcess {
 	t.Helper()
 	f := &proxyProcess{client: client{TB: t}, directory: t.TempDir()}
-	mc := manifest.Parse(t, manifest.Named("cache", "{workload: StatefulSet, proxy: {}}"))
+	mc := manifest.Parse(t, manifest.Named("cache", spec))
 	current := desired.Current{ProxyServers: mover.Servers{After: servers(addresses...)}}
 	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
 		switch child := child.(type) {
 		case *corev1ac.ConfigMapApplyConfiguration:
+			f.program = mover.Parse(child.Data).Program
 			for name, text := range child.Data {
 				f.write(name, strings.ReplaceAll(text, "/etc/memcached/proxy", f.directory))
 			}
@@ -297,9 +315,25 @@ func (f *fleet) stop(server int, signal syscall.Signal) {
 	})
 }
 
+// use writes the list of servers, and waits until the proxy uses the list.
+func (f *proxyProcess) use(s mover.Servers) {
+	f.Helper()
+	s.Program = f.program
+	f.write("servers", s.Files()["servers"])
+	want := fmt.Sprintf("STAT funcs_%s 4", s.List())
+	harness.Eventually(f, "load the list", harness.Patience, func() error {
+		answer := dial(f.TB, f.proxy).ask("stats proxyfuncs") // the proxy may have been restarted
+		answer = slices.DeleteFunc(answer, func(line string) bool { return !strings.HasPrefix(line, "STAT funcs_") })
+		if !slices.Equal(answer, []string{want}) {
+			return fmt.Errorf("want %s, got %q", want, answer)
+		}
+		return nil
+	})
+}
+
 // list writes the list of servers of the proxy.
 func (f *proxyProcess) list(addresses ...string) {
-	f.write("servers", mover.Servers{After: servers(addresses...)}.Files()["servers"])
+	f.write("servers", mover.Servers{Program: f.program, After: servers(addresses...)}.Files()["servers"])
 }
 
 // servers gives names to servers.

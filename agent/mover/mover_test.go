@@ -1,0 +1,269 @@
+package mover
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// replace is a change in which all items of one server move to another.
+func replace(source, target *fake) *Mover {
+	return &Mover{Limit: rate.Inf, Servers: Servers{Phase: PreferAfter, Before: []Server{{"c-0", source.address}},
+		After: []Server{{"c-1", target.address}}}}
+}
+
+// run runs a mover until it ends, or until done returns true.
+func run(t *testing.T, m *Mover, done func() bool) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			if done != nil && done() {
+				cancel()
+			}
+		}
+	}()
+	return m.Run(ctx, slog.New(slog.DiscardHandler))
+}
+
+// pass runs one pass of a mover.
+func pass(t *testing.T, m *Mover) (found int, err error) {
+	t.Helper()
+	found, _, err = m.pass(t.Context(), rate.NewLimiter(m.Limit, batch))
+	return found, err
+}
+
+// mustMove runs passes until one finds nothing, and expects all items on the target.
+func mustMove(t *testing.T, m *Mover, source, target *fake) {
+	t.Helper()
+	want := source.values()
+	for found := 1; found > 0; {
+		var err error
+		if found, err = pass(t, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := target.values(); !maps.Equal(got, want) {
+		for key, value := range want {
+			if moved, ok := got[key]; !ok || moved != value {
+				t.Errorf("%q: %d bytes became %d", key, len(value), len(moved))
+			}
+		}
+		t.Errorf("%d items became %d", len(want), len(got))
+	}
+	if left := source.values(); len(left) > 0 {
+		t.Errorf("%d items are left", len(left))
+	}
+}
+
+// TestKeys: an item moves whatever its key, and one key that memcached refuses keeps no other.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	source, target := newFake(t), newFake(t)
+	for _, key := range []string{"a", "a\r", "a b", "a\r\nb", "\x00\n\x7f", "mg x", "ä", strings.Repeat("k", 250)} {
+		source.put(key, "value of "+key)
+	}
+	source.put("binary", "value")
+	source.items["binary"].binary = true
+	mustMove(t, replace(source, target), source, target)
+
+	source, target = newFake(t), newFake(t)
+	source.put("good", "value")
+	source.put("bad", "value")
+	source.instead = func(request string) string {
+		if strings.HasPrefix(request, "mg bad") {
+			return "CLIENT_ERROR bad command line format\r\n"
+		}
+		return ""
+	}
+	for range 2 {
+		if found, err := pass(t, replace(source, target)); err != nil {
+			t.Errorf("found %d, %v", found, err)
+		}
+	}
+	if got := target.values(); len(got) != 1 || got["good"] == "" {
+		t.Errorf("got %v", got)
+	}
+	purge := replace(source, target)
+	purge.Phase = Purge
+	target.put("bad", "left over")
+	target.instead = func(request string) string {
+		if strings.HasPrefix(request, "md bad") {
+			return "CLIENT_ERROR bad command line format\r\n"
+		}
+		return ""
+	}
+	if err := run(t, purge, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChunks: only so many items have a placeholder, or are only in the memory of the mover, that clients wait for them
+// but for a moment.
+func TestChunks(t *testing.T) {
+	t.Parallel()
+	source, target := newFake(t), newFake(t)
+	for i := range 70 {
+		source.put("large-"+strconv.Itoa(i), strings.Repeat("x", 1<<20))
+		source.put("small-"+strconv.Itoa(i), strings.Repeat("x", 1<<10))
+	}
+	var largest atomic.Int64 // bytes of items that have a placeholder together
+	pending := int64(0)
+	target.instead = func(request string) string {
+		size := int64(1 << 10)
+		if strings.Contains(request, " large-") {
+			size = 1 << 20
+		}
+		switch {
+		case strings.HasPrefix(request, "ms "):
+			pending -= size
+		case strings.HasPrefix(request, "mg ") && strings.Contains(request, " N"):
+			pending += size
+		}
+		largest.Store(max(largest.Load(), pending))
+		return ""
+	}
+	mustMove(t, replace(source, target), source, target)
+	if n := largest.Load(); n > 1<<20 {
+		t.Errorf("items of %d bytes had a placeholder together", n)
+	}
+}
+
+// TestSilentDump: memcached may walk over empty buckets for a long time before it lists a key.
+func TestSilentDump(t *testing.T) {
+	t.Parallel()
+	source, target := newFake(t), newFake(t)
+	source.put("key", "value")
+	source.instead = func(request string) string {
+		if strings.HasPrefix(request, "lru_crawler") {
+			time.Sleep(timeout + 100*time.Millisecond)
+		}
+		return ""
+	}
+	mustMove(t, replace(source, target), source, target)
+}
+
+// TestProblem: a server that cannot list its keys, number versions, or take items is an error, and loses no item. The
+// progress does not begin again with each pass.
+func TestProblem(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(source, target *fake){
+		"cannot move items: its setting dump_enabled": func(source, _ *fake) { source.settings["dump_enabled"] = "no" },
+		"cannot move items: its setting cas_enabled":  func(_, target *fake) { target.settings["cas_enabled"] = "no" },
+		"key dump not allowed": func(source, _ *fake) {
+			source.instead = func(request string) string {
+				if strings.HasPrefix(request, "lru_crawler") {
+					return "ERROR key dump not allowed\r\n"
+				}
+				return ""
+			}
+		},
+		"has no memory for more items": func(_, target *fake) {
+			target.settings["evictions"], target.settings["maxbytes"] = "off", "1048576"
+		},
+		"has no memory": func(_, target *fake) {
+			target.instead = func(request string) string {
+				if strings.Contains(request, " N") {
+					return "EN\r\n"
+				}
+				return ""
+			}
+		},
+		`memcached answered \"HD\"`: func(_, target *fake) {
+			target.instead = func(request string) string {
+				if strings.Contains(request, " N") {
+					return "HD\r\n"
+				}
+				return ""
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			source, target := newFake(t), newFake(t)
+			for i := range 100 {
+				source.put("key-"+strconv.Itoa(i), "value")
+			}
+			spoil(source, target)
+			m, last := replace(source, target), 0
+			err := run(t, m, func() bool {
+				if percent := m.Percent(); percent < last {
+					t.Errorf("%d %% after %d %%", percent, last)
+				} else {
+					last = percent
+				}
+				return m.Problem() != ""
+			})
+			if err == nil {
+				t.Error("the mover is done")
+			}
+			if problem := fmt.Sprintf("%q", m.Problem()); !strings.Contains(problem, name) {
+				t.Errorf("got the problem %s, want %q", problem, name)
+			}
+			if n := len(source.values()); n != 100 {
+				t.Errorf("%d of 100 items are left", n)
+			}
+		})
+	}
+}
+
+// TestTokens: an item that a client was told to renew moves with its token. One that is stale, or that a client has yet
+// to set and that never expires, is dropped.
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	source, target := newFake(t), newFake(t)
+	for _, key := range []string{"valid", "renewed", "stale", "empty", "not set"} {
+		source.put(key, "value")
+	}
+	source.items["renewed"].marks, source.items["renewed"].ttl = " Z", "10"
+	source.items["stale"].marks = " W X"
+	source.items["empty"].value = ""
+	source.items["not set"].marks, source.items["not set"].value = " Z", ""
+	if _, err := pass(t, replace(source, target)); err != nil {
+		t.Fatal(err)
+	}
+	got := target.values()
+	if _, ok := got["empty"]; !ok || len(got) != 3 || got["valid"] != "value" || target.items["renewed"].marks != " Z" {
+		t.Errorf("got %v", got)
+	}
+	if left := source.values(); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// TestMemory: the mover needs the memory of one item, as large as it may be.
+func TestMemory(t *testing.T) {
+	const size = 32 << 20
+	c := answered(fmt.Sprintf("VA %d f0 t-1 c1\r\n%s\r\n", size, strings.Repeat("x", size)))
+	c.largest = size
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	a, err := c.answer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &item{name: "key"}
+	if err := i.fill(a); err != nil {
+		t.Fatal(err)
+	}
+	w := bufio.NewWriter(silentConn{})
+	store(w, i)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > size+size/8 {
+		t.Errorf("used %d MiB for an item of %d MiB", used>>20, size>>20)
+	}
+}
