@@ -210,10 +210,9 @@ function mcp_config_routes(pools)
           if other == "item" and not meta(request, "md", second):ok() then return fail(request) end
           return answer(request, ask(request, first))
         elseif other == "item" then
-          local creates, expiry = request:flag_token("N")
-          request:flag_del("N")
-          local response = ask(request, second)
-          if creates then request:flag_add("N", expiry) end
+          local command, flags = request:raw_line():match("^(%S+ %S+)(.*)$")
+          local without = request:has_flag("N") and mcp.request(command .. flags:gsub(" N%S+", "") .. "\r\n", request)
+          local response = ask(without or request, second)
           local renew = touches and response:ok() and not absent[response:code()]
           local last = renew and meta(request, "ms", second, " 0 MA", "\r\n") or response
           if not last:ok() or not absent[last:code()] then return answer(request, last:ok() and response or last) end

@@ -157,7 +157,8 @@ func (p pair) moverProcess(s mover.Servers) *exec.Cmd {
 // next one. It also waits longer for servers, because the machine may be busy.
 func (p pair) model(t testing.TB, changes ...string) *model {
 	t.Helper()
-	changes = append(changes, "read_timeout(0.5)", "read_timeout(10)", "connect_timeout(0.25)", "connect_timeout(10)")
+	changes = append(changes, "read_timeout(0.5)", "read_timeout(10)", "connect_timeout(0.25)", "connect_timeout(10)",
+		"sleep(0.002", "sleep(0.02")
 	for _, proxy := range p.proxies {
 		program, err := os.ReadFile(filepath.Join(proxy.directory, "proxy.lua"))
 		require.NoError(t, err)
@@ -227,9 +228,17 @@ func (m *model) run() {
 		number := rand.IntN(30)
 		key := fmt.Sprintf("key-%d-%d-%d", client, generation, number)
 		binary := base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "\n%d\r\n %d \x00%d", client, generation, number))
-		r := m.requests[rand.IntN(len(m.requests))]
+		r, value := m.requests[rand.IntN(len(m.requests))], randomValue()
+		if number < 8 { // its value is a number: an error of a server costs the proxy's connection
+			value = strconv.Itoa(rand.IntN(1000))
+			if notNumeric.MatchString(r.text) {
+				continue
+			}
+		} else if numeric.MatchString(r.text) {
+			continue
+		}
 		cas := [2]string{"999999999999", "999999999999"}
-		sequence := []string{r.fill(key, binary, randomValue(), "CAS")}
+		sequence := []string{r.fill(key, binary, value, "CAS")}
 		if strings.Contains(r.text, "CAS") && rand.IntN(4) > 0 {
 			sequence = append([]string{"mg " + key + " c"}, sequence...)
 		}
@@ -257,6 +266,9 @@ func (m *model) run() {
 		}
 	}
 }
+
+// numeric matches requests that need a number, and notNumeric those after which there may be none.
+var numeric, notNumeric = regexp.MustCompile(`^(incr|decr|ma) `), regexp.MustCompile(`^(ap|pre)pend|M[AP]| x$| N300 v`)
 
 // quiet adds the flag q to a meta command.
 func quiet(text string) string {
