@@ -1,0 +1,214 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+var (
+	clientsFor = flag.Duration("clients", 0, "how long the client programs run; 0 for one round of changes. Otherwise "+
+		"they do not pause between requests")
+	onlyClient = flag.String("client", "", "the only client library whose programs run; empty for all")
+)
+
+// program is a program of the folder clients.
+type program struct {
+	command []string // reads the program from its standard input
+	file    string
+	env     []string
+}
+
+var php = []string{"/usr/bin/php.default", "-d", "extension=igbinary", "-d", "extension=msgpack", "-d",
+	"extension=memcached"}
+
+// programs are the programs by their libraries, all with the text protocol or meta commands, as the proxy needs.
+var programs = map[string]program{
+	"dalli":      {command: []string{"/usr/bin/ruby", "-"}, file: "dalli.rb"},
+	"pymemcache": {command: []string{"/usr/bin/python3", "-"}, file: "python.py", env: []string{"LIBRARY=pymemcache"}},
+	"pylibmc":    {command: []string{"/usr/bin/python3", "-"}, file: "python.py", env: []string{"LIBRARY=pylibmc"}},
+	"php":        {command: php, file: "memcached.php"},
+	"gomemcache": {file: "gomemcache"}, // is compiled
+}
+
+// clientsRoot returns the folder with interpreters and libraries.
+var clientsRoot = sync.OnceValues(func() (string, error) {
+	c, err := cluster.New("node")
+	if err != nil {
+		return "", err
+	}
+	return c.ClientsRoot(context.Background())
+})
+
+// counts are what a program prints.
+type counts struct{ operations, lost, old, errors int }
+
+// process is a running program.
+type process struct {
+	*exec.Cmd
+	library     string
+	out, report bytes.Buffer
+}
+
+// startPrograms starts processes of each library, which share no keys. Each process uses both proxies.
+func (p pair) startPrograms(each, keys int, pause time.Duration) (list []*process) {
+	p.Helper()
+	root, err := clientsRoot()
+	require.NoError(p, err)
+	for library, program := range programs {
+		if *onlyClient != "" && library != *onlyClient {
+			continue
+		}
+		command, attributes := program.command, &syscall.SysProcAttr{Chroot: root}
+		if command == nil {
+			command, attributes = []string{filepath.Join(p.TempDir(), library)}, nil
+			_, err := harness.Command{}.Run(p.Context(), "go", "build", "-o", command[0], "./clients/"+program.file)
+			require.NoError(p, err)
+		}
+		for i := range each {
+			c := &process{Cmd: exec.Command(command[0], command[1:]...), library: library}
+			if attributes != nil {
+				text, err := os.ReadFile(filepath.Join("clients", program.file))
+				require.NoError(p, err)
+				c.Stdin, c.SysProcAttr, c.Dir = bytes.NewReader(text), attributes, "/"
+			}
+			c.Env = append(slices.Clone(program.env), "NAME="+fmt.Sprintf("%s-%d", library, i), "KEYS="+strconv.Itoa(keys),
+				fmt.Sprintf("PAUSE=%f", pause.Seconds()), "PROXIES="+p.proxies[0].proxy+","+p.proxies[1].proxy)
+			c.Stdout, c.Stderr = &c.out, &c.report
+			require.NoError(p, c.Start())
+			p.Cleanup(func() { _ = c.Process.Kill() }) // it may have exited
+			list = append(list, c)
+		}
+	}
+	harness.Eventually(p, "write half of the keys", harness.Patience, func() error {
+		items := 0
+		for _, address := range p.addresses {
+			for _, line := range dial(p.TB, address).ask("stats") {
+				if text, ok := strings.CutPrefix(line, "STAT curr_items "); ok {
+					n, err := strconv.Atoi(text)
+					require.NoError(p, err)
+					items += n
+				}
+			}
+		}
+		if want := len(list) * keys / 2; items < want {
+			return fmt.Errorf("%d of %d items", items, want)
+		}
+		return nil
+	})
+	return list
+}
+
+// stopPrograms stops the processes and returns the sums of their counts by their libraries.
+func (p pair) stopPrograms(list []*process) map[string]counts {
+	p.Helper()
+	sums := map[string]counts{}
+	for _, c := range list {
+		require.NoError(p, c.Process.Signal(syscall.SIGTERM))
+	}
+	for _, c := range list {
+		err := c.Wait()
+		problems := strings.SplitAfterN(c.report.String(), "\n", 11)
+		shown := strings.TrimSpace(strings.Join(problems[:min(len(problems), 10)], ""))
+		require.NoError(p, err, "%s: %s%s", c.library, c.out.String(), shown)
+		var n counts
+		_, err = fmt.Sscanf(c.out.String(), "%d operations, %d lost, %d old, %d errors\n", &n.operations, &n.lost, &n.old,
+			&n.errors)
+		require.NoError(p, err, "%s printed %q", c.library, c.out.String())
+		p.Logf("%s: %s%s", c.library, c.out.String(), shown)
+		sum := sums[c.library]
+		sums[c.library] = counts{sum.operations + n.operations, sum.lost + n.lost, sum.old + n.old, sum.errors + n.errors}
+	}
+	return sums
+}
+
+// change changes the servers as the operator does. The second proxy gets each list once the first one uses the list.
+func (p pair) change(before, after []mover.Server, run func(mover.Servers)) {
+	p.Helper()
+	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
+		s := mover.Servers{Phase: phase, Before: before, After: after}
+		for _, proxy := range p.proxies {
+			proxy.use(s)
+		}
+		if phase != mover.PreferBefore {
+			run(s)
+		}
+	}
+	for _, proxy := range p.proxies {
+		proxy.use(mover.Servers{After: after})
+	}
+}
+
+// run does what a phase asks for.
+func (p pair) run(s mover.Servers) {
+	p.Helper()
+	m := mover.Mover{Servers: s, Limit: moveLimit}
+	require.NoError(p, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
+}
+
+// TestClients: programs with the usual libraries of four languages find what they wrote last, while servers are added,
+// removed and replaced, and items move. If items do not move, each program notices that.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("the programs run in a folder with Debian packages as their root, which needs root")
+	}
+	t.Run("items move", func(t *testing.T) {
+		t.Parallel()
+		p := startPair(t, 4)
+		all := servers(p.addresses...)
+		p.use(mover.Servers{After: all[:3]})
+		pause := time.Millisecond // leave the processors to other tests
+		if *clientsFor > 0 {
+			pause = 0
+		}
+		begin, list := time.Now(), p.startPrograms(2, 1000, pause)
+		used, spare := slices.Clone(all[:3]), all[3]
+		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
+			more := append(slices.Clone(used), spare)
+			p.change(used, more, p.run)
+			p.change(more, used, p.run)
+			before := slices.Clone(used)
+			used[round%3], spare = spare, used[round%3]
+			p.change(before, used, p.run)
+		}
+		for library, n := range p.stopPrograms(list) {
+			assert.Equal(t, counts{operations: n.operations}, n, library)
+			assert.NotZero(t, n.operations, library)
+		}
+	})
+	t.Run("items stay", func(t *testing.T) {
+		t.Parallel()
+		p := startPair(t, 4)
+		all := servers(p.addresses...)
+		p.use(mover.Servers{After: all[:3]})
+		list := p.startPrograms(1, 1000, time.Millisecond)
+		for range 3 { // an old value is rarer than a lost key
+			p.use(mover.Servers{After: all})
+			p.use(mover.Servers{After: all[:3]})
+		}
+		for library, n := range p.stopPrograms(list) {
+			assert.NotZero(t, n.lost, "%s notices no lost keys", library)
+			assert.NotZero(t, n.old, "%s notices no old values", library)
+		}
+	})
+}
