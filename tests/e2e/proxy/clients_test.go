@@ -28,7 +28,8 @@ import (
 var (
 	clientsFor = flag.Duration("clients", 0, "how long the client programs run; 0 for one round of changes. Otherwise "+
 		"they do not pause between requests")
-	onlyClient = flag.String("client", "", "the only client library whose programs run; empty for all")
+	clientsEach = flag.Int("processes", 4, "the number of processes of each client library")
+	onlyClient  = flag.String("client", "", "the only client library whose programs run; empty for all")
 )
 
 // program is a program of the folder clients.
@@ -175,21 +176,24 @@ func TestClients(t *testing.T) {
 	t.Run("items move", func(t *testing.T) {
 		t.Parallel()
 		p := startPair(t, 4)
-		all := servers(p.addresses...)
+		// The mover is nearer to the servers than the proxies are: what it does to a key happens between two requests of
+		// a proxy for the same key.
+		network, all := newNetwork(t, servers(p.addresses...), time.Millisecond)
+		run := func(s mover.Servers) { p.run(network.without(s)) }
 		p.use(mover.Servers{After: all[:3]})
 		pause := time.Millisecond // leave the processors to other tests
 		if *clientsFor > 0 {
 			pause = 0
 		}
-		begin, list := time.Now(), p.startPrograms(2, 1000, pause)
+		begin, list := time.Now(), p.startPrograms(*clientsEach, 1000, pause)
 		used, spare := slices.Clone(all[:3]), all[3]
 		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
 			more := append(slices.Clone(used), spare)
-			p.change(used, more, p.run)
-			p.change(more, used, p.run)
+			p.change(used, more, run)
+			p.change(more, used, run)
 			before := slices.Clone(used)
 			used[round%3], spare = spare, used[round%3]
-			p.change(before, used, p.run)
+			p.change(before, used, run)
 		}
 		for library, n := range p.stopPrograms(list) {
 			assert.Equal(t, counts{operations: n.operations}, n, library)
