@@ -26,9 +26,8 @@ import (
 )
 
 var (
-	clientsFor = flag.Duration("clients", 0, "how long the client programs run; 0 for one round of changes. Otherwise "+
-		"they do not pause between requests")
-	clientsEach = flag.Int("processes", 4, "the number of processes of each client library")
+	clientsFor  = flag.Duration("clients", 0, "how long the client programs run; 0 for one round of changes")
+	clientsEach = flag.Int("processes", 8, "the number of processes of each client library")
 	onlyClient  = flag.String("client", "", "the only client library whose programs run; empty for all")
 )
 
@@ -71,7 +70,7 @@ type process struct {
 }
 
 // startPrograms starts processes of each library, which share no keys. Each process uses both proxies.
-func (p pair) startPrograms(each, keys int, pause time.Duration) (list []*process) {
+func (p pair) startPrograms(each, keys int) (list []*process) {
 	p.Helper()
 	root, err := clientsRoot()
 	require.NoError(p, err)
@@ -93,26 +92,23 @@ func (p pair) startPrograms(each, keys int, pause time.Duration) (list []*proces
 				c.Stdin, c.SysProcAttr, c.Dir = bytes.NewReader(text), attributes, "/"
 			}
 			c.Env = append(slices.Clone(program.env), "NAME="+fmt.Sprintf("%s-%d", library, i), "KEYS="+strconv.Itoa(keys),
-				fmt.Sprintf("PAUSE=%f", pause.Seconds()), "PROXIES="+p.proxies[0].proxy+","+p.proxies[1].proxy)
+				"PROXIES="+p.proxies[0].proxy+","+p.proxies[1].proxy)
 			c.Stdout, c.Stderr = &c.out, &c.report
 			require.NoError(p, c.Start())
-			p.Cleanup(func() { _ = c.Process.Kill() }) // it may have exited
+			p.Cleanup(func() {
+				_ = c.Process.Kill() // it may have exited
+				_ = c.Wait()
+			})
 			list = append(list, c)
 		}
 	}
 	harness.Eventually(p, "write half of the keys", harness.Patience, func() error {
-		items := 0
+		stored := 0
 		for _, address := range p.addresses {
-			for _, line := range dial(p.TB, address).ask("stats") {
-				if text, ok := strings.CutPrefix(line, "STAT curr_items "); ok {
-					n, err := strconv.Atoi(text)
-					require.NoError(p, err)
-					items += n
-				}
-			}
+			stored += items(p.TB, address)
 		}
-		if want := len(list) * keys / 2; items < want {
-			return fmt.Errorf("%d of %d items", items, want)
+		if want := len(list) * keys / 2; stored < want {
+			return fmt.Errorf("%d of %d items", stored, want)
 		}
 		return nil
 	})
@@ -122,22 +118,25 @@ func (p pair) startPrograms(each, keys int, pause time.Duration) (list []*proces
 // stopPrograms stops the processes and returns the sums of their counts by their libraries.
 func (p pair) stopPrograms(list []*process) map[string]counts {
 	p.Helper()
-	sums := map[string]counts{}
+	sums, problems := map[string]counts{}, map[string]string{}
 	for _, c := range list {
 		require.NoError(p, c.Process.Signal(syscall.SIGTERM))
 	}
 	for _, c := range list {
 		err := c.Wait()
-		problems := strings.SplitAfterN(c.report.String(), "\n", 11)
-		shown := strings.TrimSpace(strings.Join(problems[:min(len(problems), 10)], ""))
-		require.NoError(p, err, "%s: %s%s", c.library, c.out.String(), shown)
+		require.NoError(p, err, "%s: %s%s", c.library, c.out.String(), c.report.String())
 		var n counts
 		_, err = fmt.Sscanf(c.out.String(), "%d operations, %d lost, %d old, %d errors\n", &n.operations, &n.lost, &n.old,
 			&n.errors)
 		require.NoError(p, err, "%s printed %q", c.library, c.out.String())
-		p.Logf("%s: %s%s", c.library, c.out.String(), shown)
 		sum := sums[c.library]
 		sums[c.library] = counts{sum.operations + n.operations, sum.lost + n.lost, sum.old + n.old, sum.errors + n.errors}
+		problems[c.library] += c.report.String()
+	}
+	for library, sum := range sums {
+		const shown = 5
+		lines := strings.SplitAfterN(problems[library], "\n", shown+1)
+		p.Logf("%s: %+v\n%s", library, sum, strings.Join(lines[:min(len(lines), shown)], ""))
 	}
 	return sums
 }
@@ -178,14 +177,10 @@ func TestClients(t *testing.T) {
 		p := startPair(t, 4)
 		// The mover is nearer to the servers than the proxies are: what it does to a key happens between two requests of
 		// a proxy for the same key.
-		network, all := newNetwork(t, servers(p.addresses...), time.Millisecond)
+		network, all := newNetwork(t, servers(p.addresses...), 5*time.Millisecond)
 		run := func(s mover.Servers) { p.run(network.without(s)) }
 		p.use(mover.Servers{After: all[:3]})
-		pause := time.Millisecond // leave the processors to other tests
-		if *clientsFor > 0 {
-			pause = 0
-		}
-		begin, list := time.Now(), p.startPrograms(*clientsEach, 1000, pause)
+		begin, list := time.Now(), p.startPrograms(*clientsEach, 200)
 		used, spare := slices.Clone(all[:3]), all[3]
 		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
 			more := append(slices.Clone(used), spare)
@@ -203,9 +198,9 @@ func TestClients(t *testing.T) {
 	t.Run("items stay", func(t *testing.T) {
 		t.Parallel()
 		p := startPair(t, 4)
-		all := servers(p.addresses...)
+		_, all := newNetwork(t, servers(p.addresses...), time.Millisecond) // or programs would take the processors
 		p.use(mover.Servers{After: all[:3]})
-		list := p.startPrograms(1, 1000, time.Millisecond)
+		list := p.startPrograms(1, 1000)
 		for range 3 { // an old value is rarer than a lost key
 			p.use(mover.Servers{After: all})
 			p.use(mover.Servers{After: all[:3]})

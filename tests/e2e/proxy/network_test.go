@@ -12,13 +12,13 @@ import (
 
 // network gives servers other addresses, at which they answer later, as over a network.
 type network struct {
-	near map[string]string // the servers' own addresses by those of the network
+	near, far map[string]string // the servers' own addresses by those of the network, and the reverse
 }
 
 // newNetwork returns the servers with addresses at which each packet arrives after a delay, in both directions.
 func newNetwork(t testing.TB, servers []mover.Server, delay time.Duration) (n network, far []mover.Server) {
 	t.Helper()
-	n.near = map[string]string{}
+	n = network{near: map[string]string{}, far: map[string]string{}}
 	for _, s := range servers {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -39,7 +39,7 @@ func newNetwork(t testing.TB, servers []mover.Server, delay time.Duration) (n ne
 			}
 		}()
 		address := listener.Addr().String()
-		n.near[address] = s.Address
+		n.near[address], n.far[s.Address] = s.Address, address
 		far = append(far, mover.Server{Name: s.Name, Address: address})
 	}
 	return n, far
@@ -74,13 +74,18 @@ func pass(to, from net.Conn, delay time.Duration) {
 }
 
 // without returns the list with the servers' own addresses.
-func (n network) without(s mover.Servers) mover.Servers {
+func (n network) without(s mover.Servers) mover.Servers { return replace(s, n.near) }
+
+// with returns the list with the addresses of the network.
+func (n network) with(s mover.Servers) mover.Servers { return replace(s, n.far) }
+
+func replace(s mover.Servers, addresses map[string]string) mover.Servers {
 	for _, list := range []*[]mover.Server{&s.Before, &s.After} {
-		var near []mover.Server
+		var replaced []mover.Server
 		for _, server := range *list {
-			near = append(near, mover.Server{Name: server.Name, Address: n.near[server.Address]})
+			replaced = append(replaced, mover.Server{Name: server.Name, Address: addresses[server.Address]})
 		}
-		*list = near
+		*list = replaced
 	}
 	return s
 }

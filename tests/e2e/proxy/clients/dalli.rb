@@ -52,6 +52,5 @@ until stopped
     warn "#{problem}: #{operation} #{key}: got #{found.inspect}, want #{want.inspect}"
     keys[position] = "#{key}x"
   end
-  sleep Float(ENV.fetch("PAUSE"))
 end
 puts "#{operations} operations, #{count[:lost]} lost, #{count[:old]} old, #{count[:errors]} errors"

@@ -70,6 +70,5 @@ while (!$stopped) {
             json_encode($want));
         $keys[$position] .= 'x';
     }
-    usleep((int) (1e6 * (float) getenv('PAUSE')));
 }
 echo "$operations operations, {$count['lost']} lost, {$count['old']} old, {$count['errors']} errors\n";

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import sys
-import time
 
 if os.environ["LIBRARY"] == "pylibmc":
     import pylibmc
@@ -70,7 +69,7 @@ signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
 proxies = [connect(address) for address in os.environ["PROXIES"].split(",")]
 keys = [f"{os.environ['NAME']}-{i}" for i in range(int(os.environ["KEYS"]))]
 choices = "set set set add replace cas incr incr append prepend touch get get get get_multi delete".split()
-pause, values, operations, count = float(os.environ["PAUSE"]), {}, 0, collections.Counter()
+values, operations, count = {}, 0, collections.Counter()
 while not stopped:
     position, operation = random.randrange(len(keys)), random.choice(choices)
     key, found, want, problem = keys[position], None, None, None
@@ -86,5 +85,4 @@ while not stopped:
         count[problem] += 1
         print(f"{problem}: {operation} {key}: got {found!r}, want {want!r}", file=sys.stderr)
         keys[position] += "x"
-    time.sleep(pause)
 print(f"{operations} operations, {count['lost']} lost, {count['old']} old, {count['errors']} errors")

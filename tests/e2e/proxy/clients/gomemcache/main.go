@@ -37,10 +37,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	pause, err := strconv.ParseFloat(os.Getenv("PAUSE"), 64)
-	if err != nil {
-		log.Fatal(err)
-	}
 	keys := make([]string, number)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%s-%d", os.Getenv("NAME"), i)
@@ -66,7 +62,6 @@ func main() {
 			log.Printf("%s: %s %s: got %q, %v, want %q", problem, operation, key, found, err, want)
 			keys[position] += "x"
 		}
-		time.Sleep(time.Duration(pause * float64(time.Second)))
 	}
 	fmt.Printf("%d operations, %d lost, %d old, %d errors\n", n, count["lost"], count["old"], count["errors"])
 }

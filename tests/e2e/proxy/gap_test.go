@@ -1,0 +1,329 @@
+package proxy
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dgryski/go-jump"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
+
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/versions"
+)
+
+var measure = flag.Bool("measure", false, "measure gaps with 64 items of 4 MiB and 100,000 small ones, in all changes "+
+	"and also with a mover that has as much processor time as it needs")
+
+const (
+	largeItem = 4 << 20
+	// polled is the number of small keys, and of large ones, that pollers read: fewer than move, so that each is read
+	// about a thousand times a second.
+	polled = 200
+)
+
+var smallValue = strings.Repeat("x", 100) // as fill writes it
+
+func largeValue(i int) string { return strings.Repeat(string(rune('a'+i%26)), largeItem) }
+
+// startLarge starts two proxies and their servers, which store large items.
+func startLarge(t testing.TB, number int) pair {
+	t.Helper()
+	p := startPair(t, 0)
+	command, err := memcached()
+	require.NoError(t, err)
+	for range number {
+		cmd, address := run(t, append(slices.Clone(command), "-m", "512", "-I", "8m"))
+		p.servers, p.addresses = append(p.servers, cmd), append(p.addresses, address)
+	}
+	for _, proxy := range p.proxies {
+		args := proxy.Args
+		end := slices.Index(args, "-u") // launch needs the address and the port as the last arguments
+		proxy.Args = slices.Concat(args[:end], []string{"-I", "8m"}, args[end:])
+		proxy.restart()
+		proxy.client = dial(t, proxy.proxy)
+	}
+	return p
+}
+
+// moverProcess returns a command that runs the mover in a process of its own, as an agent does. With a limit, the
+// process has that part of a processor.
+func moverProcess(t testing.TB, s mover.Servers, limit float64) *exec.Cmd {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), program)
+	if limit > 0 {
+		// The process joins the cgroup itself, so that no part of it runs outside.
+		script := `echo $$ >"$0" && exec "$1"`
+		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", script, filepath.Join(cpuGroup(t, limit), "cgroup.procs"),
+			program)
+	}
+	cmd.Env = append(os.Environ(), moveEnv+"="+string(text), "GOMAXPROCS=1",
+		"GOMEMLIMIT="+agent.GoMemoryLimit(agent.MemoryLimit+4*largeItem))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// cpuGroup creates a cgroup whose processes together may use a part of a processor, and deletes it when the test ends.
+func cpuGroup(t testing.TB, limit float64) string {
+	t.Helper()
+	const period = 100000 // microseconds, as the kubelet sets it
+	quota := fmt.Sprint(int(limit * period))
+	parent, files := "/sys/fs/cgroup", map[string]string{"cpu.max": fmt.Sprintf("%s %d", quota, period)}
+	if _, err := os.Stat(filepath.Join(parent, "cgroup.controllers")); err != nil { // cgroup v1
+		files = map[string]string{"cpu.cfs_period_us": fmt.Sprint(period), "cpu.cfs_quota_us": quota}
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		require.NoError(t, err)
+		for line := range strings.Lines(string(mounts)) {
+			fields := strings.Fields(line)
+			if fields[2] == "cgroup" && slices.Contains(strings.Split(fields[3], ","), "cpu") {
+				parent = fields[1]
+			}
+		}
+	} else { // fails if it is enabled or may not be; then cpu.max is missing below
+		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu"), 0)
+	}
+	dir, err := os.MkdirTemp(parent, "mover-")
+	if err != nil {
+		t.Skipf("the mover's processor time cannot be limited: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Rmdir(dir); err != nil { // os.RemoveAll would try to delete the files in it
+			t.Errorf("delete cgroup %s: %v", dir, err)
+		}
+	})
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0))
+	}
+	return dir
+}
+
+// position returns the position of the server that stores a key.
+func position(key string, servers int) int { return int(jump.Hash(xxh3.HashString(key), servers)) }
+
+// poller reads keys again and again, and measures how long each of them was missing.
+type poller struct {
+	keys          []string
+	gaps          []time.Duration
+	reads, misses int
+}
+
+// poll sends a read of each key in one write, so that one connection reads all of them about a thousand times a second.
+// No value is sent, because large ones would take the time of others.
+func (p *poller) poll(t testing.TB, address string, stop <-chan struct{}) {
+	conn := dial(t, address).conn
+	request := ""
+	for _, key := range p.keys {
+		request += "mg " + key + " s\r\n"
+	}
+	missing := make([]time.Time, len(p.keys))
+	for {
+		select {
+		case <-stop:
+			return // a key that is still missing is not kept
+		default:
+		}
+		_, err := conn.W.WriteString(request)
+		err = cmp.Or(err, conn.W.Flush())
+		for i := range p.keys {
+			line, err2 := conn.ReadLine()
+			if err = cmp.Or(err, err2); err != nil {
+				t.Error(err)
+				return
+			}
+			switch hit := strings.HasPrefix(line, "HD"); {
+			case hit && !missing[i].IsZero():
+				p.gaps = append(p.gaps, time.Since(missing[i]))
+				missing[i] = time.Time{}
+			case line == "EN":
+				p.misses++
+				if missing[i].IsZero() {
+					missing[i] = time.Now()
+				}
+			case !hit:
+				t.Errorf("%s: %s", p.keys[i], line)
+			}
+		}
+		p.reads += len(p.keys)
+	}
+}
+
+// startPollers polls a half of the keys through each proxy, and returns a function that stops that.
+func (p pair) startPollers(keys []string) (pollers []*poller, stop func()) {
+	p.Helper()
+	var running sync.WaitGroup
+	stopped := make(chan struct{})
+	half := len(keys) / 2
+	for i, keys := range [][]string{keys[:half], keys[half:]} {
+		poller := &poller{keys: keys}
+		pollers = append(pollers, poller)
+		running.Go(func() { poller.poll(p.TB, p.proxies[i].proxy, stopped) })
+	}
+	return pollers, func() {
+		close(stopped)
+		running.Wait()
+	}
+}
+
+// gapsOf describes how long keys were missing.
+func gapsOf(pollers []*poller) string {
+	var gaps []time.Duration
+	reads, misses := 0, 0
+	for _, p := range pollers {
+		gaps, reads, misses = append(gaps, p.gaps...), reads+p.reads, misses+p.misses
+	}
+	slices.Sort(gaps)
+	at := func(percent int) string {
+		if len(gaps) == 0 {
+			return "-"
+		}
+		return gaps[(len(gaps)-1)*percent/100].Round(100 * time.Microsecond).String()
+	}
+	return fmt.Sprintf("%d\t%d of %d\t%s\t%s\t%s", len(gaps), misses, reads, at(50), at(99), at(100))
+}
+
+// TestGaps measures how long acknowledged keys are missing while they move, under load, with a mover that may use a
+// tenth of a processor. However slow it is, no item is lost, no value is old, and no request fails. No other test runs
+// at the same time, because it would disturb the measurement.
+func TestGaps(t *testing.T) {
+	small, large := 10000, 16
+	if *measure {
+		small, large = 100000, 64
+	}
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "CPU\tchange\tseconds\tkept small\tkept large\tload\tsmall: gaps\tmisses\tp50\tp99\tmax\t"+
+		"large: gaps\tmisses\tp50\tp99\tmax")
+	for _, limit := range []float64{0, 0.1} {
+		if limit == 0 && !*measure {
+			continue
+		}
+		name := "unlimited"
+		if limit > 0 {
+			name = fmt.Sprintf("%.0fm", limit*1000)
+		}
+		t.Run(name, func(t *testing.T) {
+			p := startLarge(t, 4)
+			all := servers(p.addresses...)
+			p.use(mover.Servers{After: all[:3]})
+			fill(t, p.proxy, small, len(smallValue))
+			for i := range large {
+				stored := p.ask("set large-%d 0 0 %d\r\n%s", i, largeItem, largeValue(i))
+				require.Equal(t, []string{"STORED"}, stored)
+			}
+			change := func(before, after []mover.Server) {
+				p.change(before, after, func(s mover.Servers) { require.NoError(t, moverProcess(t, s, limit).Run()) })
+			}
+			for _, step := range []struct {
+				name  string
+				moves func(key string) bool
+				do    func()
+			}{
+				{"3 to 4", func(key string) bool { return position(key, 4) == 3 }, func() { change(all[:3], all) }},
+				{"4 to 3", func(key string) bool { return position(key, 4) == 3 }, func() { change(all, all[:3]) }},
+				{"3 replaced", func(string) bool { return true }, func() {
+					list, spare := slices.Clone(all[:3]), 3
+					for n := range 4 { // the first position last gets the server that replaces the last one
+						before, replaced := slices.Clone(list), slices.Index(all, list[n%3])
+						list[n%3], spare = all[spare], replaced
+						change(before, list)
+						p.servers[replaced] = restart(t, p.servers[replaced])
+					}
+				}},
+			} {
+				if step.name == "3 replaced" && !*measure {
+					continue
+				}
+				row := p.measure(small, large, step.moves, step.do)
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", name, step.name, row)
+			}
+		})
+	}
+	require.NoError(t, w.Flush())
+	t.Log("\n" + table.String())
+}
+
+// measure changes the servers under load, and returns what it measured, as columns.
+func (p pair) measure(small, large int, moves func(key string) bool, do func()) string {
+	p.Helper()
+	pollers := map[string][]*poller{}
+	var stops []func()
+	for kind, number := range map[string]int{"key": small, "large": large} {
+		var keys []string
+		for i := range number {
+			if key := fmt.Sprintf("%s-%d", kind, i); moves(key) && len(keys) < polled {
+				keys = append(keys, key)
+			}
+		}
+		var stop func()
+		pollers[kind], stop = p.startPollers(keys)
+		stops = append(stops, stop)
+	}
+	c := &versions.Clients{Keys: 10000, Pause: time.Millisecond,
+		Proxies: func() []string { return []string{p.proxies[0].proxy, p.proxies[1].proxy} }}
+	stopClients := c.Start(6)
+	begin := time.Now()
+	do()
+	seconds := time.Since(begin).Seconds()
+	stopClients()
+	for _, stop := range stops {
+		stop()
+	}
+	keptSmall, keptLarge := p.kept(small, large)
+	assert.Equal(p, small, keptSmall, "small items")
+	assert.Equal(p, large, keptLarge, "large items")
+	assert.Zero(p, c.Old.Load(), "old values: %s", c)
+	assert.Zero(p, c.Errors.Load(), "errors: %s", c)
+	// A client that reads in a gap counts the key as lost, though it comes back.
+	load := fmt.Sprintf("%d requests, %d missed, %d old, %d errors", c.Reads.Load()+c.Writes.Load(), c.Lost.Load(),
+		c.Old.Load(), c.Errors.Load())
+	return fmt.Sprintf("%.0f\t%d\t%d\t%s\t%s\t%s", seconds, keptSmall, keptLarge, load, gapsOf(pollers["key"]),
+		gapsOf(pollers["large"]))
+}
+
+// kept returns how many items the cache still has unchanged.
+func (p pair) kept(small, large int) (keptSmall, keptLarge int) {
+	p.Helper()
+	conn := dial(p.TB, p.proxy).conn
+	for i := range small {
+		_, _ = fmt.Fprintf(conn.W, "mg key-%d v\r\n", i)
+		if (i+1)%1000 != 0 && i+1 < small { // pipelined, but not so many that both sides wait for the other one to read
+			continue
+		}
+		require.NoError(p, conn.W.Flush())
+		for range i%1000 + 1 {
+			line, err := conn.ReadLine()
+			require.NoError(p, err)
+			if strings.HasPrefix(line, "VA ") {
+				line, err = conn.ReadLine()
+				require.NoError(p, err)
+			}
+			if line == smallValue {
+				keptSmall++
+			}
+		}
+	}
+	for i := range large {
+		if answer := p.ask("get large-%d", i); len(answer) == 3 && answer[1] == largeValue(i) {
+			keptLarge++
+		}
+	}
+	return keptSmall, keptLarge
+}
