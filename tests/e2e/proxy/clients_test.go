@@ -177,10 +177,10 @@ func TestClients(t *testing.T) {
 		p := startPair(t, 4)
 		// The mover is nearer to the servers than the proxies are: what it does to a key happens between two requests of
 		// a proxy for the same key.
-		network, all := newNetwork(t, servers(p.addresses...), 5*time.Millisecond)
+		network, all := newNetwork(t, servers(p.addresses...), 10*time.Millisecond)
 		run := func(s mover.Servers) { p.run(network.without(s)) }
 		p.use(mover.Servers{After: all[:3]})
-		begin, list := time.Now(), p.startPrograms(*clientsEach, 200)
+		begin, list := time.Now(), p.startPrograms(*clientsEach, 100)
 		used, spare := slices.Clone(all[:3]), all[3]
 		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
 			more := append(slices.Clone(used), spare)

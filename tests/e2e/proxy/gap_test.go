@@ -1,17 +1,10 @@
 package proxy
 
 import (
-	"cmp"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -21,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/zeebo/xxh3"
 
-	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/tests/versions"
 )
@@ -60,144 +52,8 @@ func startLarge(t testing.TB, number int) pair {
 	return p
 }
 
-// moverProcess returns a command that runs the mover in a process of its own, as an agent does. With a limit, the
-// process has that part of a processor.
-func moverProcess(t testing.TB, s mover.Servers, limit float64) *exec.Cmd {
-	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	text, err := json.Marshal(s)
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program)
-	if limit > 0 {
-		// The process joins the cgroup itself, so that no part of it runs outside.
-		script := `echo $$ >"$0" && exec "$1"`
-		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", script, filepath.Join(cpuGroup(t, limit), "cgroup.procs"),
-			program)
-	}
-	cmd.Env = append(os.Environ(), moveEnv+"="+string(text), "GOMAXPROCS=1",
-		"GOMEMLIMIT="+agent.GoMemoryLimit(agent.MemoryLimit+4*largeItem))
-	cmd.Stderr = os.Stderr
-	return cmd
-}
-
-// cpuGroup creates a cgroup whose processes together may use a part of a processor, and deletes it when the test ends.
-func cpuGroup(t testing.TB, limit float64) string {
-	t.Helper()
-	const period = 100000 // microseconds, as the kubelet sets it
-	quota := fmt.Sprint(int(limit * period))
-	parent, files := "/sys/fs/cgroup", map[string]string{"cpu.max": fmt.Sprintf("%s %d", quota, period)}
-	if _, err := os.Stat(filepath.Join(parent, "cgroup.controllers")); err != nil { // cgroup v1
-		files = map[string]string{"cpu.cfs_period_us": fmt.Sprint(period), "cpu.cfs_quota_us": quota}
-		mounts, err := os.ReadFile("/proc/self/mounts")
-		require.NoError(t, err)
-		for line := range strings.Lines(string(mounts)) {
-			fields := strings.Fields(line)
-			if fields[2] == "cgroup" && slices.Contains(strings.Split(fields[3], ","), "cpu") {
-				parent = fields[1]
-			}
-		}
-	} else { // fails if it is enabled or may not be; then cpu.max is missing below
-		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu"), 0)
-	}
-	dir, err := os.MkdirTemp(parent, "mover-")
-	if err != nil {
-		t.Skipf("the mover's processor time cannot be limited: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Rmdir(dir); err != nil { // os.RemoveAll would try to delete the files in it
-			t.Errorf("delete cgroup %s: %v", dir, err)
-		}
-	})
-	for name, text := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0))
-	}
-	return dir
-}
-
 // position returns the position of the server that stores a key.
 func position(key string, servers int) int { return int(jump.Hash(xxh3.HashString(key), servers)) }
-
-// poller reads keys again and again, and measures how long each of them was missing.
-type poller struct {
-	keys          []string
-	gaps          []time.Duration
-	reads, misses int
-}
-
-// poll sends a read of each key in one write, so that one connection reads all of them about a thousand times a second.
-// No value is sent, because large ones would take the time of others.
-func (p *poller) poll(t testing.TB, address string, stop <-chan struct{}) {
-	conn := dial(t, address).conn
-	request := ""
-	for _, key := range p.keys {
-		request += "mg " + key + " s\r\n"
-	}
-	missing := make([]time.Time, len(p.keys))
-	for {
-		select {
-		case <-stop:
-			return // a key that is still missing is not kept
-		default:
-		}
-		_, err := conn.W.WriteString(request)
-		err = cmp.Or(err, conn.W.Flush())
-		for i := range p.keys {
-			line, err2 := conn.ReadLine()
-			if err = cmp.Or(err, err2); err != nil {
-				t.Error(err)
-				return
-			}
-			switch hit := strings.HasPrefix(line, "HD"); {
-			case hit && !missing[i].IsZero():
-				p.gaps = append(p.gaps, time.Since(missing[i]))
-				missing[i] = time.Time{}
-			case line == "EN":
-				p.misses++
-				if missing[i].IsZero() {
-					missing[i] = time.Now()
-				}
-			case !hit:
-				t.Errorf("%s: %s", p.keys[i], line)
-			}
-		}
-		p.reads += len(p.keys)
-	}
-}
-
-// startPollers polls a half of the keys through each proxy, and returns a function that stops that.
-func (p pair) startPollers(keys []string) (pollers []*poller, stop func()) {
-	p.Helper()
-	var running sync.WaitGroup
-	stopped := make(chan struct{})
-	half := len(keys) / 2
-	for i, keys := range [][]string{keys[:half], keys[half:]} {
-		poller := &poller{keys: keys}
-		pollers = append(pollers, poller)
-		running.Go(func() { poller.poll(p.TB, p.proxies[i].proxy, stopped) })
-	}
-	return pollers, func() {
-		close(stopped)
-		running.Wait()
-	}
-}
-
-// gapsOf describes how long keys were missing.
-func gapsOf(pollers []*poller) string {
-	var gaps []time.Duration
-	reads, misses := 0, 0
-	for _, p := range pollers {
-		gaps, reads, misses = append(gaps, p.gaps...), reads+p.reads, misses+p.misses
-	}
-	slices.Sort(gaps)
-	at := func(percent int) string {
-		if len(gaps) == 0 {
-			return "-"
-		}
-		return gaps[(len(gaps)-1)*percent/100].Round(100 * time.Microsecond).String()
-	}
-	return fmt.Sprintf("%d\t%d of %d\t%s\t%s\t%s", len(gaps), misses, reads, at(50), at(99), at(100))
-}
 
 // TestGaps measures how long acknowledged keys are missing while they move, under load, with a mover that may use a
 // tenth of a processor. However slow it is, no item is lost, no value is old, and no request fails. No other test runs
@@ -301,7 +157,8 @@ func (p pair) measure(small, large int, moves func(key string) bool, do func()) 
 // kept returns how many items the cache still has unchanged.
 func (p pair) kept(small, large int) (keptSmall, keptLarge int) {
 	p.Helper()
-	conn := dial(p.TB, p.proxy).conn
+	client := dial(p.TB, p.proxy)
+	conn := client.conn
 	for i := range small {
 		_, _ = fmt.Fprintf(conn.W, "mg key-%d v\r\n", i)
 		if (i+1)%1000 != 0 && i+1 < small { // pipelined, but not so many that both sides wait for the other one to read
@@ -321,7 +178,7 @@ func (p pair) kept(small, large int) (keptSmall, keptLarge int) {
 		}
 	}
 	for i := range large {
-		if answer := p.ask("get large-%d", i); len(answer) == 3 && answer[1] == largeValue(i) {
+		if answer := client.ask("get large-%d", i); len(answer) == 3 && answer[1] == largeValue(i) {
 			keptLarge++
 		}
 	}

@@ -6,7 +6,7 @@ PROXIES = ENV.fetch("PROXIES").split(",").map do |address|
   Dalli::Client.new([address], protocol: :meta, compress: false, socket_timeout: 5)
 end
 RAW = { raw: true }.freeze # otherwise append and incr do not work
-OPERATIONS = %i[set set set add replace cas incr incr append prepend touch gat get get get_multi delete].freeze
+OPERATIONS = %i[set add set replace set cas incr append incr prepend touch gat get get_multi get delete].freeze
 
 # Returns what the cache has for the key by its answer, what it must have, and what it must have from now on. Of
 # requests whose answer is no value, it returns whether the cache has the key.

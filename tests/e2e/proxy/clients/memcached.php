@@ -51,7 +51,7 @@ pcntl_async_signals(true);
 pcntl_signal(SIGTERM, function () use (&$stopped) { $stopped = true; });
 $proxies = array_map('connect', explode(',', getenv('PROXIES')));
 $keys = array_map(fn ($i) => getenv('NAME') . "-$i", range(1, (int) getenv('KEYS')));
-$choices = explode(' ', 'set set set add replace cas incr incr append prepend touch get get get get_multi delete');
+$choices = explode(' ', 'set add set replace set cas incr append incr prepend touch get get_multi get delete');
 [$values, $operations, $count] = [[], 0, ['lost' => 0, 'old' => 0, 'errors' => 0]];
 while (!$stopped) {
     [$position, $operation] = [array_rand($keys), $choices[array_rand($choices)]];

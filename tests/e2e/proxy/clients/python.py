@@ -68,7 +68,7 @@ stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
 proxies = [connect(address) for address in os.environ["PROXIES"].split(",")]
 keys = [f"{os.environ['NAME']}-{i}" for i in range(int(os.environ["KEYS"]))]
-choices = "set set set add replace cas incr incr append prepend touch get get get get_multi delete".split()
+choices = "set add set replace set cas incr append incr prepend touch get get_multi get delete".split()
 values, operations, count = {}, 0, collections.Counter()
 while not stopped:
     position, operation = random.randrange(len(keys)), random.choice(choices)

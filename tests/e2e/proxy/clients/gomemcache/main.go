@@ -21,7 +21,7 @@ import (
 const lifetime = 3600 // seconds
 
 var operations = strings.Fields(
-	"set set set add replace cas incr incr append prepend touch gat get get get_multi delete")
+	"set add set replace set cas incr append incr prepend touch gat get get_multi get delete")
 
 func main() {
 	log.SetFlags(0)
