@@ -66,7 +66,7 @@ func TestStoppedMover(t *testing.T) {
 	p.change(all, all[:2], run)
 	stopClients()
 	stopPollers()
-	kept, _ := p.kept(others, 0)
+	kept, _ := p.kept(others)
 	t.Logf("clients: %s; %d of %d other items kept", c, kept, others)
 	t.Logf("1,000 of the other items: gaps, misses of reads, p50, p99, max: %s", gapsOf(pollers))
 	assert.Equal(t, others, kept)
