@@ -37,6 +37,7 @@ func largeValue(i int) string { return strings.Repeat(string(rune('a'+i%26)), la
 func startLarge(t testing.TB, number int) pair {
 	t.Helper()
 	p := startPair(t, 0)
+	p.makePatient()
 	command, err := memcached()
 	require.NoError(t, err)
 	for range number {
