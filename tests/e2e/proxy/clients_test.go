@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/harness"
+)
+
+var (
+	clientsFor  = flag.Duration("clients", 0, "how long the client programs run; 0 for one round of changes")
+	clientsEach = flag.Int("processes", 8, "the number of processes of each client library")
+	onlyClient  = flag.String("client", "", "the only client library whose programs run; empty for all")
+)
+
+// program is a program of the folder clients.
+type program struct {
+	command []string // reads the program from its standard input
+	file    string
+	env     []string
+}
+
+var php = []string{"/usr/bin/php.default", "-d", "extension=igbinary", "-d", "extension=msgpack", "-d",
+	"extension=memcached"}
+
+// programs are the programs by their libraries, all with the text protocol or meta commands, as the proxy needs.
+var programs = map[string]program{
+	"dalli":      {command: []string{"/usr/bin/ruby", "-"}, file: "dalli.rb"},
+	"pymemcache": {command: []string{"/usr/bin/python3", "-"}, file: "python.py", env: []string{"LIBRARY=pymemcache"}},
+	"pylibmc":    {command: []string{"/usr/bin/python3", "-"}, file: "python.py", env: []string{"LIBRARY=pylibmc"}},
+	"php":        {command: php, file: "memcached.php"},
+	"gomemcache": {file: "gomemcache"}, // is compiled
+}
+
+// clientsRoot returns the folder with interpreters and libraries.
+var clientsRoot = sync.OnceValues(func() (string, error) {
+	c, err := cluster.New("node")
+	if err != nil {
+		return "", err
+	}
+	return c.ClientsRoot(context.Background())
+})
+
+// counts are what a program prints.
+type counts struct{ operations, lost, old, errors int }
+
+// process is a running program.
+type process struct {
+	*exec.Cmd
+	library     string
+	out, report bytes.Buffer
+}
+
+// startPrograms starts processes of each library, which share no keys. Each process uses both proxies.
+func (p pair) startPrograms(each, keys int) (list []*process) {
+	p.Helper()
+	root, err := clientsRoot()
+	require.NoError(p, err)
+	for library, program := range programs {
+		if *onlyClient != "" && library != *onlyClient {
+			continue
+		}
+		command, attributes := program.command, &syscall.SysProcAttr{Chroot: root}
+		if command == nil {
+			command, attributes = []string{filepath.Join(p.TempDir(), library)}, nil
+			_, err := harness.Command{}.Run(p.Context(), "go", "build", "-o", command[0], "./clients/"+program.file)
+			require.NoError(p, err)
+		}
+		for i := range each {
+			c := &process{Cmd: exec.Command(command[0], command[1:]...), library: library}
+			if attributes != nil {
+				text, err := os.ReadFile(filepath.Join("clients", program.file))
+				require.NoError(p, err)
+				c.Stdin, c.SysProcAttr, c.Dir = bytes.NewReader(text), attributes, "/"
+			}
+			c.Env = append(slices.Clone(program.env), "NAME="+fmt.Sprintf("%s-%d", library, i), "KEYS="+strconv.Itoa(keys),
+				"PROXIES="+p.proxies[0].proxy+","+p.proxies[1].proxy)
+			c.Stdout, c.Stderr = &c.out, &c.report
+			require.NoError(p, c.Start())
+			p.Cleanup(func() {
+				_ = c.Process.Kill() // it may have exited
+				_ = c.Wait()
+			})
+			list = append(list, c)
+		}
+	}
+	harness.Eventually(p, "write half of the keys", harness.Patience, func() error {
+		stored := 0
+		for _, address := range p.addresses {
+			stored += items(p.TB, address)
+		}
+		if want := len(list) * keys / 2; stored < want {
+			return fmt.Errorf("%d of %d items", stored, want)
+		}
+		return nil
+	})
+	return list
+}
+
+// stopPrograms stops the processes and returns the sums of their counts by their libraries.
+func (p pair) stopPrograms(list []*process) map[string]counts {
+	p.Helper()
+	sums, problems := map[string]counts{}, map[string]string{}
+	for _, c := range list {
+		require.NoError(p, c.Process.Signal(syscall.SIGTERM))
+	}
+	for _, c := range list {
+		err := c.Wait()
+		require.NoError(p, err, "%s: %s%s", c.library, c.out.String(), c.report.String())
+		var n counts
+		_, err = fmt.Sscanf(c.out.String(), "%d operations, %d lost, %d old, %d errors\n", &n.operations, &n.lost, &n.old,
+			&n.errors)
+		require.NoError(p, err, "%s printed %q", c.library, c.out.String())
+		sum := sums[c.library]
+		sums[c.library] = counts{sum.operations + n.operations, sum.lost + n.lost, sum.old + n.old, sum.errors + n.errors}
+		problems[c.library] += c.report.String()
+	}
+	for library, sum := range sums {
+		const shown = 5
+		lines := strings.SplitAfterN(problems[library], "\n", shown+1)
+		p.Logf("%s: %+v\n%s", library, sum, strings.Join(lines[:min(len(lines), shown)], ""))
+	}
+	return sums
+}
+
+// change changes the servers as the operator does. The second proxy gets each list once the first one uses the list.
+func (p pair) change(before, after []mover.Server, run func(mover.Servers)) {
+	p.Helper()
+	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
+		s := mover.Servers{Phase: phase, Before: before, After: after}
+		for _, proxy := range p.proxies {
+			proxy.use(s)
+		}
+		if phase != mover.PreferBefore {
+			run(s)
+		}
+	}
+	for _, proxy := range p.proxies {
+		proxy.use(mover.Servers{After: after})
+	}
+}
+
+// makePatient lets proxies wait longer for servers. Otherwise, where other programs take the processors for half a
+// second, a server is unreachable and its keys are missing, which these tests would count.
+func (p pair) makePatient() {
+	p.Helper()
+	for _, proxy := range p.proxies {
+		name := filepath.Join(proxy.directory, "proxy.lua")
+		program, err := os.ReadFile(name)
+		require.NoError(p, err)
+		for _, setting := range []string{"connect_timeout(0.25)", "read_timeout(0.5)"} {
+			function, _, _ := strings.Cut(setting, "(")
+			require.Contains(p, string(program), setting)
+			program = bytes.ReplaceAll(program, []byte(setting), []byte(function+"(10)"))
+		}
+		proxy.write("proxy.lua", string(program))
+		proxy.restart()
+		proxy.client = dial(p.TB, proxy.proxy)
+	}
+}
+
+// run does what a phase asks for.
+func (p pair) run(s mover.Servers) {
+	p.Helper()
+	m := mover.Mover{Servers: s, Limit: moveLimit}
+	require.NoError(p, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
+}
+
+// TestClients: programs with the usual libraries of four languages find what they wrote last, while servers are added,
+// removed and replaced, and items move. If items do not move, each program notices that. No other test runs at the same
+// time, because the programs need the processors.
+func TestClients(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("the programs run in a folder with Debian packages as their root, which needs root")
+	}
+	t.Run("items move", func(t *testing.T) {
+		p := startPair(t, 4)
+		p.makePatient()
+		// The mover is nearer to the servers than the proxies are: what it does to a key happens between two requests of
+		// a proxy for the same key.
+		network, all := newNetwork(t, servers(p.addresses...), 10*time.Millisecond)
+		run := func(s mover.Servers) { p.run(network.without(s)) }
+		p.use(mover.Servers{After: all[:3]})
+		begin, list := time.Now(), p.startPrograms(*clientsEach, 100)
+		used, spare := slices.Clone(all[:3]), all[3]
+		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
+			more := append(slices.Clone(used), spare)
+			p.change(used, more, run)
+			p.change(more, used, run)
+			before := slices.Clone(used)
+			used[round%3], spare = spare, used[round%3]
+			p.change(before, used, run)
+		}
+		for library, n := range p.stopPrograms(list) {
+			assert.Equal(t, counts{operations: n.operations}, n, library)
+			assert.NotZero(t, n.operations, library)
+		}
+	})
+	t.Run("items stay", func(t *testing.T) {
+		p := startPair(t, 3)
+		p.makePatient()
+		_, all := newNetwork(t, servers(p.addresses...), time.Millisecond) // or programs would take the processors
+		p.use(mover.Servers{After: all})
+		list := p.startPrograms(1, 300)
+		for range 3 { // each key is on another server, and then again on the one that has its old value
+			p.use(mover.Servers{After: []mover.Server{all[1], all[2], all[0]}})
+			p.use(mover.Servers{After: all})
+		}
+		for library, n := range p.stopPrograms(list) {
+			assert.NotZero(t, n.lost, "%s notices no lost keys", library)
+			assert.NotZero(t, n.old, "%s notices no old values", library)
+		}
+	})
+}
