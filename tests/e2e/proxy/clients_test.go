@@ -158,20 +158,23 @@ func (p pair) change(before, after []mover.Server, run func(mover.Servers)) {
 	}
 }
 
-// makePatient lets proxies wait longer for servers. Otherwise, where other programs take the processors for half a
-// second, a server is unreachable and its keys are missing, which these tests would count.
-func (p pair) makePatient() {
+// makePatient lets proxies wait longer for servers and for items on their way. Otherwise, where other programs take the
+// processors for half a second, a server is unreachable and its keys are missing, which these tests would count. It also
+// changes other texts of the program: each to the next one.
+func (p pair) makePatient(changes ...string) {
 	p.Helper()
+	changes = append(changes, "connect_timeout(0.25)", "connect_timeout(10)", "read_timeout(0.5)", "read_timeout(10)",
+		"sleep(0.002", "sleep(0.02")
 	for _, proxy := range p.proxies {
 		name := filepath.Join(proxy.directory, "proxy.lua")
 		program, err := os.ReadFile(name)
 		require.NoError(p, err)
-		for _, setting := range []string{"connect_timeout(0.25)", "read_timeout(0.5)"} {
-			function, _, _ := strings.Cut(setting, "(")
-			require.Contains(p, string(program), setting)
-			program = bytes.ReplaceAll(program, []byte(setting), []byte(function+"(10)"))
+		text := string(program)
+		for change := range slices.Chunk(changes, 2) {
+			require.Contains(p, text, change[0])
+			text = strings.ReplaceAll(text, change[0], change[1])
 		}
-		proxy.write("proxy.lua", string(program))
+		proxy.write("proxy.lua", text)
 		proxy.restart()
 		proxy.client = dial(p.TB, proxy.proxy)
 	}

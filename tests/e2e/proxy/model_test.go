@@ -3,16 +3,12 @@ package proxy
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/textproto"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,7 +54,7 @@ func TestModel(t *testing.T) {
 	}
 	changes := 0
 	for begin := time.Now(); time.Since(begin) < *lasts && !m.differ(); changes++ {
-		p.change(p.changes()[changes%4], changes%3 == 2)
+		p.disturb(p.changes()[changes%4], changes%3 == 2)
 	}
 	close(m.stop)
 	running.Wait()
@@ -82,7 +78,7 @@ func TestModelNotices(t *testing.T) {
 		running.Go(m.run)
 	}
 	for changes := 0; !m.differ() && changes < 40; changes++ {
-		p.change(p.changes()[changes%4], false)
+		p.disturb(p.changes()[changes%4], false)
 	}
 	close(m.stop)
 	running.Wait()
@@ -105,9 +101,9 @@ func (p pair) changes() []mover.Servers {
 	}
 }
 
-// change changes the servers as the operator does. While items move, the mover is stopped after a moment, and another
+// disturb changes the servers as the operator does. While items move, the mover is stopped after a moment, and another
 // one, which is a process, is paused again and again; with kills, a proxy is killed too.
-func (p pair) change(s mover.Servers, kills bool) {
+func (p pair) disturb(s mover.Servers, kills bool) {
 	p.Helper()
 	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
 		s.Phase = phase
@@ -121,7 +117,8 @@ func (p pair) change(s mover.Servers, kills bool) {
 		m := mover.Mover{Servers: s, Limit: 300}
 		_ = m.Run(ctx, slog.New(slog.DiscardHandler))
 		cancel()
-		cmd := p.moverProcess(s)
+		cmd := moverProcess(p.TB, s, 0)
+		require.NoError(p, cmd.Start())
 		moved := make(chan error, 1)
 		go func() { moved <- cmd.Wait() }()
 		for len(moved) == 0 {
@@ -140,36 +137,11 @@ func (p pair) change(s mover.Servers, kills bool) {
 	}
 }
 
-// moverProcess starts a mover that is a process.
-func (p pair) moverProcess(s mover.Servers) *exec.Cmd {
-	p.Helper()
-	program, err := os.Executable()
-	require.NoError(p, err)
-	text, err := json.Marshal(s)
-	require.NoError(p, err)
-	cmd := exec.CommandContext(p.Context(), program)
-	cmd.Env, cmd.Stderr = append(os.Environ(), moveEnv+"="+string(text)), os.Stderr
-	require.NoError(p, cmd.Start())
-	return cmd
-}
-
-// model returns clients of the proxies, which use the first two servers. Their program is changed: each text to the
-// next one. It also waits longer for servers, because the machine may be busy.
+// model returns clients of the proxies, which use the first two servers. The texts change their program, as in
+// makePatient.
 func (p pair) model(t testing.TB, changes ...string) *model {
 	t.Helper()
-	changes = append(changes, "read_timeout(0.5)", "read_timeout(10)", "connect_timeout(0.25)", "connect_timeout(10)",
-		"sleep(0.002", "sleep(0.02")
-	for _, proxy := range p.proxies {
-		program, err := os.ReadFile(filepath.Join(proxy.directory, "proxy.lua"))
-		require.NoError(t, err)
-		text := string(program)
-		for i := 0; i < len(changes); i += 2 {
-			require.Contains(t, text, changes[i])
-			text = strings.ReplaceAll(text, changes[i], changes[i+1])
-		}
-		proxy.write("proxy.lua", text)
-		proxy.restart()
-	}
+	p.makePatient(changes...)
 	command, err := memcached()
 	require.NoError(t, err)
 	_, address := run(t, slices.Concat(command, []string{"-m", "1024", "-I", "8m"}))
