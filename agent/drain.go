@@ -6,20 +6,18 @@ import (
 	"time"
 )
 
-// Paths of a drain, on the port of the Report.
+// Paths of a drain, on the port of the Report. A token follows, which only the kubelet and the operator know: anybody
+// else could stop a server with its items.
 const (
 	// DrainPath is requested by the kubelet before it stops a server. The answer comes once the server may stop.
-	DrainPath = "/drain"
+	DrainPath = "/drain/"
 	// StopPath is requested by the operator once no proxy uses the server. It fails while the kubelet does not wait.
-	StopPath = "/stop"
+	StopPath = "/stop/"
 )
 
 // stopNotice is how long a server still accepts connections after the kubelet announced its end, so that clients and
 // Services notice.
 const stopNotice = 5 * time.Second
-
-// maxWaiting limits the requests that wait: the kubelet has one.
-const maxWaiting = 4
 
 // drain keeps a server until the operator lets it stop.
 type drain struct {
@@ -31,10 +29,6 @@ type drain struct {
 // wait answers the kubelet once the server may stop.
 func (d *drain) wait(w http.ResponseWriter, r *http.Request) {
 	stopped := d.begin()
-	if stopped == nil {
-		http.Error(w, "too many requests wait", http.StatusTooManyRequests)
-		return
-	}
 	defer d.end()
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
@@ -55,9 +49,6 @@ func (d *drain) wait(w http.ResponseWriter, r *http.Request) {
 func (d *drain) begin() chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiting == maxWaiting {
-		return nil
-	}
 	d.waiting++
 	if d.stopped == nil {
 		d.stopped = make(chan struct{})
@@ -72,6 +63,13 @@ func (d *drain) end() {
 	if d.waiting == 0 {
 		d.stopped = nil
 	}
+}
+
+// waits reports whether the kubelet waits.
+func (d *drain) waits() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting > 0
 }
 
 // stop lets the server stop. The operator repeats the request if the kubelet does not wait yet.

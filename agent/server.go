@@ -39,6 +39,7 @@ const mebi = 1 << 20
 type cacheServer struct {
 	stats *statsConn
 	log   *slog.Logger
+	drain drain
 	// flushed is the path of a file with the newest flush that memcached has done: an agent that is restarted does not
 	// repeat it.
 	flushed       string
@@ -199,5 +200,6 @@ func (s *cacheServer) report(ctx context.Context) (r Report, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
-		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem}, err
+		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem,
+		Draining: s.drain.waits()}, err
 }

@@ -251,7 +251,8 @@ func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memc
 	errs := make([]error, len(pods))
 	for i, pod := range pods {
 		group.Go(func() {
-			if errs[i] = r.StopServer(ctx, net.JoinHostPort(pod.Status.PodIP, port)); errs[i] != nil {
+			address, token := net.JoinHostPort(pod.Status.PodIP, port), pod.Annotations[v1alpha1.DrainAnnotation]
+			if errs[i] = r.StopServer(ctx, address, token); errs[i] != nil {
 				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", errs[i].Error())
 			}
 		})
@@ -282,8 +283,8 @@ func askAgent(ctx context.Context, address string) (report agent.Report, err err
 }
 
 // stopServer lets a server stop that the kubelet is about to stop.
-func stopServer(ctx context.Context, address string) error {
-	_, err := requestAgent(ctx, http.MethodPost, address, agent.StopPath)
+func stopServer(ctx context.Context, address, token string) error {
+	_, err := requestAgent(ctx, http.MethodPost, address, agent.StopPath+token)
 	return err
 }
 

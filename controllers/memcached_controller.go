@@ -71,8 +71,8 @@ type MemcachedReconciler struct {
 	Now func() time.Time
 	// AskAgent asks an agent, at an address with a port, for its report; over HTTP by default.
 	AskAgent func(ctx context.Context, address string) (agent.Report, error)
-	// StopServer lets a server stop whose agent has this address; over HTTP by default.
-	StopServer func(ctx context.Context, address string) error
+	// StopServer lets a server stop whose agent has this address, and whose pod this token; over HTTP by default.
+	StopServer func(ctx context.Context, address, token string) error
 
 	states states
 }

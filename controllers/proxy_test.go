@@ -18,6 +18,7 @@ import (
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
@@ -293,7 +294,7 @@ func TestDrain(t *testing.T) {
 	}
 	f.confirm(false)
 	f.mustReconcile()
-	if want := podIP("cache-0") + ":9151"; len(f.stopped) == 0 || f.stopped[0] != want {
+	if want := podIP("cache-0") + ":9151 " + desired.Digest(f.mc.UID); len(f.stopped) == 0 || f.stopped[0] != want {
 		t.Errorf("stopped %q, want %s", f.stopped, want)
 	}
 

@@ -61,6 +61,10 @@ const (
 	// identifies the flush, and when the operator asked. The operator adds the word flushed once the agent has
 	// done so, and warm once the server has its share of items again.
 	FlushAnnotation = "cache.example.com/flush"
+
+	// DrainAnnotation on a server's pod is the token with which the kubelet and the operator, and nobody else, ask its
+	// agent to let the server stop. A server without it stops without waiting until its items have moved.
+	DrainAnnotation = "cache.example.com/drain"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.

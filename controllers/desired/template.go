@@ -38,7 +38,7 @@ func serversReport(mc *v1alpha1.Memcached) bool { return mc.Spec.Metrics != nil 
 func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := memcachedPod(mc, names.Servers, in, arguments(mc), resources(mc))
 	if DrainsServers(mc) {
-		addDrain(mc, template.Spec)
+		addDrain(mc, template)
 	}
 	if needsAgent(mc) {
 		addAgent(mc, names.Servers, in.record.Agent, template.Spec)
@@ -63,12 +63,17 @@ const (
 // move when servers are replaced, and its agent reports.
 func DrainsServers(mc *v1alpha1.Memcached) bool { return MovesWhenReplaced(mc) && serversReport(mc) }
 
+// drainToken is known only to those who may read Memcacheds or their pods.
+func drainToken(mc *v1alpha1.Memcached) string { return Digest(mc.UID) }
+
 // addDrain makes the kubelet ask the agent before it stops memcached. A sleep would not do: the kubelet does not
 // shorten it when the operator shortens the grace period of the pod.
-func addDrain(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration) {
-	c := &pod.Containers[0]
+func addDrain(mc *v1alpha1.Memcached, template *corev1ac.PodTemplateSpecApplyConfiguration) {
+	template.WithAnnotations(map[string]string{v1alpha1.DrainAnnotation: drainToken(mc)})
+	pod, c := template.Spec, &template.Spec.Containers[0]
 	c.Lifecycle.PreStop = corev1ac.LifecycleHandler().WithHTTPGet(corev1ac.HTTPGetAction().
-		WithPath(agent.DrainPath).WithPort(intstr.FromInt32(names.ReportPort(mc))).WithScheme(corev1.URISchemeHTTP))
+		WithPath(agent.DrainPath + drainToken(mc)).WithPort(intstr.FromInt32(names.ReportPort(mc))).
+		WithScheme(corev1.URISchemeHTTP))
 	pod.WithTerminationGracePeriodSeconds(drainSeconds)
 	c.StartupProbe.WithTerminationGracePeriodSeconds(killSeconds)
 	c.LivenessProbe.WithTerminationGracePeriodSeconds(killSeconds)
@@ -232,6 +237,9 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	}
 	if component == names.Servers && serversReport(mc) {
 		addPodVolume(pod, c)
+		if DrainsServers(mc) {
+			options.DrainToken = drainToken(mc)
+		}
 	}
 	if component == names.Proxies {
 		options.Proxy = true

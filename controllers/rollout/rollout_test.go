@@ -200,7 +200,7 @@ func TestNextStep(t *testing.T) {
 
 // withDrain says that the kubelet asks the agent before it stops the server.
 func (s *server) withDrain() *server {
-	s.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.DrainAnnotation, "token")
 	return s
 }
 

@@ -69,19 +69,7 @@ func IsResized(pod *corev1.Pod) (ok bool, why string) {
 }
 
 // HasDrain reports whether the kubelet asks the agent of a server of a StatefulSet before it stops the server.
-func HasDrain(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == names.Container && stripLifecycle(c.Lifecycle) != nil
-	})
-}
-
-// stripLifecycle keeps only that the kubelet asks the agent; nil if it does not.
-func stripLifecycle(l *corev1.Lifecycle) *corev1.Lifecycle {
-	if l == nil || l.PreStop == nil || l.PreStop.HTTPGet == nil {
-		return nil
-	}
-	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
-}
+func HasDrain(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.DrainAnnotation] != "" }
 
 // CanFlush reports whether the agent of a server reads FlushAnnotation.
 func CanFlush(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.Spec.Volumes, hasFlush) }
@@ -92,7 +80,7 @@ func hasFlush(v corev1.Volume) bool {
 	})
 }
 
-// stripMemory copies the memory of a server of a StatefulSet, and whether it has a drain.
+// stripMemory copies the memory of a server of a StatefulSet.
 func stripMemory(p, out *corev1.Pod) {
 	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {
 		return
@@ -106,7 +94,7 @@ func stripMemory(p, out *corev1.Pod) {
 	}
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == names.Container {
-			out.Spec.Containers = []corev1.Container{{Name: c.Name, Lifecycle: stripLifecycle(c.Lifecycle),
+			out.Spec.Containers = []corev1.Container{{Name: c.Name,
 				Args: []string{"-m", strconv.FormatInt(ReadMemory(&p.Spec).Items, 10)},
 				Resources: corev1.ResourceRequirements{
 					Limits: memory(c.Resources.Limits), Requests: memory(c.Resources.Requests)}}}

@@ -138,7 +138,8 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
 		appsv1.DefaultDeploymentUniqueLabelKey)
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
-		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation)
+		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation,
+		v1alpha1.DrainAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	if i := slices.IndexFunc(p.Spec.Volumes, hasFlush); i >= 0 {
 		out.Spec.Volumes = p.Spec.Volumes[i : i+1 : i+1]
