@@ -47,6 +47,9 @@ func TestDrain(t *testing.T) {
 		}
 		return nil
 	})
+	if !d.waits() {
+		t.Error("the report does not say that the kubelet waits")
+	}
 	select {
 	case err := <-answered:
 		t.Fatalf("the kubelet was answered before the operator asked for that (%v)", err)
@@ -61,7 +64,7 @@ func TestDrain(t *testing.T) {
 	if took := time.Since(begin); took < stopNotice {
 		t.Errorf("the server was stopped after %s, before clients noticed", took)
 	}
-	if got := stop(); got != http.StatusConflict {
+	if got := stop(); got != http.StatusConflict || d.waits() {
 		t.Errorf("got status %d although the kubelet does not wait any more", got)
 	}
 }

@@ -37,6 +37,11 @@ const (
 	refreshRetry = 5 * time.Second
 	// maxPeers is the number of servers with which new ones are compared.
 	maxPeers = 16
+	// pollInterval is the time between two polls, and unreachableInterval that while a proxy does not reach a server.
+	pollInterval        = 10 * time.Second
+	unreachableInterval = time.Second
+	// reachDelay is how long a server may be ready before proxies must reach it: their reports are seconds old.
+	reachDelay = 10 * time.Second
 	// agentTimeout is how long an agent may take to answer.
 	agentTimeout = 500 * time.Millisecond
 	// maxAnswer limits the header and the body of an answer, in bytes.
@@ -72,6 +77,60 @@ func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	group.Wait()
 	return reports, errs
+}
+
+// poll asks agents for what no watch event says: whether a proxy reaches all servers, and whether the kubelet waits
+// until a server may stop. Annotations of the pods record it. poll returns how long until the next poll.
+func (r *MemcachedReconciler) poll(ctx context.Context, o observation, st *state,
+	now time.Time) (wait time.Duration, err error) {
+	var pods []*corev1.Pod
+	for i := range o.servers {
+		if pod := &o.servers[i]; rollout.MayDrain(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	servers := len(pods)
+	wait = pollInterval
+	for i := range o.proxies {
+		if pod := &o.proxies[i]; o.mc.Spec.Proxy != nil && status.IsTrue(pod, corev1.PodReady) {
+			pods = append(pods, pod)
+			if pod.Annotations[v1alpha1.UnreachableAnnotation] != "" {
+				wait = unreachableInterval
+			}
+		}
+	}
+	if left := st.polled.Add(wait).Sub(now); len(pods) == 0 || left > 0 {
+		return max(left, 0), nil
+	}
+	st.polled = now
+	reports, errs := r.askAgents(ctx, o.mc, pods)
+	for i, pod := range pods {
+		key, value := v1alpha1.UnreachableAnnotation, o.unreachable(pod, reports[i].Unreachable, now)
+		if i < servers {
+			if key, value = v1alpha1.DrainingAnnotation, pod.Annotations[v1alpha1.DrainingAnnotation]; reports[i].Draining {
+				value = status.RunningSince(pod)
+			}
+		}
+		if errs[i] == nil && pod.Annotations[key] != value {
+			err, wait = errors.Join(err, r.annotate(ctx, pod, key, value)), proxyRetry
+		}
+	}
+	return wait, err
+}
+
+// unreachable returns a server that a proxy does not reach, of those that it reports: the same one as before if it is
+// among them, empty for none. The status of a server says itself that it is not ready.
+func (o observation) unreachable(proxy *corev1.Pod, reported []string, now time.Time) (server string) {
+	before := proxy.Annotations[v1alpha1.UnreachableAnnotation]
+	for i := range o.servers {
+		pod := &o.servers[i]
+		since, ready := status.ReadySince(pod)
+		if ready && now.Sub(since) >= reachDelay && pod.DeletionTimestamp.IsZero() && slices.Contains(reported, pod.Name) &&
+			(server == "" || pod.Name == before || server != before && pod.Name < server) {
+			server = pod.Name
+		}
+	}
+	return server
 }
 
 // warmUp asks servers how many items they hold, and annotates the cold ones that have their share, with this key and

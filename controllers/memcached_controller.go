@@ -206,7 +206,8 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		}
 	}
 	change, askWait, askErr := r.ask(ctx, o, actions)
-	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr)
+	pollWait, pollErr := r.poll(ctx, o, st, now)
+	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, pollErr)
 	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
@@ -218,7 +219,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, askWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, askWait, pollWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

@@ -306,6 +306,70 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestDrainInPlace: a server drains too if the kubelet stops its container without a deletion of the pod, and is used
+// again once another memcached runs in the pod.
+func TestDrainInPlace(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(1)
+	restart := func() {
+		t.Helper()
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: true,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(f.now)}}}}
+		f.must(f.api.Status().Update(f.ctx, pod))
+	}
+	wantReplicas := func(want int32) {
+		t.Helper()
+		if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != want {
+			t.Errorf("got %d servers, want %d", got, want)
+		}
+	}
+	restart()
+	f.now = f.now.Add(pollInterval)
+	f.mustReconcile()
+	wantReplicas(1)
+	f.report.Draining, f.now = true, f.now.Add(pollInterval)
+	f.mustReconcile()
+	f.mustReconcile()
+	wantReplicas(2)
+	if len(f.stopped) > 0 {
+		t.Error("the server was stopped before its items had moved")
+	}
+	f.report.Draining, f.now = false, f.now.Add(pollInterval)
+	restart()
+	f.mustReconcile()
+	wantReplicas(1)
+}
+
+// TestUnreachable: Ready is False while a proxy does not reach a server that is ready, and the message names both.
+func TestUnreachable(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	f.report.Unreachable = []string{"cache-7", "cache-1", "cache-0"}
+	f.mustReconcile()
+	f.wantRequests()
+	for range 2 {
+		f.now = f.now.Add(pollInterval)
+		if wait := f.mustReconcile().RequeueAfter; wait <= 0 || wait > pollInterval {
+			t.Errorf("proxies are asked again after %s", wait)
+		}
+	}
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
+	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	f.wantMessage(v1alpha1.ConditionReady, "2 of 2 servers ready; proxy cache-proxy-a does not reach server cache-0")
+	f.report.Unreachable, f.now = []string{"cache-0"}, f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantRequests()
+	f.report.Unreachable, f.now = nil, f.now.Add(unreachableInterval)
+	f.mustReconcile()
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.now = f.now.Add(pollInterval)
+	f.mustReconcile()
+	f.wantRequests()
+}
+
 // TestStalledMove: a move that cannot go on waits, or is given up, as whenMoveStalls says.
 func TestStalledMove(t *testing.T) {
 	for _, when := range []v1alpha1.WhenMoveStalls{v1alpha1.WhenMoveStallsWait, v1alpha1.WhenMoveStallsProceed} {

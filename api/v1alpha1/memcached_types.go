@@ -65,6 +65,13 @@ const (
 	// DrainAnnotation on a server's pod is the token with which the kubelet and the operator, and nobody else, ask its
 	// agent to let the server stop. A server without it stops without waiting until its items have moved.
 	DrainAnnotation = "cache.example.com/drain"
+
+	// DrainingAnnotation on a server's pod says that the kubelet waits until memcached may stop, whatever the reason: since
+	// when this memcached has been running, so that the annotation does not apply to the next one in the same pod.
+	DrainingAnnotation = "cache.example.com/draining"
+
+	// UnreachableAnnotation on a proxy's pod names a server that the proxy does not reach; empty for none.
+	UnreachableAnnotation = "cache.example.com/unreachable"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.

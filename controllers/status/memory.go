@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -71,6 +72,16 @@ func IsResized(pod *corev1.Pod) (ok bool, why string) {
 // HasDrain reports whether the kubelet asks the agent of a server of a StatefulSet before it stops the server.
 func HasDrain(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.DrainAnnotation] != "" }
 
+// RunningSince returns since when the memcached of a server has been running; empty if it does not.
+func RunningSince(pod *corev1.Pod) string {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == names.Container && s.State.Running != nil {
+			return s.State.Running.StartedAt.UTC().Format(time.RFC3339)
+		}
+	}
+	return ""
+}
+
 // CanFlush reports whether the agent of a server reads FlushAnnotation.
 func CanFlush(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.Spec.Volumes, hasFlush) }
 
@@ -80,7 +91,7 @@ func hasFlush(v corev1.Volume) bool {
 	})
 }
 
-// stripMemory copies the memory of a server of a StatefulSet.
+// stripMemory copies the memory of a server of a StatefulSet, and since when its memcached has been running.
 func stripMemory(p, out *corev1.Pod) {
 	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {
 		return
@@ -101,9 +112,12 @@ func stripMemory(p, out *corev1.Pod) {
 		}
 	}
 	for i := range p.Status.ContainerStatuses {
-		if s := &p.Status.ContainerStatuses[i]; s.Name == names.Container && s.Ready && s.Resources != nil {
-			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name, Ready: true,
-				Resources: &corev1.ResourceRequirements{Limits: memory(s.Resources.Limits)}})
+		if s := &p.Status.ContainerStatuses[i]; s.Name == names.Container && s.Ready {
+			stripped := corev1.ContainerStatus{Name: s.Name, Ready: true, State: corev1.ContainerState{Running: s.State.Running}}
+			if s.Resources != nil {
+				stripped.Resources = &corev1.ResourceRequirements{Limits: memory(s.Resources.Limits)}
+			}
+			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, stripped)
 		}
 	}
 }

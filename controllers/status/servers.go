@@ -105,6 +105,19 @@ func terminationMessage(container string, termination *corev1.ContainerStateTerm
 	return text
 }
 
+// unreachable says which proxy does not reach which server; empty for none.
+func unreachable(proxies []corev1.Pod) (text string) {
+	for i := range proxies {
+		p := &proxies[i]
+		server := p.Annotations[v1alpha1.UnreachableAnnotation]
+		if t := fmt.Sprintf("proxy %s does not reach server %s", p.Name, server); server != "" && !isInactive(p) &&
+			(text == "" || t < text) {
+			text = t
+		}
+	}
+	return text
+}
+
 // IsTrue reports whether a condition of a pod is True.
 func IsTrue(p *corev1.Pod, conditionType corev1.PodConditionType) bool {
 	return condition(p, conditionType, corev1.ConditionTrue) != nil
@@ -139,7 +152,7 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 		appsv1.DefaultDeploymentUniqueLabelKey)
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
 		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation,
-		v1alpha1.DrainAnnotation)
+		v1alpha1.DrainAnnotation, v1alpha1.DrainingAnnotation, v1alpha1.UnreachableAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	if i := slices.IndexFunc(p.Spec.Volumes, hasFlush); i >= 0 {
 		out.Spec.Volumes = p.Spec.Volumes[i : i+1 : i+1]

@@ -102,6 +102,11 @@ func resizing(s *scenario) { s.obs.Changing, s.obs.Resizing = true, true }
 // loading says that a proxy may not use the current list of servers yet.
 func loading(s *scenario) { s.obs.NotLoaded = "cache-proxy-a" }
 
+// unreached says that a proxy does not reach a server.
+func unreached(s *scenario) {
+	metav1.SetMetaDataAnnotation(&s.obs.ProxyPods[1].ObjectMeta, v1alpha1.UnreachableAnnotation, "cache-2")
+}
+
 func later(d time.Duration) step { return func(s *scenario) { s.now = s.now.Add(d) } }
 
 func nextGeneration(s *scenario) {
@@ -387,6 +392,8 @@ func TestStatus(t *testing.T) {
 			available + degradedServersLost},
 		"proxies load the list of servers": {[]step{servers(3, 3, 3), proxies(2, 2), loading},
 			available + installing + notReadyRollingOut},
+		"a proxy does not reach a server": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, unreached},
+			available + notDegraded + notReadyRetrying},
 		"proxies load another list of servers": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, loading},
 			available + notDegraded + notReadyRollingOut},
 		"a server lost while proxies load the list": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile,
