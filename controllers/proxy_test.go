@@ -255,6 +255,11 @@ func TestReplaceWithProxy(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
+// stopOf returns the request that lets a server stop, as f.stopped has it.
+func (f *fixture) stopOf(server string) string {
+	return podIP(server) + ":9151 " + desired.Digest(f.mc.UID)
+}
+
 // TestDrain: a server that is evicted serves until its items have moved to a spare one, and is then told to stop. Where
 // nothing can be moved, it is told at once.
 func TestDrain(t *testing.T) {
@@ -294,7 +299,7 @@ func TestDrain(t *testing.T) {
 	}
 	f.confirm(false)
 	f.mustReconcile()
-	if want := podIP("cache-0") + ":9151 " + desired.Digest(f.mc.UID); len(f.stopped) == 0 || f.stopped[0] != want {
+	if want := f.stopOf("cache-0"); len(f.stopped) == 0 || f.stopped[0] != want {
 		t.Errorf("stopped %q, want %s", f.stopped, want)
 	}
 
@@ -433,7 +438,7 @@ func TestFlushBehindProxies(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, f.pod("cache-1"))) // it serves until the operator lets it stop
 	f.mustReconcile()
 	f.mustReconcile()
-	if f.phase() != mover.NoChange || !slices.Contains(f.stopped, podIP("cache-1")+":9151") {
+	if f.phase() != mover.NoChange || !slices.Contains(f.stopped, f.stopOf("cache-1")) {
 		t.Errorf("got the phase %q and %v stopped, want no move, and cache-1 stopped", f.phase(), f.stopped)
 	}
 	f.report.Flushed = f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation]
