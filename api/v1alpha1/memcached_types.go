@@ -19,9 +19,9 @@ const (
 	FlushedAtAnnotation = "cache.example.com/flushedAt"
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
-	// spec.paused is set, Ready is not True while the workload has another generation. Releases before v0.0.3 used an
-	// annotation with this name. The Deployment controller copies annotations, but not labels, to the ReplicaSet, and
-	// that write conflicts with its next one, which scales the ReplicaSet.
+	// spec.paused is set, Ready is not True while the workload has another generation. It is no annotation: the Deployment
+	// controller copies annotations, but not labels, to the ReplicaSet, and that write conflicts with its next one, which
+	// scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
 	// TemplateRecordAnnotation on a workload records what its pod template was built from: digests of the inputs and of

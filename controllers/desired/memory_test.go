@@ -46,7 +46,7 @@ func TestMemoryInPlace(t *testing.T) {
 	t.Parallel()
 	apply := func(mc *v1alpha1.Memcached, own *Workload, revision string, o Options) *Workload {
 		o.DefaultImage, o.AgentImage = "memcached:1", "operator:1"
-		in := Resolve(mc, Current{Workload: own, Revision: revision, PodRevisions: []string{"a", "b"}, WasReady: true}, o)
+		in := Resolve(mc, Current{Workload: own, Revision: revision, PodRevisions: []string{"a", "b"}, HasReady: true}, o)
 		for _, child := range NewPlan(mc, in).Children {
 			if w := ReadWorkload(child); w != nil {
 				return w

@@ -183,10 +183,6 @@ func TestStatus(t *testing.T) {
 			available + installing + notReadyResizing},
 		"ready": {[]step{servers(3, 3, 3)},
 			available + notDegraded + ready},
-		"ready, created by a release before v0.0.3": {[]step{servers(3, 3, 3), changeWorkload(func(d *appsv1.Deployment) {
-			d.Labels, d.Annotations = nil, map[string]string{v1alpha1.GenerationLabel: "2"}
-		})},
-			available + notDegraded + ready},
 		"ready at size 0": {[]step{changeSpec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }),
 			servers(0, 0, 0)},
 			scaledToZero + notDegraded + ready},
