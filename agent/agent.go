@@ -145,7 +145,7 @@ func Run(ctx context.Context, args []string) error {
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 		group.Go(func() error { return serve(ctx, o.MetricsPort, routes{"GET /metrics": handler}) })
 	}
-	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed"}
+	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed", drain: drain{stop: make(chan struct{})}}
 	report, do := s.report, s.run
 	if o.Proxy {
 		p := &proxy{pod: os.Getenv(PodName), log: log, stats: stats}
@@ -156,7 +156,7 @@ func Run(ctx context.Context, args []string) error {
 		handlers := routes{"GET " + ReportPath: reportHandler(report)}
 		if o.DrainToken != "" {
 			handlers["GET "+DrainPath+o.DrainToken] = http.HandlerFunc(s.drain.wait)
-			handlers["POST "+StopPath+o.DrainToken] = http.HandlerFunc(s.drain.stop)
+			handlers["POST "+StopPath+o.DrainToken] = http.HandlerFunc(s.drain.letStop)
 		}
 		group.Go(func() error { return serve(ctx, o.ReportPort, handlers) })
 	}

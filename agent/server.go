@@ -211,5 +211,5 @@ func (s *cacheServer) report(ctx context.Context) (r Report, err error) {
 	defer s.mu.Unlock()
 	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
 		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem,
-		Draining: s.drain.waits()}, err
+		Draining: s.drain.waiting.Load() > 0}, err
 }
