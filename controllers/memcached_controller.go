@@ -92,9 +92,6 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 		&corev1.Pod{}); err != nil {
 		return err
 	}
-	if err := mgr.Add(outdatedCollector{mgr.GetClient()}); err != nil {
-		return err
-	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Memcached{}, bySecret,
 		secretNames); err != nil {
 		return fmt.Errorf("index Memcacheds by Secret: %w", err)
