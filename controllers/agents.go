@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,8 @@ const (
 	unreachableInterval = time.Second
 	// reachDelay is how long a server may be ready before proxies must reach it: their reports are seconds old.
 	reachDelay = 10 * time.Second
+	// maxRequests is the number of agents of a Memcached that are asked at the same time.
+	maxRequests = 64
 	// agentTimeout is how long an agent may take to answer.
 	agentTimeout = 500 * time.Millisecond
 	// maxAnswer limits the header and the body of an answer, in bytes.
@@ -62,20 +65,24 @@ func (r *MemcachedReconciler) ask(ctx context.Context, o observation,
 		errors.Join(err, warmUpErr, memoryErr, flushErr)
 }
 
-// askAgents asks the agents of pods for their reports, all at once. For each pod, it returns a report or an error.
+// askAgents asks the agents of pods for their reports, many at once. For each pod, it returns a report or an error.
 func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcached,
 	pods []*corev1.Pod) ([]agent.Report, []error) {
 	reports, errs := make([]agent.Report, len(pods)), make([]error, len(pods))
 	port := strconv.Itoa(int(names.ReportPort(mc)))
-	var group sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(maxRequests)
 	for i, pod := range pods {
 		if pod.Status.PodIP == "" {
 			errs[i] = errors.New("the pod has no address")
 			continue
 		}
-		group.Go(func() { reports[i], errs[i] = r.AskAgent(ctx, net.JoinHostPort(pod.Status.PodIP, port)) })
+		group.Go(func() error {
+			reports[i], errs[i] = r.AskAgent(ctx, net.JoinHostPort(pod.Status.PodIP, port))
+			return nil
+		})
 	}
-	group.Wait()
+	_ = group.Wait()
 	return reports, errs
 }
 
@@ -107,11 +114,9 @@ func (r *MemcachedReconciler) poll(ctx context.Context, o observation, st *state
 	for i, pod := range pods {
 		key, value := v1alpha1.UnreachableAnnotation, o.unreachable(pod, reports[i].Unreachable, now)
 		if i < servers {
-			if key, value = v1alpha1.DrainingAnnotation, pod.Annotations[v1alpha1.DrainingAnnotation]; reports[i].Draining {
-				value = status.RunningSince(pod)
-			}
+			key, value = v1alpha1.DrainingAnnotation, status.RunningSince(pod)
 		}
-		if errs[i] == nil && pod.Annotations[key] != value {
+		if errs[i] == nil && (i >= servers || reports[i].Draining) && pod.Annotations[key] != value {
 			err, wait = errors.Join(err, r.annotate(ctx, pod, key, value)), proxyRetry
 		}
 	}
