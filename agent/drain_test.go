@@ -73,8 +73,9 @@ func TestDrainToken(t *testing.T) {
 		"POST " + with + StopPath + "abc": http.StatusConflict, "POST " + with + StopPath + "ab": http.StatusNotFound,
 		"POST " + with + StopPath: http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
 		"GET " + with + DrainPath: http.StatusNotFound, "GET " + with + "/drain": http.StatusNotFound,
-		"GET " + with + DrainPath + "abcd": http.StatusNotFound, "GET " + with + StopPath + "abc": http.StatusMethodNotAllowed,
-		"POST " + without + StopPath: http.StatusNotFound, "GET " + without + DrainPath: http.StatusNotFound,
+		"GET " + with + DrainPath + "abcd": http.StatusNotFound,
+		"GET " + with + StopPath + "abc":   http.StatusMethodNotAllowed,
+		"POST " + without + StopPath:       http.StatusNotFound, "GET " + without + DrainPath: http.StatusNotFound,
 	} {
 		method, url, _ := strings.Cut(request, " ")
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, nil)

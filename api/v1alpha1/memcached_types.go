@@ -66,8 +66,8 @@ const (
 	// agent to let the server stop. A server without it stops without waiting until its items have moved.
 	DrainAnnotation = "cache.example.com/drain"
 
-	// DrainingAnnotation on a server's pod says that the kubelet waits until memcached may stop, whatever the reason: since
-	// when this memcached has been running, so that the annotation does not apply to the next one in the same pod.
+	// DrainingAnnotation on a server's pod says that the kubelet waits until memcached may stop, whatever the reason. It
+	// is the time when this memcached started, so that it does not apply to the next one in the same pod.
 	DrainingAnnotation = "cache.example.com/draining"
 
 	// UnreachableAnnotation on a proxy's pod names a server that the proxy does not reach; empty for none.
