@@ -50,8 +50,8 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 }
 
 // agentResources are those of the agent, which uses 10 MiB, and a little more during a scrape or a handshake. Beside a
-// proxy, the agent also holds the items that it moves: some MiB, or one larger item. That item is added to whatever limit
-// the user gives: an agent that is killed takes its proxy out of the Service.
+// proxy, the agent also holds the items that it moves: some MiB, or one larger item. That item is added to whatever
+// limit the user gives: an agent that is killed takes its proxy out of the Service.
 func agentResources(mc *v1alpha1.Memcached,
 	component names.Component) *corev1ac.ResourceRequirementsApplyConfiguration {
 	overrides, _ := agentOverrides(mc)

@@ -77,8 +77,8 @@ func TestUnreachableNode(t *testing.T) {
 	}
 }
 
-// TestTerminationMessage: the informer cache keeps the termination message of a container. If the pod mounts a Secret, a
-// command replaces the message.
+// TestTerminationMessage: the informer cache keeps the termination message of a container. If the pod mounts a Secret,
+// a command replaces the message.
 func TestTerminationMessage(t *testing.T) {
 	const message = "failed to set rlimit"
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cache-1", Namespace: "shop"}}
