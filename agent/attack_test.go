@@ -188,7 +188,7 @@ func TestStranger(t *testing.T) {
 			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: time.Second}
 			for flood.Err() == nil {
 				if conn, err := dialer.DialContext(flood, "tcp", address); err == nil {
-					defer func() { _ = conn.Close() }()
+					context.AfterFunc(t.Context(), func() { _ = conn.Close() })
 				}
 				time.Sleep(10 * time.Millisecond)
 			}

@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +54,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	var many []mover.Server
 	for i := range 1000 {
-		many = append(many, mover.Server{Name: fmt.Sprint(i), Address: servers[2].Address})
+		many = append(many, mover.Server{Name: strconv.Itoa(i), Address: servers[2].Address})
 	}
 	begin := time.Now()
 	got := unreachable(t.Context(), many)

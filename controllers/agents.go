@@ -92,7 +92,8 @@ func (r *MemcachedReconciler) poll(ctx context.Context, o observation, st *state
 	now time.Time) (wait time.Duration, err error) {
 	var pods []*corev1.Pod
 	for i := range o.servers {
-		if pod := &o.servers[i]; rollout.MayDrain(pod) {
+		pod := &o.servers[i]
+		if status.HasDrain(pod) && status.RunningSince(pod) != "" && !rollout.IsDraining(pod) {
 			pods = append(pods, pod)
 		}
 	}

@@ -135,11 +135,6 @@ func KubeletWaits(pod *corev1.Pod) bool {
 	return since != "" && since == status.RunningSince(pod)
 }
 
-// MayDrain reports whether the kubelet may stop a server, and wait, without anything that the pod shows.
-func MayDrain(pod *corev1.Pod) bool {
-	return status.HasDrain(pod) && pod.DeletionTimestamp.IsZero() && !KubeletWaits(pod) && !isDown(pod)
-}
-
 // ToStop returns the servers that are about to stop and that no proxy uses.
 func ToStop(pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
 	for i := range pods {

@@ -232,13 +232,10 @@ func TestToStop(t *testing.T) {
 	if !slices.Equal(got, []string{"cache-2", "cache-5", "cache-7"}) {
 		t.Errorf("lets %v stop, want those that are about to stop, except cache-1", got)
 	}
-	outdated, mayDrain := OutdatedServing(set, pods), []int{0, 6, 9}
+	outdated := OutdatedServing(set, pods)
 	for i := range pods {
 		if want := slices.Contains([]int{1, 2, 5, 7}, i); outdated[i] != want {
 			t.Errorf("server %d: got outdated %t, want %t", i, outdated[i], want)
-		}
-		if want := slices.Contains(mayDrain, i); MayDrain(&pods[i]) != want {
-			t.Errorf("server %d: the operator asks whether the kubelet waits: %t, want %t", i, !want, want)
 		}
 	}
 }
