@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/memcached_exporter/pkg/exporter"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/example/memcached-operator/controllers/credentials"
@@ -63,6 +62,7 @@ func GoMemoryLimit(limit int64) string {
 // Limits of the ports that untrusted clients may reach.
 const (
 	maxConnections = 256
+	maxPerAddress  = 16 // connections from one source address
 	maxHeaderBytes = 4 << 10
 	requestTimeout = time.Second
 	answerTimeout  = 10 * time.Second
@@ -82,6 +82,8 @@ type Options struct {
 	ReportPort int
 	// Proxy says that memcached is a proxy, which has metrics and a Report of its own.
 	Proxy bool
+	// DrainToken is a secret part of the paths of a drain; empty for no drain. It is not logged.
+	DrainToken string `json:"-"`
 	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
 	LogLevel string
 }
@@ -95,6 +97,9 @@ func (o Options) Args() []string {
 	}
 	if o.Proxy {
 		args = append(args, "--proxy")
+	}
+	if o.DrainToken != "" {
+		args = append(args, "--drain-token="+o.DrainToken)
 	}
 	if o.LogLevel != "" {
 		args = append(args, "--log-level="+o.LogLevel)
@@ -111,6 +116,7 @@ func parse(args []string) (o Options, err error) {
 	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
 	fs.IntVar(&o.ReportPort, "report-port", 0, "port of the report to the operator; 0 for none")
 	fs.BoolVar(&o.Proxy, "proxy", false, "memcached is a proxy: report its list of servers, and move items")
+	fs.StringVar(&o.DrainToken, "drain-token", "", "secret part of the paths of a drain; empty for no drain")
 	fs.StringVar(&o.LogLevel, "log-level", "", "least severity that is logged: debug, info or error (default info)")
 	return o, fs.Parse(args)
 }
@@ -139,7 +145,7 @@ func Run(ctx context.Context, args []string) error {
 		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 		group.Go(func() error { return serve(ctx, o.MetricsPort, routes{"GET /metrics": handler}) })
 	}
-	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed"}
+	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed", drain: drain{stop: make(chan struct{})}}
 	report, do := s.report, s.run
 	if o.Proxy {
 		p := &proxy{pod: os.Getenv(PodName), log: log, stats: stats}
@@ -147,11 +153,12 @@ func Run(ctx context.Context, args []string) error {
 	}
 	if o.ReportPort != 0 {
 		group.Go(func() error { return do(ctx) })
-		d := &drain{}
-		group.Go(func() error {
-			return serve(ctx, o.ReportPort, routes{"GET " + ReportPath: reportHandler(report),
-				"GET " + DrainPath: http.HandlerFunc(d.wait), "POST " + StopPath: http.HandlerFunc(d.stop)})
-		})
+		handlers := routes{"GET " + ReportPath: reportHandler(report)}
+		if o.DrainToken != "" {
+			handlers["GET "+DrainPath+o.DrainToken] = http.HandlerFunc(s.drain.wait)
+			handlers["POST "+StopPath+o.DrainToken] = http.HandlerFunc(s.drain.letStop)
+		}
+		group.Go(func() error { return serve(ctx, o.ReportPort, handlers) })
 	}
 	return group.Wait()
 }
@@ -166,18 +173,49 @@ func serve(ctx context.Context, port int, handlers routes) error {
 	for route, handler := range handlers {
 		mux.Handle(route, handler)
 	}
+	limit := &connectionLimit{sources: map[net.Conn]string{}}
 	server := &http.Server{Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
-		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout}
+		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout, ConnState: limit.follow}
 	server.SetKeepAlivesEnabled(false)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
 	if err == nil {
 		defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-		err = server.Serve(netutil.LimitListener(listener, maxConnections))
+		err = server.Serve(listener)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("serve port %d: %w", port, err)
+}
+
+// connectionLimit closes connections beyond the limits at once: in a queue, the operator and the kubelet would wait
+// behind a client that opens many connections.
+type connectionLimit struct {
+	mu      sync.Mutex
+	sources map[net.Conn]string // source addresses of the connections within the limits
+}
+
+// follow is called by the server when the state of a connection changes.
+func (l *connectionLimit) follow(conn net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		source, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		n := 0
+		for _, other := range l.sources {
+			if other == source {
+				n++
+			}
+		}
+		if n >= maxPerAddress || len(l.sources) >= maxConnections {
+			_ = conn.Close()
+			return
+		}
+		l.sources[conn] = source
+	case http.StateClosed:
+		delete(l.sources, conn)
+	}
 }
 
 // socket is where the exporter connects.

@@ -40,9 +40,17 @@ func startAgent(t *testing.T) (*os.Process, string) {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(address)
+	process := startProcess(t, "--port=1", "--metrics-port="+port)
+	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(address) })
+	return process, address
+}
+
+// startProcess runs an agent with these arguments.
+func startProcess(t *testing.T, args ...string) *os.Process {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+GoMemoryLimit(MemoryLimit),
-		subprocess+"=--port=1 --metrics-port="+port)
+		subprocess+"="+strings.Join(args, " "))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +58,7 @@ func startAgent(t *testing.T) (*os.Process, string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(address) })
-	return cmd.Process, address
+	return cmd.Process
 }
 
 // scrape fails unless the agent answers as it does to Prometheus.
@@ -138,7 +145,8 @@ func TestAttack(t *testing.T) {
 				clients.Go(func() {
 					done := sync.OnceFunc(connected.Done)
 					for again := true; again; again = tt.again && time.Now().Before(floodEnd) {
-						conn, err := net.DialTimeout("tcp", address, time.Until(deadline))
+						stranger := net.Dialer{Deadline: deadline, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+						conn, err := stranger.Dial("tcp", address)
 						done()
 						if err != nil {
 							return // refused, which protects the agent
@@ -166,6 +174,36 @@ func TestAttack(t *testing.T) {
 				t.Errorf("the agent had %d MiB, and its container may have %d MiB", peak>>20, MemoryLimit>>20)
 			}
 		})
+	}
+}
+
+// TestStranger: a client that opens hundreds of connections a second, and sends nothing, keeps nobody else out.
+func TestStranger(t *testing.T) {
+	t.Parallel()
+	_, address := startAgent(t)
+	flood, stop := context.WithCancel(t.Context())
+	var stranger sync.WaitGroup
+	for range 8 {
+		stranger.Go(func() {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: time.Second}
+			for flood.Err() == nil {
+				if conn, err := dialer.DialContext(flood, "tcp", address); err == nil {
+					context.AfterFunc(t.Context(), func() { _ = conn.Close() })
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+	defer stranger.Wait()
+	defer stop()
+	time.Sleep(2 * time.Second)
+	for range 20 {
+		client := http.Client{Timeout: 500 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := client.Get("http://" + address + "/")
+		if err != nil {
+			t.Fatalf("another client gets no answer: %v", err)
+		}
+		_ = response.Body.Close()
 	}
 }
 

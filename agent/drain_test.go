@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +14,10 @@ import (
 // TestDrain: the kubelet gets its answer once the operator lets the server stop, and not at once.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	d := &drain{}
+	d := &drain{stop: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+DrainPath, d.wait)
-	mux.HandleFunc("POST "+StopPath, d.stop)
+	mux.HandleFunc("POST "+StopPath, d.letStop)
 	server := httptest.NewUnstartedServer(mux)
 	server.Config.ReadTimeout, server.Config.WriteTimeout = requestTimeout, requestTimeout
 	server.Start()
@@ -38,9 +40,7 @@ func TestDrain(t *testing.T) {
 		answered <- err
 	}()
 	harness.Eventually(t, "the kubelet waits", 10*time.Second, func() error {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.waiting == 0 {
+		if d.waiting.Load() == 0 {
 			return http.ErrNotSupported
 		}
 		return nil
@@ -59,15 +59,52 @@ func TestDrain(t *testing.T) {
 	if took := time.Since(begin); took < stopNotice {
 		t.Errorf("the server was stopped after %s, before clients noticed", took)
 	}
-	if got := stop(); got != http.StatusConflict {
+	if got := stop(); got != http.StatusConflict || d.waiting.Load() != 0 {
 		t.Errorf("got status %d although the kubelet does not wait any more", got)
 	}
-	for range maxWaiting {
-		if d.begin() == nil {
-			t.Error("the kubelet cannot wait")
+}
+
+// TestDrainToken: only who knows the token can wait until a server may stop, or let it stop.
+func TestDrainToken(t *testing.T) {
+	t.Parallel()
+	with := startReportingAgent(t, "--drain-token=abc")
+	without := startReportingAgent(t)
+	for request, want := range map[string]int{
+		"POST " + with + StopPath + "abc": http.StatusConflict, "POST " + with + StopPath + "ab": http.StatusNotFound,
+		"POST " + with + StopPath: http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
+		"GET " + with + DrainPath: http.StatusNotFound, "GET " + with + "/drain": http.StatusNotFound,
+		"GET " + with + DrainPath + "abcd": http.StatusNotFound,
+		"GET " + with + StopPath + "abc":   http.StatusMethodNotAllowed,
+		"POST " + without + StopPath:       http.StatusNotFound, "GET " + without + DrainPath: http.StatusNotFound,
+	} {
+		method, url, _ := strings.Cut(request, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, nil)
+		harness.Must(t, err)
+		response, err := (&http.Client{Timeout: time.Second}).Do(r)
+		if err != nil {
+			t.Errorf("%s: %v", request, err)
+			continue
+		}
+		harness.Must(t, response.Body.Close())
+		if response.StatusCode != want {
+			t.Errorf("%s: got %s, want %d", request, response.Status, want)
 		}
 	}
-	if d.begin() != nil {
-		t.Error("any number of requests can wait")
-	}
+}
+
+// startReportingAgent runs an agent as deployed, and returns the address of its report.
+func startReportingAgent(t *testing.T, args ...string) string {
+	t.Helper()
+	address, err := harness.FreeAddress()
+	harness.Must(t, err)
+	_, port, _ := net.SplitHostPort(address)
+	startProcess(t, append(args, "--port=1", "--report-port="+port)...)
+	harness.Eventually(t, "the agent listens", 10*time.Second, func() error {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	return address
 }

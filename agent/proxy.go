@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -17,14 +19,24 @@ import (
 // moveLimit is the number of items that are moved in a second. Moving takes the processors of servers from clients.
 const moveLimit rate.Limit = 20000
 
+const (
+	// checkInterval is the pause between two checks whether the servers answer, and checkTimeout is how long one may take:
+	// the kernel repeats the first packet of a connection after a second.
+	checkInterval = 3 * time.Second
+	checkTimeout  = 2 * time.Second
+	// maxChecks is the number of servers that are checked at the same time, and about the number that a Report names.
+	maxChecks = 16
+)
+
 // proxy reports on the proxy in the same pod, and moves items where the list of servers names this pod.
 type proxy struct {
 	pod   string
 	log   *slog.Logger
 	stats *statsConn
 
-	mu  sync.Mutex
-	job *job // nil for none
+	mu          sync.Mutex
+	job         *job     // nil for none
+	unreachable []string // names of servers
 }
 
 // job is the work of one mover.
@@ -35,8 +47,15 @@ type job struct {
 	err    error // valid after ended
 }
 
-// run moves items whenever the mounted files name this pod, until ctx is done.
+// run moves items whenever the mounted files name this pod, and checks whether the servers answer, until ctx is done.
 func (p *proxy) run(ctx context.Context) error {
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		servers, _ := readServers(ProxyPath) // the error is logged below
+		unreachable := unreachable(ctx, slices.Concat(servers.Before, servers.After))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.unreachable = unreachable
+	}, checkInterval)
 	var current mover.Servers
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if servers, err := readServers(ProxyPath); err != nil {
@@ -48,6 +67,34 @@ func (p *proxy) run(ctx context.Context) error {
 	}, readInterval)
 	p.start(ctx, mover.Servers{})
 	return nil
+}
+
+// unreachable returns the names of the first servers that do not answer.
+func unreachable(ctx context.Context, servers []mover.Server) (names []string) {
+	for some := range slices.Chunk(servers, maxChecks) {
+		errs := make([]error, len(some))
+		var group sync.WaitGroup
+		for i, server := range some {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+				defer cancel()
+				var c connection
+				if c, errs[i] = (&memcached{address: server.Address}).dial(ctx, nil, ""); errs[i] == nil {
+					_ = c.Close()
+				}
+			})
+		}
+		group.Wait()
+		for i, server := range some {
+			if errs[i] != nil {
+				names = append(names, server.Name)
+			}
+		}
+		if len(names) >= maxChecks {
+			break
+		}
+	}
+	return names
 }
 
 // readServers reads the files of a volume, all of the same version: the kubelet replaces the directory that ..data
@@ -98,6 +145,7 @@ func (p *proxy) report(ctx context.Context) (r Report, err error) {
 	r.List = listOfAll(string(response))
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	r.Unreachable = p.unreachable
 	if p.job == nil {
 		return r, nil
 	}

@@ -1,8 +1,16 @@
 package agent
 
 import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // TestListOfAll: a list is reported once all threads use it, by the answers that memcached 1.6.45 gave.
@@ -16,6 +24,42 @@ func TestListOfAll(t *testing.T) {
 		if got := listOfAll(stats); got != want {
 			t.Errorf("%q: got the list %q, want %q", stats, got, want)
 		}
+	}
+}
+
+// TestUnreachable: a server is reported that refuses connections, that never answers, or that has no connection left.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	listen := func(answer string) string {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		harness.Must(t, err)
+		context.AfterFunc(t.Context(), func() { _ = listener.Close() })
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte(answer))
+			}
+		}()
+		return listener.Addr().String()
+	}
+	refused, err := harness.FreeAddress()
+	harness.Must(t, err)
+	servers := []mover.Server{{Name: "a", Address: listen("VERSION 1.6.45\r\n")}, {Name: "refuses", Address: refused},
+		{Name: "silent", Address: listen("")}, {Name: "full", Address: listen("ERROR Too many open connections\r\n")}}
+	if got := unreachable(t.Context(), servers); !slices.Equal(got, []string{"refuses", "silent", "full"}) {
+		t.Errorf("got %q", got)
+	}
+	var many []mover.Server
+	for i := range 1000 {
+		many = append(many, mover.Server{Name: strconv.Itoa(i), Address: servers[2].Address})
+	}
+	begin := time.Now()
+	got := unreachable(t.Context(), many)
+	if took := time.Since(begin); len(got) != maxChecks || got[0] != "0" || took > 2*checkTimeout {
+		t.Errorf("got %q after %s", got, took)
 	}
 }
 

@@ -22,6 +22,10 @@ type Report struct {
 	// why memcached has not dropped them for another value; empty for nothing.
 	Flushed      string `json:"flushed,omitempty"`
 	FlushProblem string `json:"flushProblem,omitempty"`
+	// Draining says that the kubelet waits until the server may stop.
+	Draining bool `json:"draining,omitempty"`
+	// Unreachable names the first servers that a proxy does not reach.
+	Unreachable []string `json:"unreachable,omitempty"`
 	// List names the list that all threads of a proxy use, as mover.Servers.List does; empty while they change it, until
 	// the last request that began with the list before has ended.
 	List string `json:"list,omitempty"`

@@ -29,6 +29,8 @@ const (
 const (
 	// pageTimeout is how long memcached may take to give back a page.
 	pageTimeout = 10 * time.Second
+	// maxPause is the longest time between two requests for a page.
+	maxPause = 500 * time.Millisecond
 	// crawlTimeout is how long memcached may take to remove what was dropped.
 	crawlTimeout = time.Minute
 )
@@ -39,6 +41,7 @@ const mebi = 1 << 20
 type cacheServer struct {
 	stats *statsConn
 	log   *slog.Logger
+	drain drain
 	// flushed is the path of a file with the newest flush that memcached has done: an agent that is restarted does not
 	// repeat it.
 	flushed       string
@@ -166,22 +169,30 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 }
 
 // freePages waits until memcached has given back the pages above a limit in bytes. memcached keeps each page until it
-// is asked for, and always one page of each slab class.
+// is asked for, and always one page of each slab class. While it gives back none, the requests become rare.
 func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
-	least, since := int64(math.MaxInt64), time.Now()
-	return wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	least, since, pause := int64(math.MaxInt64), time.Now(), time.Millisecond
+	for {
 		values, err := s.stats.values(ctx, "stats slabs")
 		pages := values["total_malloced"]
 		switch {
 		case err != nil || pages <= limit+values["active_slabs"]*mebi:
-			return err == nil, err
+			return err
 		case pages < least:
-			least, since = pages, time.Now()
+			least, since, pause = pages, time.Now(), time.Millisecond
 		case time.Since(since) > pageTimeout:
-			return false, fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
+			return fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
 		}
-		return false, s.request(ctx, "slabs reassign -1 0", "OK", "BUSY")
-	})
+		if err := s.request(ctx, "slabs reassign -1 0", "OK", "BUSY"); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		}
+	}
 }
 
 // request returns an error unless the answer of memcached begins with one of these words.
@@ -199,5 +210,6 @@ func (s *cacheServer) report(ctx context.Context) (r Report, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
-		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem}, err
+		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem,
+		Draining: s.drain.waiting.Load() > 0}, err
 }

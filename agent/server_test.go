@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -97,6 +98,27 @@ func TestSetMemory(t *testing.T) {
 			t.Errorf("%s: got the report %+v, %v", name, report, err)
 		}
 	}
+}
+
+// TestFreePages: a memcached that gives back no page is asked for one some times, and not thousands of times.
+func TestFreePages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		conn := newConnection(func(request string) string {
+			requests++
+			if request == "stats slabs" {
+				return fmt.Sprintf("STAT active_slabs 1\r\nSTAT total_malloced %d\r\nEND\r\n", 100*mebi)
+			}
+			return "BUSY\r\n"
+		})
+		s := &cacheServer{stats: &statsConn{conn: conn}}
+		begin := time.Now()
+		err := s.freePages(t.Context(), 64*mebi)
+		if took := time.Since(begin); err == nil || took < pageTimeout || took > pageTimeout+time.Second || requests > 100 {
+			t.Errorf("got %v after %s and %d requests", err, took, requests)
+		}
+	})
 }
 
 // FuzzSetMemory: whatever somebody writes into the annotation, memcached has exactly that memory, or the one before.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,6 +38,13 @@ const (
 	refreshRetry = 5 * time.Second
 	// maxPeers is the number of servers with which new ones are compared.
 	maxPeers = 16
+	// pollInterval is the time between two polls, and unreachableInterval that while a proxy does not reach a server.
+	pollInterval        = 10 * time.Second
+	unreachableInterval = time.Second
+	// reachDelay is how long a server may be ready before proxies must reach it: their reports are seconds old.
+	reachDelay = 10 * time.Second
+	// maxRequests is the number of agents of a Memcached that are asked at the same time.
+	maxRequests = 64
 	// agentTimeout is how long an agent may take to answer.
 	agentTimeout = 500 * time.Millisecond
 	// maxAnswer limits the header and the body of an answer, in bytes.
@@ -57,21 +65,78 @@ func (r *MemcachedReconciler) ask(ctx context.Context, o observation,
 		errors.Join(err, warmUpErr, memoryErr, flushErr)
 }
 
-// askAgents asks the agents of pods for their reports, all at once. For each pod, it returns a report or an error.
+// askAgents asks the agents of pods for their reports, many at once. For each pod, it returns a report or an error.
 func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcached,
 	pods []*corev1.Pod) ([]agent.Report, []error) {
 	reports, errs := make([]agent.Report, len(pods)), make([]error, len(pods))
 	port := strconv.Itoa(int(names.ReportPort(mc)))
-	var group sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(maxRequests)
 	for i, pod := range pods {
 		if pod.Status.PodIP == "" {
 			errs[i] = errors.New("the pod has no address")
 			continue
 		}
-		group.Go(func() { reports[i], errs[i] = r.AskAgent(ctx, net.JoinHostPort(pod.Status.PodIP, port)) })
+		group.Go(func() error {
+			reports[i], errs[i] = r.AskAgent(ctx, net.JoinHostPort(pod.Status.PodIP, port))
+			return nil
+		})
 	}
-	group.Wait()
+	_ = group.Wait()
 	return reports, errs
+}
+
+// poll asks agents for what no watch event says: whether a proxy reaches all servers, and whether the kubelet waits
+// until a server may stop. Annotations of the pods record it. poll returns how long until the next poll.
+func (r *MemcachedReconciler) poll(ctx context.Context, o observation, st *state,
+	now time.Time) (wait time.Duration, err error) {
+	var pods []*corev1.Pod
+	for i := range o.servers {
+		pod := &o.servers[i]
+		if status.HasDrain(pod) && status.RunningSince(pod) != "" && !rollout.IsDraining(pod) {
+			pods = append(pods, pod)
+		}
+	}
+	servers := len(pods)
+	wait = pollInterval
+	for i := range o.proxies {
+		if pod := &o.proxies[i]; o.mc.Spec.Proxy != nil && status.IsTrue(pod, corev1.PodReady) {
+			pods = append(pods, pod)
+			if pod.Annotations[v1alpha1.UnreachableAnnotation] != "" {
+				wait = unreachableInterval
+			}
+		}
+	}
+	if left := st.polled.Add(wait).Sub(now); len(pods) == 0 || left > 0 {
+		return max(left, 0), nil
+	}
+	st.polled = now
+	reports, errs := r.askAgents(ctx, o.mc, pods)
+	for i, pod := range pods {
+		key, value := v1alpha1.UnreachableAnnotation, o.unreachable(pod, reports[i].Unreachable, now)
+		if i < servers {
+			key, value = v1alpha1.DrainingAnnotation, status.RunningSince(pod)
+		}
+		if errs[i] == nil && (i >= servers || reports[i].Draining) && pod.Annotations[key] != value {
+			err, wait = errors.Join(err, r.annotate(ctx, pod, key, value)), proxyRetry
+		}
+	}
+	return wait, err
+}
+
+// unreachable returns a server that a proxy does not reach, of those that it reports: the same one as before if it is
+// among them, empty for none. The status of a server says itself that it is not ready.
+func (o observation) unreachable(proxy *corev1.Pod, reported []string, now time.Time) (server string) {
+	before := proxy.Annotations[v1alpha1.UnreachableAnnotation]
+	for i := range o.servers {
+		pod := &o.servers[i]
+		since, ready := status.ReadySince(pod)
+		if ready && now.Sub(since) >= reachDelay && pod.DeletionTimestamp.IsZero() && slices.Contains(reported, pod.Name) &&
+			(server == "" || pod.Name == before || server != before && pod.Name < server) {
+			server = pod.Name
+		}
+	}
+	return server
 }
 
 // warmUp asks servers how many items they hold, and annotates the cold ones that have their share, with this key and
@@ -251,7 +316,8 @@ func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memc
 	errs := make([]error, len(pods))
 	for i, pod := range pods {
 		group.Go(func() {
-			if errs[i] = r.StopServer(ctx, net.JoinHostPort(pod.Status.PodIP, port)); errs[i] != nil {
+			address, token := net.JoinHostPort(pod.Status.PodIP, port), pod.Annotations[v1alpha1.DrainAnnotation]
+			if errs[i] = r.StopServer(ctx, address, token); errs[i] != nil {
 				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", errs[i].Error())
 			}
 		})
@@ -282,8 +348,8 @@ func askAgent(ctx context.Context, address string) (report agent.Report, err err
 }
 
 // stopServer lets a server stop that the kubelet is about to stop.
-func stopServer(ctx context.Context, address string) error {
-	_, err := requestAgent(ctx, http.MethodPost, address, agent.StopPath)
+func stopServer(ctx context.Context, address, token string) error {
+	_, err := requestAgent(ctx, http.MethodPost, address, agent.StopPath+token)
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 // current returns what the plan is built from, except the spec and the Secrets. A workload that the informer cache does
 // not show may have lost its labels: it is read from the API server, so that its template can be preserved.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
-	c.Now, c.Installed = now, status.Installed(o.mc)
+	c.Now = now
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
 		return c, err
 	}
@@ -34,7 +34,7 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	}
 	c.FlushBegin, _ = o.flushBegin(now, c.ProxyServers)
 	w := status.ReadState(workload, o.servers...)
-	c.Workload, c.Empty, c.WasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.WasReady()
+	c.Workload, c.Empty, c.HasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.HasReady()
 	if set, ok := workload.(*appsv1.StatefulSet); ok && w.Observed {
 		c.Revision = set.Status.UpdateRevision
 		for i := range o.servers {

@@ -126,8 +126,8 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 			return report, nil
 		},
 	}
-	f.r.StopServer = func(_ context.Context, address string) error {
-		f.stopped = append(f.stopped, address)
+	f.r.StopServer = func(_ context.Context, address, token string) error {
+		f.stopped = append(f.stopped, address+" "+token)
 		return nil
 	}
 	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
@@ -337,6 +337,9 @@ func (f *fixture) createPod(name string, labels map[string]string, owners []meta
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, Labels: labels,
 		OwnerReferences: owners},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: names.Container, Image: "memcached"}}}}
+	if set := (&appsv1.StatefulSet{}); f.api.Get(f.ctx, f.key(f.mc.Name), set) == nil {
+		p.Annotations = set.Spec.Template.Annotations
+	}
 	for _, spec := range specs {
 		p.Spec = spec
 	}

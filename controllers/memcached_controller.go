@@ -71,8 +71,8 @@ type MemcachedReconciler struct {
 	Now func() time.Time
 	// AskAgent asks an agent, at an address with a port, for its report; over HTTP by default.
 	AskAgent func(ctx context.Context, address string) (agent.Report, error)
-	// StopServer lets a server stop whose agent has this address; over HTTP by default.
-	StopServer func(ctx context.Context, address string) error
+	// StopServer lets a server stop whose agent has this address, and whose pod this token; over HTTP by default.
+	StopServer func(ctx context.Context, address, token string) error
 
 	states states
 }
@@ -90,9 +90,6 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	}
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
-		return err
-	}
-	if err := mgr.Add(outdatedCollector{mgr.GetClient()}); err != nil {
 		return err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Memcached{}, bySecret,
@@ -206,7 +203,8 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		}
 	}
 	change, askWait, askErr := r.ask(ctx, o, actions)
-	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr)
+	pollWait, pollErr := r.poll(ctx, o, st, now)
+	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, pollErr)
 	if st.isTransient(actionsErr) {
 		return 0, actionsErr
 	}
@@ -218,7 +216,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, askWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = soonest(wait, actions.wait, askWait, pollWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return soonest(requeueAfter, stalledRetry), nil

@@ -141,8 +141,10 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas
 	for i := range o.servers {
 		pod := &o.servers[i]
 		n := names.Ordinal(o.mc.Name, pod.Name)
-		serves := pod.DeletionTimestamp.IsZero() || rollout.IsDraining(pod) && slices.Contains(current, n)
-		servers.Ready[n] = serves && status.IsTrue(pod, corev1.PodReady) &&
+		draining, waits := rollout.IsDraining(pod), rollout.KubeletWaits(pod)
+		serves := pod.DeletionTimestamp.IsZero() && !draining || draining && slices.Contains(current, n)
+		// The control plane marks a server as not ready while its node shuts down.
+		servers.Ready[n] = serves && (waits || status.IsTrue(pod, corev1.PodReady)) &&
 			status.ServerAddress(o.mc, int32(n), o.service) != ""
 	}
 	return servers, replicas

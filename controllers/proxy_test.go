@@ -18,6 +18,7 @@ import (
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
@@ -254,6 +255,11 @@ func TestReplaceWithProxy(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
+// stopOf returns the request that lets a server stop, as f.stopped has it.
+func (f *fixture) stopOf(server string) string {
+	return podIP(server) + ":9151 " + desired.Digest(f.mc.UID)
+}
+
 // TestDrain: a server that is evicted serves until its items have moved to a spare one, and is then told to stop. Where
 // nothing can be moved, it is told at once.
 func TestDrain(t *testing.T) {
@@ -293,7 +299,7 @@ func TestDrain(t *testing.T) {
 	}
 	f.confirm(false)
 	f.mustReconcile()
-	if want := podIP("cache-0") + ":9151"; len(f.stopped) == 0 || f.stopped[0] != want {
+	if want := f.stopOf("cache-0"); len(f.stopped) == 0 || f.stopped[0] != want {
 		t.Errorf("stopped %q, want %s", f.stopped, want)
 	}
 
@@ -303,6 +309,70 @@ func TestDrain(t *testing.T) {
 	if len(f.stopped) == 0 {
 		t.Error("the server was not stopped although the Memcached is being deleted")
 	}
+}
+
+// TestDrainInPlace: a server drains too if the kubelet stops its container without a deletion of the pod, and is used
+// again once another memcached runs in the pod.
+func TestDrainInPlace(t *testing.T) {
+	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, metrics: {}, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(1)
+	restart := func() {
+		t.Helper()
+		pod := &corev1.Pod{}
+		f.must(f.api.Get(f.ctx, f.key("cache-0"), pod))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: true,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(f.now)}}}}
+		f.must(f.api.Status().Update(f.ctx, pod))
+	}
+	wantReplicas := func(want int32) {
+		t.Helper()
+		if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != want {
+			t.Errorf("got %d servers, want %d", got, want)
+		}
+	}
+	restart()
+	f.now = f.now.Add(pollInterval)
+	f.mustReconcile()
+	wantReplicas(1)
+	f.report.Draining, f.now = true, f.now.Add(pollInterval)
+	f.mustReconcile()
+	f.mustReconcile()
+	wantReplicas(2)
+	if len(f.stopped) > 0 {
+		t.Error("the server was stopped before its items had moved")
+	}
+	f.report.Draining, f.now = false, f.now.Add(pollInterval)
+	restart()
+	f.mustReconcile()
+	wantReplicas(1)
+}
+
+// TestUnreachable: Ready is False while a proxy does not reach a server that is ready, and the message names both.
+func TestUnreachable(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	f.report.Unreachable = []string{"cache-7", "cache-1", "cache-0"}
+	f.mustReconcile()
+	f.wantRequests()
+	for range 2 {
+		f.now = f.now.Add(pollInterval)
+		if wait := f.mustReconcile().RequeueAfter; wait <= 0 || wait > pollInterval {
+			t.Errorf("proxies are asked again after %s", wait)
+		}
+	}
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
+	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
+	f.wantMessage(v1alpha1.ConditionReady, "2 of 2 servers ready; proxy cache-proxy-a does not reach server cache-0")
+	f.report.Unreachable, f.now = []string{"cache-0"}, f.now.Add(progressInterval)
+	f.mustReconcile()
+	f.wantRequests()
+	f.report.Unreachable, f.now = nil, f.now.Add(unreachableInterval)
+	f.mustReconcile()
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.now = f.now.Add(pollInterval)
+	f.mustReconcile()
+	f.wantRequests()
 }
 
 // TestStalledMove: a move that cannot go on waits, or is given up, as whenMoveStalls says.
@@ -368,7 +438,7 @@ func TestFlushBehindProxies(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, f.pod("cache-1"))) // it serves until the operator lets it stop
 	f.mustReconcile()
 	f.mustReconcile()
-	if f.phase() != mover.NoChange || !slices.Contains(f.stopped, podIP("cache-1")+":9151") {
+	if f.phase() != mover.NoChange || !slices.Contains(f.stopped, f.stopOf("cache-1")) {
 		t.Errorf("got the phase %q and %v stopped, want no move, and cache-1 stopped", f.phase(), f.stopped)
 	}
 	f.report.Flushed = f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation]

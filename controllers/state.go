@@ -35,6 +35,8 @@ type state struct {
 	awaitControllerUntil time.Time
 	// tls is the record of the Secret for TLS as it was last read, even if it could not be written to the workload yet.
 	tls *desired.Secret
+	// polled is when the agents were last polled.
+	polled time.Time
 	// conflicts counts the consecutive reconciles that failed with a write conflict.
 	conflicts int
 }

@@ -19,9 +19,9 @@ const (
 	FlushedAtAnnotation = "cache.example.com/flushedAt"
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
-	// spec.paused is set, Ready is not True while the workload has another generation. Releases before v0.0.3 used an
-	// annotation with this name. The Deployment controller copies annotations, but not labels, to the ReplicaSet, and
-	// that write conflicts with its next one, which scales the ReplicaSet.
+	// spec.paused is set, Ready is not True while the workload has another generation. It is no annotation: the Deployment
+	// controller copies annotations, but not labels, to the ReplicaSet, and that write conflicts with its next one, which
+	// scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
 	// TemplateRecordAnnotation on a workload records what its pod template was built from: digests of the inputs and of
@@ -61,6 +61,17 @@ const (
 	// identifies the flush, and when the operator asked. The operator adds the word flushed once the agent has
 	// done so, and warm once the server has its share of items again.
 	FlushAnnotation = "cache.example.com/flush"
+
+	// DrainAnnotation on a server's pod is the token with which the kubelet and the operator, and nobody else, ask its
+	// agent to let the server stop. A server without it stops without waiting until its items have moved.
+	DrainAnnotation = "cache.example.com/drain"
+
+	// DrainingAnnotation on a server's pod says that the kubelet waits until memcached may stop, whatever the reason. It
+	// is the time when this memcached started, so that it does not apply to the next one in the same pod.
+	DrainingAnnotation = "cache.example.com/draining"
+
+	// UnreachableAnnotation on a proxy's pod names a server that the proxy does not reach; empty for none.
+	UnreachableAnnotation = "cache.example.com/unreachable"
 )
 
 // MemcachedSpec is the desired state of a group of memcached servers.
@@ -73,6 +84,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".proxy",message="needs spec.workload StatefulSet: the proxy finds a key again only on servers with lasting names"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || (!has(self.tls) && !has(self.auth))",fieldPath=".proxy",message="cannot be combined with spec.tls or spec.auth: memcached's proxy speaks neither TLS nor passwords to the servers"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",fieldPath=".proxy.memory",message="must be at least 2·threads·maxItemSize: a thread that has no room for an item tells the client that the item was not stored"
+// +kubebuilder:validation:XValidation:rule="!has(self.proxy) || !has(self.proxy.size) || !has(self.proxy.threads) || !has(self.maxConnections) || !has(self.threads) || self.maxConnections >= (self.proxy.size + 1) * (self.proxy.threads + 2) + 16 + 5 * self.threads",fieldPath=".maxConnections",message="must be at least (proxy.size + 1)·(proxy.threads + 2) + 16 + 5·threads: each thread and the agent of each proxy, and of one more during a rollout, connect to each server"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || has(self.proxy) || (has(self.serverAddresses) && self.serverAddresses == 'ClusterIP')",fieldPath=".service.type",message="must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP: the Service of the servers has no cluster IP then"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.trafficDistribution) || has(self.proxy)",fieldPath=".service.trafficDistribution",message="needs spec.proxy: without proxies, clients choose the server by the key"
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"

@@ -208,7 +208,7 @@ type ResourceList map[corev1.ResourceName]resource.Quantity
 // AgentSpec adjusts the agent.
 type AgentSpec struct {
 	// resources of the agent's container. Each request or limit given here replaces the default: requests of 5m of cpu
-	// and 16Mi of memory, and a limit of 64Mi of memory.
+	// and 16Mi of memory, and a limit of 64Mi of memory. Beside a proxy, maxItemSize is added to the limit of memory.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || [string(self.limits['memory'])].all(l, l.size() > 20 || l.matches('[eE-]') || quantity(l).compareTo(quantity('64Mi')) >= 0)",fieldPath=".limits.memory",message="must be at least 64Mi"
 	// +optional

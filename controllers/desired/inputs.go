@@ -45,8 +45,8 @@ type Current struct {
 	PodRevisions []string
 	// Empty says that the workload has no pod, so that a new pod template loses no data.
 	Empty bool
-	// WasReady says that a server of the newest pod template was ready, Installed that all servers were at some time.
-	WasReady, Installed bool
+	// HasReady says that a server of the newest pod template is ready.
+	HasReady bool
 	// Secrets are those that the servers mount. Freeze says that one of them is unavailable: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
@@ -77,15 +77,15 @@ type Inputs struct {
 //
 //   - spec.image is set: that image. It is not set: the current image is preserved, even if a new operator has another
 //     default, until the user requests a restart.
-//   - spec.image was removed, and no server was ever ready with it: the previous image.
+//   - spec.image was removed, and no server of the newest template is ready: the default, in case the image was wrong.
 //   - The restart annotation was removed: the template is preserved.
 //   - A new operator would build another template: the current one is preserved while its inputs are the same, because
 //     an upgrade of the operator must not empty a cache.
 //   - Only the memory differs, and servers can change it without a restart: all else of the template is preserved.
 //   - The inputs differ, somebody changed the template, or the workload has no pod: the builder builds a new
 //     template.
-//   - The record of the inputs was lost, or a release before v0.0.3 wrote none: the current template is recorded, if it
-//     matches the current spec.
+//   - The record of the inputs was lost: the current template is recorded, if the workload was built from the current
+//     generation.
 //   - A Secret that the servers need is unavailable (Freeze): the template is preserved, and without a template none is
 //     built. The Secrets that are available are recorded.
 //   - spec.paused: the record is preserved too. Otherwise the status would report a change of the record alone as held
@@ -96,18 +96,15 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	secrets.TLS = secrets.TLS.WithRevocation(recorded.Secrets.TLS, current.Now)
 	restartedAt := cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt)
 	restart := own.Template != nil && restartedAt != recorded.RestartedAt
-	wasReady := current.WasReady || recorded.WasReady || recorded.PreviousImage == "" && current.Installed
 	image := cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage)
 	switch {
 	case mc.Spec.Image != "":
 		image = mc.Spec.Image
-	case restart:
+	case restart, recorded.RequestedImage != "" && !current.HasReady:
 		image = o.DefaultImage
-	case recorded.RequestedImage != "" && !wasReady:
-		image = cmp.Or(recorded.PreviousImage, o.DefaultImage)
 	}
-	r := record{Image: image, RequestedImage: mc.Spec.Image, PreviousImage: recorded.PreviousImage,
-		RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt, Flush: recorded.Flush, Secrets: secrets}
+	r := record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt,
+		Flush: recorded.Flush, Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
 	switch value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; {
 	case value == "" || value == recorded.FlushedAt:
@@ -123,12 +120,6 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	case needsAgent(mc):
 		r.Agent = o.AgentImage
 	}
-	switch {
-	case image == recorded.Image:
-		r.WasReady = recorded.WasReady || wasReady && !sameInputs
-	case wasReady:
-		r.PreviousImage = recorded.Image
-	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
 		image: image, record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
@@ -138,7 +129,9 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	if ok && !sameInputs && !unrecorded && !current.Empty {
 		withMemory = own.withMemory(mc, r, recorded, o)
 	}
-	preserve := ok && sameInputs && !unrecorded || !ok && !restart && isOfSpec(mc, own, podTemplate(mc, in))
+	c := own.container()
+	preserve := ok && sameInputs && !unrecorded ||
+		!ok && !restart && own.IsOfGeneration(mc) && c != nil && c.Image != nil // otherwise, somebody changed it
 	switch {
 	case preserve && own.Template != nil && !current.Empty:
 		in.template, in.record.Template, in.record.Agent = own.Template, digest, cmp.Or(recorded.Agent, r.Agent)
@@ -174,28 +167,6 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		}
 	}
 	return in
-}
-
-// isOfSpec reports whether the template of a workload without a record matches the current spec of mc: the workload was
-// built from the current generation, or every field that users can change has the value that the builder gives it now.
-func isOfSpec(mc *v1alpha1.Memcached, own *Workload, built *corev1ac.PodTemplateSpecApplyConfiguration) bool {
-	c := own.container()
-	if c == nil || c.Image == nil || len(c.Args) == 0 || own.Template.ObjectMetaApplyConfiguration == nil {
-		return false // somebody else changed it
-	}
-	fields := func(t *corev1ac.PodTemplateSpecApplyConfiguration) []any {
-		s, c := t.Spec, (&Workload{Template: t}).container()
-		return []any{t.Labels, t.Annotations, c.Image, c.Args, c.Resources, c.ImagePullPolicy, c.SecurityContext,
-			s.NodeSelector, s.Tolerations, s.Affinity, s.TopologySpreadConstraints, s.PriorityClassName, s.SchedulerName,
-			s.ServiceAccountName, s.ImagePullSecrets, s.SecurityContext, len(s.InitContainers)}
-	}
-	if own.IsOfGeneration(mc) || equality.Semantic.DeepEqual(fields(own.Template), fields(built)) {
-		return true
-	}
-	// Before v0.0.3, servers were not spread, and the operator had no pull secrets for them.
-	given := convert(names.Pod(mc), corev1ac.PodSpec())
-	built.Spec.Affinity, built.Spec.ImagePullSecrets = given.Affinity, given.ImagePullSecrets
-	return equality.Semantic.DeepEqual(fields(own.Template), fields(built))
 }
 
 // HasNewTemplate reports whether an existing workload gets another template.
@@ -251,14 +222,10 @@ func nilIfEmpty[T any](v *T) *T {
 // record says what the pod template of a workload was built from. It is an annotation of the workload, so that it is
 // written together with the template, and is right even if the operator stops a moment later.
 type record struct {
-	// Image is the image of the template, RequestedImage was spec.image then, and PreviousImage the last other image
-	// with which a server was ready.
+	// Image is the image of the template, and RequestedImage was spec.image then.
 	Image          string `json:"image,omitempty"`
 	RequestedImage string `json:"requestedImage,omitempty"`
-	PreviousImage  string `json:"previousImage,omitempty"`
-	// WasReady says that a server was ready with Image, as far as that was known when the record was last made.
-	WasReady    bool   `json:"wasReady,omitempty"`
-	RestartedAt string `json:"restartedAt,omitempty"`
+	RestartedAt    string `json:"restartedAt,omitempty"`
 	// FlushedAt is the last value of FlushedAtAnnotation, and Flush the time when that flush began: servers that were
 	// created later need not drop their items.
 	FlushedAt string      `json:"flushedAt,omitempty"`

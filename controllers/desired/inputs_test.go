@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -81,7 +80,7 @@ func TestDigestFollowsTemplate(t *testing.T) {
 func deployed(t *testing.T, mc *v1alpha1.Memcached, own *appsv1ac.DeploymentApplyConfiguration,
 	o Options) *appsv1ac.DeploymentApplyConfiguration {
 	t.Helper()
-	return deployedOver(t, mc, Current{Workload: read(own), WasReady: true}, o)
+	return deployedOver(t, mc, Current{Workload: read(own), HasReady: true}, o)
 }
 
 func deployedOver(t *testing.T, mc *v1alpha1.Memcached, current Current,
@@ -176,55 +175,6 @@ func TestTemplateIsReverted(t *testing.T) {
 	}
 }
 
-// TestTakeOver: a Deployment of the releases up to v0.0.2, which record no inputs, is adopted without a change of its
-// template, even if the spec changed while no operator ran.
-func TestTakeOver(t *testing.T) {
-	t.Parallel()
-	o := Options{DefaultImage: "memcached:2", ImagePullSecrets: []string{"mirror"}}
-	for name, tt := range map[string]struct {
-		change func(*v1alpha1.Memcached)
-		stays  bool
-	}{
-		"nothing": {func(*v1alpha1.Memcached) {}, true},
-		"size":    {func(mc *v1alpha1.Memcached) { mc.Spec.Size, mc.Generation = new(int32), 2 }, true},
-		"memory":  {func(mc *v1alpha1.Memcached) { mc.Spec.Memory, mc.Generation = "128Mi", 2 }, false},
-		"scheduler": {func(mc *v1alpha1.Memcached) {
-			mc.Spec.Pod, mc.Generation = &v1alpha1.PodSpec{SchedulerName: "binpacking"}, 2
-		}, false},
-		"security context": {func(mc *v1alpha1.Memcached) {
-			mc.Spec.Pod = &v1alpha1.PodSpec{ContainerSecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(1000))}}
-			mc.Generation = 2
-		}, false},
-		"by restart": {func(mc *v1alpha1.Memcached) {
-			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
-		}, false},
-	} {
-		mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
-		before := deployed(t, mc, nil, Options{DefaultImage: "memcached:1"})
-		before.Annotations = map[string]string{v1alpha1.GenerationLabel: before.Labels[v1alpha1.GenerationLabel]}
-		delete(before.Labels, v1alpha1.GenerationLabel)
-		before.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = nil
-		before.Spec.Template.Spec.Affinity = nil
-		paused := mc.DeepCopy()
-		paused.Spec.Paused = true
-		if after := deployed(t, paused, before, o); !maps.Equal(after.Labels, before.Labels) ||
-			!maps.Equal(after.Annotations, before.Annotations) {
-			t.Errorf("%s: the record of a paused workload is a difference: %v, %v", name, after.Labels, after.Annotations)
-		}
-		tt.change(mc)
-		after := deployed(t, mc, before, o)
-		if sameTemplate(before, after) != tt.stays {
-			t.Errorf("%s: the template stays: %t, want %t", name, !tt.stays, tt.stays)
-		}
-		if !tt.stays && after.Spec.Template.Spec.Containers[0].TerminationMessagePolicy == nil {
-			t.Errorf("%s: the template is not that of today's builder", name)
-		}
-		if after.Annotations[v1alpha1.TemplateRecordAnnotation] == "" || !matchesRecord(after) {
-			t.Errorf("%s: the template is not recorded", name)
-		}
-	}
-}
-
 // TestLostRecord: removing the record after an upgrade of the operator replaces no server, and removing it together
 // with a change of the template does not hide that change.
 func TestLostRecord(t *testing.T) {
@@ -263,7 +213,7 @@ func TestEmptyWorkload(t *testing.T) {
 	}
 }
 
-// TestImageThatNeverRan: removing spec.image does not select an image with which no server was ready.
+// TestImageThatNeverRan: removing spec.image replaces an image with which no server is ready by the default.
 func TestImageThatNeverRan(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3}"))
@@ -279,14 +229,14 @@ func TestImageThatNeverRan(t *testing.T) {
 	bad = deployedOver(t, mc, Current{Workload: read(bad)}, o)
 	mc.Spec.Image = ""
 	back := deployedOver(t, mc, Current{Workload: read(bad)}, o)
-	if image(bad) != "bad:2" || image(back) != "memcached:1" {
+	if image(bad) != "bad:2" || image(back) != "memcached:2" {
 		t.Errorf("the image is %s, then %s", image(bad), image(back))
 	}
 	if again := deployedOver(t, mc, Current{Workload: read(back)}, o); !sameTemplate(back, again) {
 		t.Errorf("then the image is %s", image(again))
 	}
 	if ran := deployed(t, mc, bad, o); image(ran) != "bad:2" {
-		t.Errorf("an image with which a server was ready is replaced by %s", image(ran))
+		t.Errorf("an image with which a server is ready is replaced by %s", image(ran))
 	}
 }
 
@@ -296,7 +246,7 @@ func FuzzRecord(f *testing.F) {
 	mc := manifest.Parse(f, manifest.Named("m", "{workload: StatefulSet, metrics: {}}"))
 	o := Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true}
 	apply := func(mc *v1alpha1.Memcached, own *Workload) *Workload {
-		in := Resolve(mc, Current{Workload: own, Revision: "a", PodRevisions: []string{"a", "b"}, WasReady: true}, o)
+		in := Resolve(mc, Current{Workload: own, Revision: "a", PodRevisions: []string{"a", "b"}, HasReady: true}, o)
 		return ReadWorkload(convert(statefulSet(mc, in), &appsv1ac.StatefulSetApplyConfiguration{}))
 	}
 	first := apply(mc, nil)
@@ -310,7 +260,7 @@ func FuzzRecord(f *testing.F) {
 	for _, record := range []string{"", "{}", "null", "[]", current[:len(current)-1], `{"inputs":"x"}`,
 		replaceIn(current, "template", `"x"`), replaceIn(current, "inputs", `""`),
 		replaceIn(current, "image", `"memcached:2"`),
-		replaceIn(current, "image", `"","requestedImage":"memcached:3","previousImage":"memcached:4"`),
+		replaceIn(current, "image", `"","requestedImage":"memcached:3"`),
 		replaceIn(current, "agent", `"","inPlace":["b","b","c"],"restartedAt":"now"`),
 		replaceIn(current, "agent", `"operator:2","flushedAt":"then","flush":"2026-01-02T03:04:05+01:00"`),
 		// This time is written as one that cannot be read.

@@ -63,6 +63,9 @@ func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded record,
 	c := (&Workload{Template: template}).container()
 	c.Args[i] = strconv.FormatInt(memory.Value()/mebi, 10)
 	c.Resources = resources(mc)
+	if template.ObjectMetaApplyConfiguration != nil && template.Annotations[v1alpha1.DrainAnnotation] != "" {
+		template.Spec.WithTerminationGracePeriodSeconds(drainTime(mc)) // of the next pods
+	}
 	return template
 }
 

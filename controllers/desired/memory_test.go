@@ -2,6 +2,7 @@ package desired
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -9,13 +10,43 @@ import (
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
+// TestDrainTime: the grace period of a server with a drain follows its memory, also if only the memory changes.
+func TestDrainTime(t *testing.T) {
+	t.Parallel()
+	const spec = "{workload: StatefulSet, metrics: {}, memory: %s, proxy: {%s}}"
+	workload := func(mc *v1alpha1.Memcached, own *Workload) *Workload {
+		o := Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true}
+		for _, child := range NewPlan(mc, Resolve(mc, Current{Workload: own, Revision: "a"}, o)).Children {
+			if w := ReadWorkload(child); w != nil {
+				return w
+			}
+		}
+		t.Fatal("there is no workload")
+		return nil
+	}
+	for memory, want := range map[string]int64{"64Mi": 94, "1Gi": 154, "64Gi": 90 + 64*64} {
+		mc := manifest.Parse(t, manifest.Named("m", fmt.Sprintf(spec, memory, "")))
+		if got := *workload(mc, nil).Template.Spec.TerminationGracePeriodSeconds; got != want {
+			t.Errorf("with %s: got %d s, want %d s", memory, got, want)
+		}
+	}
+	for proxy, want := range map[string]int64{"": 218, "moveItems: OnResize": 30} {
+		mc := manifest.Parse(t, manifest.Named("m", fmt.Sprintf(spec, "1Gi", proxy)))
+		own := workload(mc, nil)
+		mc.Spec.Memory = "2Gi"
+		if got := *workload(mc, own).Template.Spec.TerminationGracePeriodSeconds; got != want {
+			t.Errorf("after a change in place, with proxy {%s}: got %d s, want %d s", proxy, got, want)
+		}
+	}
+}
+
 // TestMemoryInPlace: a change of the memory alone keeps all else of the template, here although another builder, that
 // for OpenShift, would change more. The record says of which revisions servers need not be replaced.
 func TestMemoryInPlace(t *testing.T) {
 	t.Parallel()
 	apply := func(mc *v1alpha1.Memcached, own *Workload, revision string, o Options) *Workload {
 		o.DefaultImage, o.AgentImage = "memcached:1", "operator:1"
-		in := Resolve(mc, Current{Workload: own, Revision: revision, PodRevisions: []string{"a", "b"}, WasReady: true}, o)
+		in := Resolve(mc, Current{Workload: own, Revision: revision, PodRevisions: []string{"a", "b"}, HasReady: true}, o)
 		for _, child := range NewPlan(mc, in).Children {
 			if w := ReadWorkload(child); w != nil {
 				return w

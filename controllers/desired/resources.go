@@ -50,18 +50,22 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 }
 
 // agentResources are those of the agent, which uses 10 MiB, and a little more during a scrape or a handshake. Beside a
-// proxy, the agent also holds the items that it moves: some MiB, or one larger item, several times.
+// proxy, the agent also holds the items that it moves: some MiB, or one larger item. That item is added to whatever
+// limit the user gives: an agent that is killed takes its proxy out of the Service.
 func agentResources(mc *v1alpha1.Memcached,
 	component names.Component) *corev1ac.ResourceRequirementsApplyConfiguration {
-	limit := int64(agent.MemoryLimit)
-	if component == names.Proxies {
-		itemSize := resource.MustParse(mc.Spec.MaxItemSize)
-		limit += 4 * itemSize.Value()
-	}
 	overrides, _ := agentOverrides(mc)
 	given := ptr.Deref(overrides, v1alpha1.ComputeResources{})
-	return replaceResources(resource.MustParse("16Mi"), "5m", *resource.NewQuantity(limit, resource.BinarySI),
-		given.Requests, given.Limits)
+	limits := maps.Clone(given.Limits)
+	limit, ok := limits[corev1.ResourceMemory]
+	delete(limits, corev1.ResourceMemory)
+	if !ok {
+		limit = *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI)
+	}
+	if component == names.Proxies {
+		limit.Add(resource.MustParse(mc.Spec.MaxItemSize))
+	}
+	return replaceResources(resource.MustParse("16Mi"), "5m", limit, given.Requests, limits)
 }
 
 // agentOverrides returns what the user sets of the agent: its resources, nil for nothing, and its log level, empty for

@@ -112,6 +112,26 @@ func TestSidecarResources(t *testing.T) {
 	}
 }
 
+// TestProxyAgentResources: the agent of a proxy has room for the largest item above the limit that the user gives.
+func TestProxyAgentResources(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string][3]string{ // memory request, memory limit, GOMEMLIMIT
+		"proxy: {}": {"16Mi", "65Mi", "55MiB"},
+		"maxItemSize: 64Mi, memory: 128Mi, proxy: {memory: 512Mi}":                  {"16Mi", "128Mi", "108MiB"},
+		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {limits: {memory: 64Mi}}}": {"16Mi", "72Mi", "61MiB"},
+		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {limits: {memory: 96Mi}, " +
+			"requests: {memory: 96Mi}}}": {"96Mi", "104Mi", "88MiB"},
+		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {requests: {memory: 128Mi}}}": {"128Mi", "128Mi", "108MiB"},
+	} {
+		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, "+spec+"}"))
+		c := proxyDeployment(mc, Inputs{}).Spec.Template.Spec.InitContainers[0]
+		requests, limits := *c.Resources.Requests, *c.Resources.Limits
+		if got := [3]string{requests.Memory().String(), limits.Memory().String(), *c.Env[1].Value}; got != want {
+			t.Errorf("%s gives %v, want %v", spec, got, want)
+		}
+	}
+}
+
 // TestImagePullSecrets: the operator's pull secrets are for pods whose Memcached names none.
 func TestImagePullSecrets(t *testing.T) {
 	t.Parallel()

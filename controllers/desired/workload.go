@@ -112,7 +112,7 @@ func (w *Workload) SameSize(other *Workload) bool { return ptr.Equal(w.Replicas,
 
 // IsOfGeneration reports whether a workload was built from the current generation of mc.
 func (w *Workload) IsOfGeneration(mc *v1alpha1.Memcached) bool {
-	return w != nil && names.RecordedGeneration(w.Labels, w.Annotations) == names.Generation(mc)
+	return w != nil && w.Labels[v1alpha1.GenerationLabel] == names.Generation(mc)
 }
 
 // container returns the memcached container; nil if there is none.

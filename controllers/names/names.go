@@ -3,7 +3,6 @@
 package names
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -82,12 +81,6 @@ func Labels(mc *v1alpha1.Memcached) map[string]string {
 
 // Generation is the generation of mc, as the value of a label.
 func Generation(mc *v1alpha1.Memcached) string { return strconv.FormatInt(mc.Generation, 10) }
-
-// RecordedGeneration is the generation of the Memcached that a workload was built from. Releases before v0.0.3 recorded
-// it in an annotation.
-func RecordedGeneration(workloadLabels, annotations map[string]string) string {
-	return cmp.Or(workloadLabels[v1alpha1.GenerationLabel], annotations[v1alpha1.GenerationLabel])
-}
 
 // Size returns the desired number of servers.
 func Size(mc *v1alpha1.Memcached) int32 { return ptr.Deref(mc.Spec.Size, 1) }

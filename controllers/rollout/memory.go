@@ -37,7 +37,8 @@ type MemoryStep struct {
 //   - A server that is down is replaced, and so is one of another revision: it differs in more than its memory.
 //   - Nothing changes unless the API server would accept the new memory of the container.
 //   - The annotation says from the first step on that the operator changes this server, and in the end that this is
-//     done. At all other times, other tools may change the container.
+//     done. At all other times, other tools may change the container, but not limit it to less than the template does:
+//     memcached would be killed when its cache fills.
 func NextMemoryStep(set *appsv1.StatefulSet, pods []corev1.Pod, generation string) (s MemoryStep) {
 	if !canRollOut(set) {
 		return s
@@ -64,6 +65,9 @@ func memoryStep(pod *corev1.Pod, wanted status.Memory, revision, generation stri
 	}
 	ownRevision := pod.Labels[appsv1.StatefulSetRevisionLabel]
 	if ownRevision == revision && (!changed || done && items == wanted.Items) {
+		if own.Limit > 0 && own.Limit < wanted.Limit {
+			s.Pod, s.Resize = pod, &wanted
+		}
 		return s
 	}
 	s.Pod = pod

@@ -157,6 +157,25 @@ func FuzzMemoryAnnotation(f *testing.F) {
 	})
 }
 
+// TestMemoryTaken: a server whose container somebody else gave less memory gets back that of the template; more memory
+// and other requests are left to other tools.
+func TestMemoryTaken(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[string]bool{"100Mi": true, "128Mi": false, "200Mi": false} {
+		c := newMemoryCluster(t, 0, 64)
+		c.pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
+		step := c.next()
+		if (step.Resize != nil) != want || step.Confirm != 0 || step.Annotation != "" {
+			t.Errorf("with a limit of %s: got the step %+v", limit, step)
+		}
+		c.operate()
+		if step := c.next(); step.Pod != nil {
+			t.Errorf("with a limit of %s, then: got the step %+v", limit, step)
+		}
+	}
+}
+
 // TestMemoryStep: a server is changed only if it differs from the template in nothing but its memory, and holds
 // something; the first such server comes first.
 func TestMemoryStep(t *testing.T) {

@@ -124,7 +124,15 @@ func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
 
 // IsDraining reports whether a server is about to stop, and serves until the operator lets it stop.
 func IsDraining(pod *corev1.Pod) bool {
-	return !pod.DeletionTimestamp.IsZero() && status.HasDrain(pod) && !isDown(pod)
+	return (!pod.DeletionTimestamp.IsZero() || KubeletWaits(pod)) && status.HasDrain(pod) && !isDown(pod)
+}
+
+// KubeletWaits reports whether the kubelet has told the agent of a server that it stops memcached. The pod need not be
+// deleted for that: the kubelet also stops a container whose image was changed in the pod, the pods of a node that is
+// shut down, and those that it evicts itself.
+func KubeletWaits(pod *corev1.Pod) bool {
+	since := pod.Annotations[v1alpha1.DrainingAnnotation]
+	return since != "" && since == status.RunningSince(pod)
 }
 
 // ToStop returns the servers that are about to stop and that no proxy uses.

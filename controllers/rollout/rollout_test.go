@@ -200,21 +200,43 @@ func TestNextStep(t *testing.T) {
 
 // withDrain says that the kubelet asks the agent before it stops the server.
 func (s *server) withDrain() *server {
-	s.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.DrainAnnotation, "token")
 	return s
 }
 
-// TestToStop: a server that is about to stop has items to move while proxies use it, and may then stop.
+// kubeletWaits says that the kubelet stops the memcached that started at some time, and waits.
+func (s *server) kubeletWaits(started time.Time) *server {
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.DrainingAnnotation, started.UTC().Format(time.RFC3339))
+	return s
+}
+
+// running says since when memcached runs.
+func (s *server) running(since time.Time) *server {
+	s.Status.ContainerStatuses[0].State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since)}
+	return s
+}
+
+// TestToStop: a server that is about to stop has items to move while proxies use it, and may then stop. A server whose
+// container was restarted in the same pod is used again.
 func TestToStop(t *testing.T) {
 	t.Parallel()
-	set, pods := rolloutOf(5, 0, []*server{updated().withDrain(), updated().withDrain().terminating(),
-		updated().withDrain().terminating(), updated().terminating(), updated().withDrain().down().terminating()})
+	before := now.Add(-time.Minute)
+	servers := []*server{updated().withDrain(), updated().withDrain().terminating(),
+		updated().withDrain().terminating(), updated().terminating(), updated().withDrain().down().terminating(),
+		updated().withDrain().running(before).kubeletWaits(before),
+		updated().withDrain().running(now).kubeletWaits(before),
+		updated().withDrain().running(before).kubeletWaits(before).unreachable(),
+		updated().running(before).kubeletWaits(before), updated().withDrain().kubeletWaits(before)}
+	set, pods := rolloutOf(int32(len(servers)), 0, servers)
 	got := podNames(ToStop(pods, func(name string) bool { return name == "cache-1" }))
-	if !slices.Equal(got, []string{"cache-2"}) {
-		t.Errorf("lets %v stop, want cache-2", got)
+	if !slices.Equal(got, []string{"cache-2", "cache-5", "cache-7"}) {
+		t.Errorf("lets %v stop, want those that are about to stop, except cache-1", got)
 	}
-	if outdated := OutdatedServing(set, pods); outdated[0] || !outdated[1] || !outdated[2] || outdated[3] || outdated[4] {
-		t.Errorf("got %v as outdated, want 1 and 2", outdated)
+	outdated := OutdatedServing(set, pods)
+	for i := range pods {
+		if want := slices.Contains([]int{1, 2, 5, 7}, i); outdated[i] != want {
+			t.Errorf("server %d: got outdated %t, want %t", i, outdated[i], want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -69,18 +70,16 @@ func IsResized(pod *corev1.Pod) (ok bool, why string) {
 }
 
 // HasDrain reports whether the kubelet asks the agent of a server of a StatefulSet before it stops the server.
-func HasDrain(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == names.Container && stripLifecycle(c.Lifecycle) != nil
-	})
-}
+func HasDrain(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.DrainAnnotation] != "" }
 
-// stripLifecycle keeps only that the kubelet asks the agent; nil if it does not.
-func stripLifecycle(l *corev1.Lifecycle) *corev1.Lifecycle {
-	if l == nil || l.PreStop == nil || l.PreStop.HTTPGet == nil {
-		return nil
+// RunningSince returns since when the memcached of a server has been running; empty if it does not.
+func RunningSince(pod *corev1.Pod) string {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == names.Container && s.State.Running != nil {
+			return s.State.Running.StartedAt.UTC().Format(time.RFC3339)
+		}
 	}
-	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
+	return ""
 }
 
 // CanFlush reports whether the agent of a server reads FlushAnnotation.
@@ -92,7 +91,7 @@ func hasFlush(v corev1.Volume) bool {
 	})
 }
 
-// stripMemory copies the memory of a server of a StatefulSet, and whether it has a drain.
+// stripMemory copies the memory of a server of a StatefulSet, and since when its memcached has been running.
 func stripMemory(p, out *corev1.Pod) {
 	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {
 		return
@@ -106,16 +105,19 @@ func stripMemory(p, out *corev1.Pod) {
 	}
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == names.Container {
-			out.Spec.Containers = []corev1.Container{{Name: c.Name, Lifecycle: stripLifecycle(c.Lifecycle),
+			out.Spec.Containers = []corev1.Container{{Name: c.Name,
 				Args: []string{"-m", strconv.FormatInt(ReadMemory(&p.Spec).Items, 10)},
 				Resources: corev1.ResourceRequirements{
 					Limits: memory(c.Resources.Limits), Requests: memory(c.Resources.Requests)}}}
 		}
 	}
 	for i := range p.Status.ContainerStatuses {
-		if s := &p.Status.ContainerStatuses[i]; s.Name == names.Container && s.Ready && s.Resources != nil {
-			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name, Ready: true,
-				Resources: &corev1.ResourceRequirements{Limits: memory(s.Resources.Limits)}})
+		if s := &p.Status.ContainerStatuses[i]; s.Name == names.Container && s.Ready {
+			stripped := corev1.ContainerStatus{Name: s.Name, Ready: true, State: corev1.ContainerState{Running: s.State.Running}}
+			if s.Resources != nil {
+				stripped.Resources = &corev1.ResourceRequirements{Limits: memory(s.Resources.Limits)}
+			}
+			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, stripped)
 		}
 	}
 }

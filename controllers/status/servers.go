@@ -105,6 +105,19 @@ func terminationMessage(container string, termination *corev1.ContainerStateTerm
 	return text
 }
 
+// unreachable says which proxy does not reach which server; empty for none.
+func unreachable(proxies []corev1.Pod) (text string) {
+	for i := range proxies {
+		p := &proxies[i]
+		server := p.Annotations[v1alpha1.UnreachableAnnotation]
+		if t := fmt.Sprintf("proxy %s does not reach server %s", p.Name, server); server != "" && !isInactive(p) &&
+			(text == "" || t < text) {
+			text = t
+		}
+	}
+	return text
+}
+
 // IsTrue reports whether a condition of a pod is True.
 func IsTrue(p *corev1.Pod, conditionType corev1.PodConditionType) bool {
 	return condition(p, conditionType, corev1.ConditionTrue) != nil
@@ -129,7 +142,8 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 }
 
 // StripPod returns a pod for the informer cache, with only the fields that the operator reads: kubelets write pods
-// often. It drops the termination message of a container that can read a Secret, because it could quote the Secret.
+// often. The termination message of a container that can read a Secret could quote it: a command that shows the log
+// replaces the message.
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{}
 	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
@@ -138,19 +152,24 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
 		appsv1.DefaultDeploymentUniqueLabelKey)
 	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
-		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation)
+		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation,
+		v1alpha1.DrainAnnotation, v1alpha1.DrainingAnnotation, v1alpha1.UnreachableAnnotation)
 	out.Spec.NodeName = p.Spec.NodeName
 	if i := slices.IndexFunc(p.Spec.Volumes, hasFlush); i >= 0 {
 		out.Spec.Volumes = p.Spec.Volumes[i : i+1 : i+1]
 	}
 	stripMemory(p, out)
 	out.Status.Phase, out.Status.PodIP = p.Status.Phase, p.Status.PodIP
-	secret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
+	readsSecret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		// A ready container does not keep the pod from being ready, however it terminated before.
 		if !s.Ready {
+			var text string
+			if readsSecret {
+				text = fmt.Sprintf("kubectl logs --previous --namespace %s %s -c %s says why", p.Namespace, p.Name, s.Name)
+			}
 			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name,
-				State: stripState(s.State, secret), LastTerminationState: stripState(s.LastTerminationState, secret)})
+				State: stripState(s.State, text), LastTerminationState: stripState(s.LastTerminationState, text)})
 		}
 	}
 	for _, c := range p.Status.Conditions {
@@ -172,12 +191,11 @@ func selectKeys(m map[string]string, keys ...string) map[string]string {
 }
 
 // stripState drops the times and numbers that every restart of a container changes, except when a running one started.
-func stripState(s corev1.ContainerState, secret bool) corev1.ContainerState {
+// A text replaces the termination message, unless it is empty.
+func stripState(s corev1.ContainerState, text string) corev1.ContainerState {
 	if t := s.Terminated; t != nil {
-		s.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message}
-		if secret {
-			s.Terminated.Message = ""
-		}
+		s.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason,
+			Message: cmp.Or(text, t.Message)}
 	}
 	return s
 }

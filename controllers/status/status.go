@@ -200,7 +200,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	progress := progressMessage(mc, in, existing, ready)
 	complete := in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" &&
 		in.Workload.complete(mc, size) && existing == size && ready == size && in.proxiesComplete(mc)
-	if complete && !in.ServersChange && in.NotLoaded == "" && in.ToFlush == 0 {
+	if complete && !in.ServersChange && in.NotLoaded == "" && in.ToFlush == 0 && unreachable(in.ProxyPods) == "" {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, notDegraded)
 		return
@@ -281,7 +281,7 @@ func lostServers(mc *v1alpha1.Memcached, in Input, before history, ready int32) 
 // diagnose returns the reason and the message why mc is not ready.
 func diagnose(in Input, before history, progress string) conditionState {
 	why := conditionState{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
-	switch cause := in.cause(); {
+	switch cause := cmp.Or(in.cause(), unreachable(in.ProxyPods)); {
 	case in.Problem != nil:
 		why.reason, why.message = in.Problem.Reason, in.Problem.Message
 	case in.HeldBack != "":

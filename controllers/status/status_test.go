@@ -102,6 +102,11 @@ func resizing(s *scenario) { s.obs.Changing, s.obs.Resizing = true, true }
 // loading says that a proxy may not use the current list of servers yet.
 func loading(s *scenario) { s.obs.NotLoaded = "cache-proxy-a" }
 
+// unreached says that a proxy does not reach a server.
+func unreached(s *scenario) {
+	metav1.SetMetaDataAnnotation(&s.obs.ProxyPods[1].ObjectMeta, v1alpha1.UnreachableAnnotation, "cache-2")
+}
+
 func later(d time.Duration) step { return func(s *scenario) { s.now = s.now.Add(d) } }
 
 func nextGeneration(s *scenario) {
@@ -177,10 +182,6 @@ func TestStatus(t *testing.T) {
 			changeWorkload(func(d *appsv1.Deployment) { d.Generation++ })},
 			available + installing + notReadyResizing},
 		"ready": {[]step{servers(3, 3, 3)},
-			available + notDegraded + ready},
-		"ready, created by a release before v0.0.3": {[]step{servers(3, 3, 3), changeWorkload(func(d *appsv1.Deployment) {
-			d.Labels, d.Annotations = nil, map[string]string{v1alpha1.GenerationLabel: "2"}
-		})},
 			available + notDegraded + ready},
 		"ready at size 0": {[]step{changeSpec(func(s *v1alpha1.MemcachedSpec) { s.Size = ptr.To[int32](0) }),
 			servers(0, 0, 0)},
@@ -387,6 +388,8 @@ func TestStatus(t *testing.T) {
 			available + degradedServersLost},
 		"proxies load the list of servers": {[]step{servers(3, 3, 3), proxies(2, 2), loading},
 			available + installing + notReadyRollingOut},
+		"a proxy does not reach a server": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, unreached},
+			available + notDegraded + notReadyRetrying},
 		"proxies load another list of servers": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, loading},
 			available + notDegraded + notReadyRollingOut},
 		"a server lost while proxies load the list": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile,

@@ -40,7 +40,7 @@ func ReadState(obj runtime.Object, pods ...corev1.Pod) *WorkloadState {
 
 func fromDeployment(d *appsv1.Deployment) *WorkloadState {
 	w := &WorkloadState{
-		Generation:  names.RecordedGeneration(d.Labels, d.Annotations),
+		Generation:  d.Labels[v1alpha1.GenerationLabel],
 		Terminating: !d.DeletionTimestamp.IsZero(),
 		Observed:    d.Status.ObservedGeneration >= d.Generation,
 		Paused:      d.Spec.Paused,
@@ -63,7 +63,7 @@ func fromDeployment(d *appsv1.Deployment) *WorkloadState {
 
 func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *WorkloadState {
 	w := &WorkloadState{
-		Generation:  names.RecordedGeneration(s.Labels, s.Annotations),
+		Generation:  s.Labels[v1alpha1.GenerationLabel],
 		Terminating: !s.DeletionTimestamp.IsZero(),
 		Observed:    s.Status.ObservedGeneration >= s.Generation,
 		Wanted:      ptr.Deref(s.Spec.Replicas, 1),
@@ -111,9 +111,9 @@ func (w *WorkloadState) AllAvailable() bool {
 		w.Available == w.Wanted
 }
 
-// WasReady reports whether a server of the newest template is ready: more servers are ready than are outdated. For a
+// HasReady reports whether a server of the newest template is ready: more servers are ready than are outdated. For a
 // workload with no servers, that is assumed.
-func (w *WorkloadState) WasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
+func (w *WorkloadState) HasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
 
 // IsEmpty reports whether the workload has no pod.
 func (w *WorkloadState) IsEmpty() bool { return w.Observed && w.Replicas == 0 }

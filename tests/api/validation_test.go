@@ -23,6 +23,7 @@ const (
 	memoryBounds   = "must be from 16Mi to 4096Gi"
 	itemSizeRule   = "must be a multiple of 512Ki from 512Ki to 1024Mi"
 	halfRule       = "must be at most half of spec.memory"
+	proxyConnsRule = "must be at least (proxy.size + 1)·(proxy.threads + 2) + 16 + 5·threads: each thread and the agent"
 	connsRule      = "must be at least max(16 + 4·threads, 10 + 5·threads)"
 	chunkRule      = "must be at least 1Mi with no_chunked_items or no_modern in spec.extraArgs"
 	argsRule       = "must be one of --verbose, --disable-evictions,"
@@ -206,6 +207,9 @@ var refused = []struct{ spec, field, message string }{
 	{`{maxConnections: 49, threads: 8}`, "spec.maxConnections", connsRule},
 	{`{maxConnections: 169, threads: 32}`, "spec.maxConnections", connsRule},
 	{`{maxConnections: 329, threads: 64}`, "spec.maxConnections", connsRule},
+	{`{workload: StatefulSet, proxy: {}, maxConnections: 53}`, "spec.maxConnections", proxyConnsRule},
+	{`{workload: StatefulSet, proxy: {}, maxConnections: 55, threads: 5}`, "spec.maxConnections", proxyConnsRule},
+	{`{workload: StatefulSet, proxy: {size: 20, threads: 64, memory: 1Gi}}`, "spec.maxConnections", proxyConnsRule},
 
 	// Options.
 	{`{extraArgs: --verbose}`, "spec.extraArgs", "must be of type array"},

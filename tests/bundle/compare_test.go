@@ -38,6 +38,7 @@ var exceptions = map[string][]exception{
 		{"^.spec", "cannot be combined with spec.tls or spec.auth", newField},
 		{"^.spec", "must not be spec.containerPort, which memcached listens on", newField},
 		{"^.spec", "must be at least 2·threads·maxItemSize", newField},
+		{"^.spec", "must be at least (proxy.size + 1)·(proxy.threads + 2) + 16 + 5·threads", newField},
 		{"^.spec", "must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP", newField},
 		{"^.spec", "needs spec.workload StatefulSet, whose servers the operator replaces, and spec.metrics", newField},
 		{"^.spec", "needs spec.proxy: without proxies, clients choose the server by the key", newField},

@@ -79,7 +79,6 @@ func TestMonitors(t *testing.T) {
 	assert.Equal(t, service.Namespace, monitor.Namespace)
 	endpoint := monitor.Spec.Endpoints[0]
 	assert.Equal(t, service.Spec.Ports[0].Name, endpoint.Port)
-	assert.True(t, endpoint.HonorLabels, "memcached_operator_outdated has the label namespace")
 	assert.NotContains(t, objects["ServiceMonitor/"+monitor.Name], "bearerTokenFile", "OpenShift refuses bearerTokenFile")
 	token := decode[corev1.Secret](t, objects, "Secret/"+endpoint.Authorization.Credentials.Name)
 	assert.Equal(t, corev1.SecretTypeServiceAccountToken, token.Type)

@@ -120,7 +120,7 @@ func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
 }
 
 // stop lets a server stop.
-func (a *agents) stop(_ context.Context, address string) error {
+func (a *agents) stop(_ context.Context, address, _ string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.note() {

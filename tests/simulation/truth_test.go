@@ -194,8 +194,6 @@ func (w *world) describe(obj client.Object) string {
 		version := string(secret.GetUID()) + "/" + secret.GetResourceVersion()
 		text = strings.ReplaceAll(text, version, "the content of "+secret.GetName())
 	}
-	// An operator that does not see or apply a template that is changed back at once has nothing to record.
-	text = strings.ReplaceAll(text, `\"wasReady\":true,`, "")
 	text = times.ReplaceAllString(text, "TIME")
 	text = uids.ReplaceAllString(text, "UID")
 	text = address.ReplaceAllString(text, "ADDRESS")

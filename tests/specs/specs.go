@@ -137,7 +137,9 @@ var Accepted = []string{
 	`{agent: {resources: {limits: {cpu: 2m, memory: 64Mi}}}, metrics: {}}`,
 	`{agent: {resources: {requests: {cpu: "0.5", memory: 1Gi}}}, auth: {secretName: passwords}}`,
 	`{agent: {}}`,
-	`{workload: StatefulSet, proxy: {size: 100, threads: 64, memory: 64Gi}, networkPolicy: {from: []}}`,
+	`{workload: StatefulSet, proxy: {}, maxConnections: 54}`,
+	`{workload: StatefulSet, proxy: {size: 100, threads: 64, memory: 64Gi}, maxConnections: 6702,
+ networkPolicy: {from: []}}`,
 }
 
 // Args returns a spec with extraArgs.
