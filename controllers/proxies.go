@@ -114,9 +114,12 @@ func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Ser
 	}
 	warm = installed && desired.CanMove(o.mc)
 	wanted := servers.Wanted(using, warm)
-	for _, ordinal := range using { // nothing can be moved from a server that is down
-		warm = warm && (servers.Ready[ordinal] || slices.Contains(wanted, ordinal))
+	if last := len(using) - 1; warm && len(wanted) <= last && !servers.Serving[using[last]] {
+		wanted = using[:last] // this one alone, so that the items of others move
 	}
+	removed := slices.DeleteFunc(slices.Clone(using), func(n int) bool { return slices.Contains(wanted, n) })
+	// Nothing can be moved from a server that is down. From any other, the mover tries until it can.
+	warm = warm && (len(removed) == 0 || slices.ContainsFunc(removed, func(n int) bool { return servers.Serving[n] }))
 	for _, ordinal := range wanted {
 		server := mover.Server{Name: names.Server(o.mc, int32(ordinal)),
 			Address: status.ServerAddress(o.mc, int32(ordinal), o.service)}
@@ -131,7 +134,7 @@ func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Ser
 // ordinals returns the servers, and the number of them that the StatefulSet runs. Of those that terminate, the ones
 // that proxies currently use can serve until their items have moved.
 func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas int) {
-	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}}
+	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}, Serving: map[int]bool{}}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok {
 		replicas = int(ptr.Deref(set.Spec.Replicas, 1))
 		if o.movesWhenReplaced() {
@@ -144,6 +147,7 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas
 		serves := pod.DeletionTimestamp.IsZero() || rollout.IsDraining(pod) && slices.Contains(current, n)
 		servers.Ready[n] = serves && status.IsTrue(pod, corev1.PodReady) &&
 			status.ServerAddress(o.mc, int32(n), o.service) != ""
+		servers.Serving[n] = !rollout.IsDown(pod)
 	}
 	return servers, replicas
 }

@@ -47,15 +47,21 @@ func (f *fixture) proxy() *appsv1.Deployment {
 // confirm lets the proxies report that they use the current list of servers, and done that the items were moved.
 func (f *fixture) confirm(done bool) {
 	f.Helper()
+	f.load(done)
+	f.mustReconcile()
+	if !slices.Contains(f.requests, "patch Pod") || slices.Contains(f.requests, "dry-run Deployment") {
+		f.Errorf("got requests %q, want the confirmation stored, and the proxies as desired", f.requests)
+	}
+}
+
+// load lets the proxies use the current list of servers, and done the mover move all items.
+func (f *fixture) load(done bool) {
+	f.Helper()
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
 	f.report = agent.Report{List: mover.Parse(config.Data).List(), Percent: 63}
 	if done {
 		f.report.Done = f.report.List
-	}
-	f.mustReconcile()
-	if !slices.Contains(f.requests, "patch Pod") || slices.Contains(f.requests, "dry-run Deployment") {
-		f.Errorf("got requests %q, want the confirmation stored, and the proxies as desired", f.requests)
 	}
 }
 
@@ -500,4 +506,71 @@ func (f *fixture) proxyServers() string {
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
 	return config.Data["servers"]
+}
+
+// list returns the names of the servers that the proxies are told: before and after a change.
+func (f *fixture) list() (before, after string) {
+	f.Helper()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	join := func(servers []mover.Server) string {
+		var list []string
+		for _, s := range servers {
+			list = append(list, strings.TrimPrefix(s.Name, "cache-"))
+		}
+		return strings.Join(list, " ")
+	}
+	s := mover.Parse(config.Data)
+	return join(s.Before), join(s.After)
+}
+
+// stumble makes a pod not ready: memcached serves on, or has stopped.
+func (f *fixture) stumble(name string, down bool) {
+	f.Helper()
+	pod := f.pod(name)
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(f.now.Add(-time.Hour))}}
+	if down {
+		running = corev1.ContainerState{}
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: !down, State: running}}
+	f.must(f.api.Status().Update(f.ctx, pod))
+}
+
+// TestRemoveNotReady: the items of a server that is to be removed move although it is not ready: its agent or a probe
+// may have failed. A server that is down is removed without a move, and alone.
+func TestRemoveNotReady(t *testing.T) {
+	for name, tt := range map[string]struct {
+		down, notReady string
+		before, after  string
+	}{
+		"not ready":                    {"", "3", "0 1 2 3", "0 1"},
+		"down":                         {"3", "", "", "0 1 2"},
+		"both down":                    {"2 3", "", "", "0 1 2"},
+		"one is down, one serves":      {"2", "3", "0 1 2 3", "0 1"},
+		"one is down, and one is kept": {"1", "", "0 1 2 3", "0 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, "{size: 4, workload: StatefulSet, proxy: {size: 1}}")
+			f.becomeReadyWithProxy(4)
+			for _, ordinal := range strings.Fields(tt.down) {
+				f.stumble("cache-"+ordinal, true)
+			}
+			for _, ordinal := range strings.Fields(tt.notReady) {
+				f.stumble("cache-"+ordinal, false)
+			}
+			f.patch(`{"spec":{"size":2}}`)
+			f.mustReconcile()
+			if before, after := f.list(); before != tt.before || after != tt.after {
+				t.Errorf("got a change from %q to %q, want one from %q to %q", before, after, tt.before, tt.after)
+			}
+			for range 3 { // tells the kubelet of the list, asks the proxy, and makes the next step
+				f.load(false)
+				f.mustReconcile()
+			}
+			if before, after := f.list(); tt.down == "3" && (before != "0 1 2" || after != "0 1") {
+				t.Errorf("got a change from %q to %q, want the items of server 2 to move", before, after)
+			}
+		})
+	}
 }

@@ -140,6 +140,8 @@ type Ordinals struct {
 	Size int
 	// Ready are the servers that are ready, and Outdated those whose items must be moved before they are replaced.
 	Ready, Outdated map[int]bool
+	// Serving are the servers that are not down: they may hold items, even if they are not ready.
+	Serving map[int]bool
 }
 
 // Wanted returns the ordinals of the servers that proxies should use next, in order. With warm, items move from the
