@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 )
 
@@ -573,4 +576,46 @@ func TestRemoveNotReady(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProceedAfterBegin: whenMoveStalls does not give up a move that begins while the Memcached is Stalled for another
+// reason, whichever write fails then, and whatever the informer cache of the next operator shows.
+func TestProceedAfterBegin(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1, whenMoveStalls: Proceed}}")
+	f.becomeReadyWithProxy(2)
+	f.patch(`{"spec":{"size":3}}`)
+	f.mustReconcile()
+	f.now = f.now.Add(time.Hour)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.setProxied(3) // a node has room
+	f.load(false)
+	f.setProxyConfirmation()
+	stalled := f.mc.DeepCopy()
+
+	f.failures["patch status"] = apierrors.NewConflict(schema.GroupResource{}, "cache", errors.New("changed"))
+	f.mustReconcile()
+	if f.phase() != mover.NoChange {
+		t.Error("the move has begun, and the status still says that it has stalled")
+	}
+	delete(f.failures, "patch status")
+	f.mustReconcile()
+	f.wantNotStalled()
+	for range 3 {
+		f.restartOperator()
+		f.cached["Memcached"] = stalled
+		f.mustReconcile()
+		if f.phase() != mover.Purge {
+			t.Fatalf("got the phase %q, want a move that goes on", f.phase())
+		}
+	}
+}
+
+// setProxyConfirmation stores that the proxy has loaded its list of servers.
+func (f *fixture) setProxyConfirmation() {
+	f.Helper()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	f.must(f.api.Patch(f.ctx, f.pod("cache-proxy-a"), mergePatch(fmt.Sprintf(
+		`{"metadata":{"annotations":{%q:"%s loaded"}}}`, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data)))))
 }
