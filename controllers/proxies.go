@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -213,7 +214,8 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 				work = "deleting items of earlier changes"
 			}
 			change.Percent = min(max(report.Percent, 0), 100)
-			change.Text = cmp.Or(change.Text, fmt.Sprintf("%s, %d %%", work, change.Percent))
+			work = fmt.Sprintf("%s, %d %%: %s", work, change.Percent, report.Problem)
+			change.Text = cmp.Or(change.Text, strings.TrimSuffix(work, ": "))
 		}
 		switch value := proxies.Annotation(confirmed); {
 		case report.List != list:

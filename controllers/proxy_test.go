@@ -619,3 +619,37 @@ func (f *fixture) setProxyConfirmation() {
 	f.must(f.api.Patch(f.ctx, f.pod("cache-proxy-a"), mergePatch(fmt.Sprintf(
 		`{"metadata":{"annotations":{%q:"%s loaded"}}}`, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data)))))
 }
+
+// TestFailingMover: a mover that begins again and again makes no progress. After the deadline, the move is Stalled, and
+// given up if whenMoveStalls says so. Meanwhile, the message says why the mover fails.
+func TestFailingMover(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1, whenMoveStalls: Proceed}}")
+	f.becomeReadyWithProxy(2)
+	f.patch(`{"spec":{"size":1}}`)
+	f.mustReconcile()
+	for f.phase() != mover.PreferAfter { // a mover that reports the end of the purge, and then nothing more
+		f.load(true)
+		f.mustReconcile()
+		f.mustReconcile()
+	}
+	f.load(false)
+	f.mustReconcile()
+	for n := 0; f.phase() == mover.PreferAfter; n++ {
+		if n > 100 {
+			t.Fatal("the move was not given up")
+		}
+		f.load(false)
+		f.report.Percent, f.silent = 63-20*(n%3), n%4 == 3
+		f.report.Problem = "server cache-1 does not answer"
+		f.now = f.now.Add(20 * time.Second)
+		f.mustReconcile()
+		if n == 4 {
+			f.wantMessage(v1alpha1.ConditionReady,
+				"1 of 1 servers ready, 1 more to remove; moving items, 43 %: server cache-1 does not answer")
+		}
+		if n == 25 { // 500 s
+			f.wantNotStalled()
+		}
+	}
+	f.wantNotStalled() // the next move gets its own time
+}
