@@ -36,6 +36,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -174,6 +175,11 @@ func (f *fixture) cacheClient() client.Client {
 				client.MatchingLabels{names.LabelInstance: f.mc.Name, names.LabelManagedBy: names.Operator})
 			if err != nil {
 				return err
+			}
+			if pods, ok := list.(*corev1.PodList); ok {
+				for i := range pods.Items {
+					pods.Items[i] = *status.StripPod(&pods.Items[i])
+				}
 			}
 			return f.replaceCached(list)
 		},

@@ -113,7 +113,7 @@ func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Ser
 			servers.Ready[i] = status.ServerAddress(o.mc, int32(i), o.service) != ""
 		}
 	}
-	warm = installed && desired.CanMove(o.mc)
+	warm = o.canMove()
 	wanted := servers.Wanted(using, warm)
 	if last := len(using) - 1; warm && len(wanted) <= last && !servers.Serving[using[last]] {
 		wanted = using[:last] // this one alone, so that the items of others move
@@ -153,10 +153,17 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas
 	return servers, replicas
 }
 
+// canMove reports whether items can move: a server of an older template may be unable to, or one of the next template.
+func (o observation) canMove() bool {
+	cannot := func(c corev1.Container) bool { return !desired.CanMove(c.Args) }
+	return status.Installed(o.mc) && desired.CanMove(o.mc.Spec.ExtraArgs) &&
+		!slices.ContainsFunc(o.servers, func(p corev1.Pod) bool { return slices.ContainsFunc(p.Spec.Containers, cannot) })
+}
+
 // movesWhenReplaced reports whether the items of a server are moved before the server is replaced: over a spare server,
 // whose Service may have the name of a foreign one.
 func (o observation) movesWhenReplaced() bool {
-	if !desired.MovesWhenReplaced(o.mc) || !status.Installed(o.mc) {
+	if !desired.MovesWhenReplaced(o.mc) || !o.canMove() {
 		return false
 	}
 	_, free := o.service(names.Server(o.mc, names.Size(o.mc)))

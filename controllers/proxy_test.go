@@ -653,3 +653,29 @@ func TestFailingMover(t *testing.T) {
 	}
 	f.wantNotStalled() // the next move gets its own time
 }
+
+// TestServersThatCannotMove: the arguments of the servers that run decide whether items can move, not only those of the
+// spec. Otherwise, servers are added and removed at once, and replaced as rollout says.
+func TestServersThatCannotMove(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, extraArgs: [--disable-dumping], proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	args := f.pod("cache-0").Spec.Containers[0].Args
+	f.patch(`{"spec":{"extraArgs":null}}`)
+	f.mustReconcile()
+	f.setServersAndProxy(outdated(), outdated())
+	for _, name := range []string{"cache-0", "cache-1"} { // with the arguments of before
+		pod := f.pod(name)
+		f.must(f.api.Delete(f.ctx, pod, client.GracePeriodSeconds(0)))
+		pod.Spec.Containers[0].Args = args
+		f.createPod(name, pod.Labels, pod.OwnerReferences, true, pod.Spec)
+	}
+	f.mustReconcile()
+	if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != 2 || !slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("got %d servers and requests %q, want one of the servers replaced without a spare one", got, f.requests)
+	}
+	f.patch(`{"spec":{"size":1}}`)
+	f.mustReconcile()
+	if before, after := f.list(); before != "" || after != "0" {
+		t.Errorf("got a change from %q to %q, want the list changed at once", before, after)
+	}
+}

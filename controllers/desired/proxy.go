@@ -45,9 +45,10 @@ func proxyConfig(mc *v1alpha1.Memcached, servers mover.Servers) *corev1ac.Config
 		}), mc, names.Proxies)
 }
 
-// CanMove reports whether the items of mc can be moved: memcached must list its keys, and number the versions of items.
-func CanMove(mc *v1alpha1.Memcached) bool {
-	return !slices.ContainsFunc(mc.Spec.ExtraArgs, func(arg string) bool {
+// CanMove reports whether the items of a memcached with these arguments can be moved: memcached must list its keys, and
+// number the versions of items.
+func CanMove(args []string) bool {
+	return !slices.ContainsFunc(args, func(arg string) bool {
 		return arg == "--disable-cas" || arg == "--disable-dumping" || strings.Contains(arg, "no_lru_crawler") ||
 			strings.Contains(arg, "no_modern")
 	})
@@ -56,7 +57,7 @@ func CanMove(mc *v1alpha1.Memcached) bool {
 // MovesWhenReplaced reports whether the items of a server of mc move before the server is replaced.
 func MovesWhenReplaced(mc *v1alpha1.Memcached) bool {
 	p := mc.Spec.Proxy
-	return p != nil && p.MoveItems != v1alpha1.MoveItemsOnResize && CanMove(mc)
+	return p != nil && p.MoveItems != v1alpha1.MoveItemsOnResize && CanMove(mc.Spec.ExtraArgs)
 }
 
 // proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
