@@ -151,13 +151,13 @@ func (o observation) flushBegin(now time.Time, next mover.Servers) (at time.Time
 		return at, ""
 	}
 	begin, cannot := rollout.FlushBegin(o.servers, last.Time, now)
-	stored, _ := o.proxyServers()
+	current, _ := o.proxyServers()
 	switch {
 	case slices.Contains(o.mc.Spec.ExtraArgs, "--disable-flush-all"):
 		why = "spec.extraArgs has --disable-flush-all"
 	case cannot != "":
 		why = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers", cannot)
-	case stored.Phase == mover.NoChange && next.Phase == mover.NoChange:
+	case current.Phase == mover.NoChange && next.Phase == mover.NoChange:
 		return begin, ""
 	}
 	return at, why

@@ -507,7 +507,7 @@ func TestNoServersWithForeignService(t *testing.T) {
 func (f *fixture) proxyServers() string {
 	f.Helper()
 	config := &corev1.ConfigMap{}
-	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	f.must(client.IgnoreNotFound(f.api.Get(f.ctx, f.key("cache-proxy"), config)))
 	return config.Data["servers"]
 }
 
@@ -677,5 +677,155 @@ func TestServersThatCannotMove(t *testing.T) {
 	f.mustReconcile()
 	if before, after := f.list(); before != "" || after != "0" {
 		t.Errorf("got a change from %q to %q, want the list changed at once", before, after)
+	}
+}
+
+// TestOrderOfServers: the order of the servers behind proxies survives whatever happens to the ConfigMap of the proxies
+// or to the annotation of the StatefulSet, but not to both.
+func TestOrderOfServers(t *testing.T) {
+	config := func(f *fixture) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy", Namespace: f.mc.Namespace}}
+	}
+	inOrder := mergePatch(`{"data":{"servers":"cache-0 10.0.0.1:11211\ncache-1 10.0.0.2:11211\n"}}`)
+	for name, lose := range map[string]func(f *fixture){
+		"deletion of the ConfigMap": func(f *fixture) { f.must(f.api.Delete(f.ctx, config(f))) },
+		"change of the ConfigMap":   func(f *fixture) { f.must(f.api.Patch(f.ctx, config(f), inOrder)) },
+		"restore of an older ConfigMap": func(f *fixture) {
+			f.must(f.api.Delete(f.ctx, config(f)))
+			old := config(f)
+			old.Labels = names.Proxies.Labels(f.mc)
+			f.must(f.api.Create(f.ctx, old))
+			f.must(f.api.Patch(f.ctx, old, inOrder))
+		},
+		"deletion of the annotation": func(f *fixture) { f.setOrder("null") },
+		"another annotation":         func(f *fixture) { f.setOrder(`"{"`) },
+		"deletion of the StatefulSet": func(f *fixture) {
+			f.must(f.api.Delete(f.ctx, get[appsv1.StatefulSet](f), client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+			f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(`{"metadata":{"finalizers":null}}`)))
+			f.mustReconcile()
+			f.setProxied(2)
+		},
+		"deletion of the Memcached, which leaves its children": func(f *fixture) {
+			for _, obj := range []client.Object{get[appsv1.StatefulSet](f), config(f), f.proxy()} {
+				f.must(f.api.Patch(f.ctx, obj, mergePatch(`{"metadata":{"ownerReferences":null}}`)))
+			}
+			for _, name := range []string{"cache", "cache-0", "cache-1", "cache-proxy"} {
+				f.must(f.api.Patch(f.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace}},
+					mergePatch(`{"metadata":{"ownerReferences":null}}`)))
+			}
+			again := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace},
+				Spec: f.mc.Spec}
+			f.must(f.api.Patch(f.ctx, f.mc, mergePatch(`{"metadata":{"finalizers":null}}`)))
+			f.must(f.api.Delete(f.ctx, f.mc))
+			f.must(f.api.Create(f.ctx, again))
+			f.mc = again
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+			f.becomeReadyWithProxy(2)
+			f.setOrder(`"{\"after\":[1,0]}"`)
+			f.loadAll()
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			lose(f)
+			f.restartOperator()
+			f.loadAll()
+			if _, after := f.list(); after != "1 0" {
+				t.Errorf("got the servers %q, want them in the order of before", after)
+			}
+			if list := get[appsv1.StatefulSet](f).Annotations[v1alpha1.ProxyServersAnnotation]; list != `{"after":[1,0]}` {
+				t.Errorf("got the annotation %s", list)
+			}
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			f.mustReconcile()
+			f.wantRequests()
+		})
+	}
+}
+
+// setOrder changes the list in the annotation of the StatefulSet, as somebody else.
+func (f *fixture) setOrder(list string) {
+	f.Helper()
+	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(fmt.Sprintf(
+		`{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.ProxyServersAnnotation, list))))
+}
+
+// loadAll lets the proxies load each list, and the mover do its work, until nothing changes any more.
+func (f *fixture) loadAll() {
+	f.Helper()
+	for idle := 0; idle < 3; {
+		if f.proxyServers() != "" {
+			f.load(true)
+		}
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+		if idle++; len(f.requests) > 0 {
+			idle = 0
+		}
+	}
+}
+
+// TestChangedConfigMap: a proxy may have loaded what somebody else wrote into the ConfigMap. It counts as one that has
+// not loaded its list, until it reports the list again. While the ConfigMap cannot be written, it is not asked.
+func TestChangedConfigMap(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	f.must(f.api.Patch(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
+		Namespace: f.mc.Namespace}}, mergePatch(`{"data":{"servers":"cache-0 10.0.0.1:11211\n"}}`)))
+	f.mustReconcile()
+	f.wantRequests("dry-run ConfigMap", "patch Pod") // void before the ConfigMap is written: the operator may stop then
+	f.failures["apply ConfigMap"] = errors.New("no (by the test)")
+	f.load(false)
+	for range 3 {
+		_, _ = f.reconcile()
+		if value := f.pod("cache-proxy-a").Annotations[v1alpha1.ProxyConfigAnnotation]; value != "" {
+			t.Errorf("got the confirmation %q, want none", value)
+		}
+	}
+	delete(f.failures, "apply ConfigMap")
+	f.report.List = "another"
+	for range 3 {
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	}
+	f.loadAll()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestMoveWithoutConfigMap: a move goes on although somebody deletes the ConfigMap of the proxies in each phase. A list
+// is not given to proxies before the StatefulSet has it.
+func TestMoveWithoutConfigMap(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(3)
+	f.setOrder(`"{\"after\":[2,0,1]}"`)
+	f.loadAll()
+	f.patch(`{"spec":{"size":2}}`)
+	f.failures["apply StatefulSet"] = errors.New("no (by the test)")
+	_, _ = f.reconcile()
+	if f.phase() != mover.NoChange {
+		t.Error("the proxies got a list that the StatefulSet does not have")
+	}
+	delete(f.failures, "apply StatefulSet")
+	f.mustReconcile()
+	var phases []string
+	for before, after := f.list(); before != ""; before, after = f.list() {
+		phases = append(phases, string(f.phase()))
+		if before != "2 0 1" || after != "2 0" || len(phases) > 20 {
+			t.Fatalf("got a change from %q to %q after the phases %q", before, after, phases)
+		}
+		if last := len(phases) - 1; last == 0 || phases[last] != phases[last-1] {
+			f.must(f.api.Delete(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
+				Namespace: f.mc.Namespace}}))
+			f.restartOperator()
+			f.mustReconcile() // what the proxies have confirmed is void
+			f.mustReconcile()
+		}
+		f.load(true)
+		f.mustReconcile()
+		f.mustReconcile()
+	}
+	if phases = slices.Compact(phases); !slices.Equal(phases, []string{"0", "1", "2"}) {
+		t.Errorf("got the phases %q", phases)
 	}
 }
