@@ -41,8 +41,9 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 			c.PodRevisions = append(c.PodRevisions, o.servers[i].Labels[appsv1.StatefulSetRevisionLabel])
 		}
 	}
-	if record := workload.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
-		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // owned by another manager
+	const key = v1alpha1.TemplateRecordAnnotation
+	if record := workload.GetAnnotations()[key]; c.Annotations[key] == "" && record != "" { // owned by another manager
+		c.Annotations = map[string]string{key: record}
 	}
 	return c, nil
 }

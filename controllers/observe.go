@@ -61,11 +61,9 @@ func (o observation) currentPods(ctx context.Context, component names.Component)
 		client.MatchingLabels(component.Selector(o.mc))); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	workload := o.mc.Name
-	if component == names.Proxies {
-		workload = names.Proxy(o.mc)
-	}
-	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, workload) }), nil
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return !isPodOf(&pod, o.mc.Name) && !isPodOf(&pod, names.Proxy(o.mc))
+	}), nil
 }
 
 // isPodOf reports whether a pod is controlled by the StatefulSet with this name, or by a ReplicaSet of the Deployment

@@ -111,8 +111,8 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 	return next, minServers, err
 }
 
-// isCurrent returns a conflict if the informer cache has an outdated StatefulSet, which another operator process may have
-// written: a server of the newest template would seem outdated, or one that the proxies are told would seem unused.
+// isCurrent returns a conflict if the informer cache has an outdated StatefulSet: another operator process may have
+// written it. A server of the newest template would seem outdated, or one that the proxies are told would seem unused.
 func (o observation) isCurrent(ctx context.Context) error {
 	set, ok := o.workload().(*appsv1.StatefulSet)
 	if !ok {
@@ -133,7 +133,8 @@ func (o observation) isCurrent(ctx context.Context) error {
 // wantedServers returns the servers to reach next, and whether items can move there.
 func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
 	using := desired.Ordinals(o.mc, current)
-	if status.Installed(o.mc) && len(using) == 0 { // no server has an item: misses are better than another distribution soon
+	// If no server has an item, misses are better than another distribution soon.
+	if status.Installed(o.mc) && len(using) == 0 {
 		for i := range servers.Size {
 			servers.Ready[i] = status.ServerAddress(o.mc, int32(i), o.service) != ""
 		}
@@ -149,8 +150,8 @@ func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Ser
 	return o.withAddresses(wanted), warm
 }
 
-// ordinals returns the servers. Of those that terminate, the ones that proxies currently use can serve until their items
-// have moved.
+// ordinals returns the servers. Of those that terminate, the ones that proxies currently use can serve until their
+// items have moved.
 func (o observation) ordinals(current []int) (servers rollout.Ordinals) {
 	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}, Serving: map[int]bool{}}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && o.movesWhenReplaced() {

@@ -532,7 +532,8 @@ func (f *fixture) stumble(name string, down bool) {
 	f.Helper()
 	pod := f.pod(name)
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(f.now.Add(-time.Hour))}}
+	since := metav1.NewTime(f.now.Add(-time.Hour))
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: since}}
 	if down {
 		running = corev1.ContainerState{}
 	}
