@@ -152,13 +152,14 @@ var scenarios = []scenario{
 			}
 		}
 	})},
-	{name: "somebody deletes the list of the proxies", before: withProxies, steps: does(func(w *world) {
+	{name: "somebody deletes the list of the proxies, and the address of a server", before: withProxies, steps: does(func(w *world) {
 		set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
 		w.must(w.api.Patch(w.ctx, set, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
 			`{"metadata":{"annotations":{%q:"{\"after\":[1,0]}"}}}`, v1alpha1.ProxyServersAnnotation))))
 	}, func(w *world) {
 		w.checkOrder("cache-1 cache-0")
 		w.deleteProxyConfig()
+		w.must(w.api.Delete(w.ctx, &corev1.Service{ObjectMeta: w.object("cache-1")})) // it gets another address
 	}, func(w *world) {
 		w.checkOrder("cache-1 cache-0")
 		w.patch(`{"spec":{"size":3}}`)
