@@ -44,12 +44,9 @@ func (o observation) proxyServers() (servers mover.Servers, proxies rollout.Prox
 	if o.mc.Spec.Proxy == nil {
 		return servers, proxies
 	}
-	var annotations map[string]string
-	if w := o.workload(); w != nil {
-		annotations = w.GetAnnotations()
-	}
+	set, _ := o.workload().(*appsv1.StatefulSet)
 	stored, digest := o.storedServers()
-	list := desired.ReadProxyServers(o.mc, annotations, stored)
+	list := desired.ReadProxyServers(o.mc, ptr.Deref(set, appsv1.StatefulSet{}).Annotations, stored)
 	servers = mover.Servers{Phase: list.Phase, Before: o.withAddresses(list.Before), After: o.withAddresses(list.After),
 		Mover: list.Mover}
 	if stored.Phase != servers.Phase || stored.Mover != servers.Mover || !slices.Equal(stored.Before, servers.Before) ||
