@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -744,6 +746,31 @@ func TestOrderOfServers(t *testing.T) {
 	}
 }
 
+// TestFirstList: an operator that adds the list of the proxies to a StatefulSet of an older one changes nothing else.
+func TestFirstList(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	before, ready := get[appsv1.StatefulSet](f), f.mc.Status.DeepCopy()
+	f.setOrder("null")
+	f.patch(`{"spec":{"paused":true}}`)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.patch(`{"spec":{"paused":false}}`)
+	f.mustReconcile()
+	after := get[appsv1.StatefulSet](f)
+	if after.Generation != before.Generation || !maps.Equal(after.Annotations, before.Annotations) {
+		t.Errorf("got generation %d and annotations %v, want %d and %v", after.Generation, after.Annotations,
+			before.Generation, before.Annotations)
+	}
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	transition := func(s *v1alpha1.MemcachedStatus) metav1.Time {
+		return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady).LastTransitionTime
+	}
+	if was, is := transition(ready), transition(&f.mc.Status); !was.Equal(&is) {
+		t.Errorf("Ready changed at %s", is)
+	}
+}
+
 // setOrder changes the list in the annotation of the StatefulSet, as somebody else.
 func (f *fixture) setOrder(list string) {
 	f.Helper()
@@ -760,7 +787,8 @@ func (f *fixture) loadAll() {
 		}
 		f.now = f.now.Add(progressInterval)
 		f.mustReconcile()
-		if idle++; len(f.requests) > 0 {
+		idle++
+		if len(f.requests) > 0 {
 			idle = 0
 		}
 	}
