@@ -9,7 +9,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -23,7 +22,6 @@ import (
 
 // actions are the pods to replace and to annotate.
 type actions struct {
-	set     *appsv1.StatefulSet // controls the servers
 	rollout rollout.Step
 	memory  rollout.MemoryStep
 	flush   rollout.Flush
@@ -52,7 +50,6 @@ func nextActions(o observation, secrets desired.Secrets, isFinal bool, now time.
 		return a
 	}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && isFinal {
-		a.set = set
 		a.memory = rollout.NextMemoryStep(set, o.servers, names.Generation(o.mc))
 		switch {
 		case moves:
@@ -130,17 +127,7 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, pod *corev1.Pod, key
 
 // replace deletes servers of a StatefulSet, whose controller recreates them.
 func (r *MemcachedReconciler) replace(ctx context.Context, o observation, a actions) error {
-	// The operator's informer cache may be older than the last write of another operator process. A server of the newest
-	// template would then seem outdated.
-	live := &appsv1.StatefulSet{}
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(a.set), live); err != nil {
-		return fmt.Errorf("look up StatefulSet %s: %w", a.set.Name, err)
-	}
-	if live.UID != a.set.UID || live.Generation != a.set.Generation ||
-		live.Status.UpdateRevision != a.set.Status.UpdateRevision {
-		return apierrors.NewConflict(appsv1.Resource("statefulsets"), a.set.Name, errors.New("informer cache is outdated"))
-	}
-	if err := o.isListCurrent(ctx); err != nil {
+	if err := o.isCurrent(ctx); err != nil {
 		return err
 	}
 	var errs []error

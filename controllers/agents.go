@@ -212,8 +212,8 @@ func (r *MemcachedReconciler) flush(ctx context.Context, o observation, flush ro
 	}
 	// The informer cache may not show yet that a server was asked, or that items begin to move.
 	servers, err := o.currentPods(ctx, names.Servers)
-	if err == nil {
-		err = o.isListCurrent(ctx)
+	if err == nil && o.mc.Spec.Proxy != nil {
+		err = o.isCurrent(ctx)
 	}
 	live := rollout.ReadFlush(servers, flush.Time)
 	if err != nil || len(live.Asked)+len(live.Warming(o.mc.Spec.Rollout.WarmUp, r.Now())) > 0 || len(live.Left) == 0 {

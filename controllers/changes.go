@@ -41,8 +41,9 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 			c.PodRevisions = append(c.PodRevisions, o.servers[i].Labels[appsv1.StatefulSetRevisionLabel])
 		}
 	}
-	if record := workload.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; c.Annotations == nil && record != "" {
-		c.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record} // owned by another manager
+	const key = v1alpha1.TemplateRecordAnnotation
+	if record := workload.GetAnnotations()[key]; c.Annotations[key] == "" && record != "" { // owned by another manager
+		c.Annotations = map[string]string{key: record}
 	}
 	return c, nil
 }
@@ -63,11 +64,14 @@ func compare(ctx context.Context, o observation, in desired.Inputs,
 	}
 	// An apply would not change the template to the desired one: an admission plugin overrides it. Preserve the current
 	// template. If the plugin would change even the current template, do not apply the workload, because each apply would
-	// replace the servers.
+	// replace the servers. The list of the proxies cannot change then.
 	plan = desired.NewPlan(o.mc, in.PreserveTemplate(current.Workload))
 	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
-	return slices.DeleteFunc(changes, func(c children.Change) bool {
+	isRefused := slices.ContainsFunc(changes, func(c children.Change) bool {
 		return o.isWorkload(c) && c.DryRun != nil && !current.SameTemplate(desired.ReadWorkload(c.DryRun))
+	})
+	return slices.DeleteFunc(changes, func(c children.Change) bool {
+		return isRefused && (o.isWorkload(c) || c.Key == proxyConfigKey(o.mc))
 	}), err
 }
 
@@ -78,9 +82,6 @@ func (o observation) isWorkload(c children.Change) bool { return c.Key == worklo
 func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effect, dryRunErr error) {
 	for _, c := range changes {
 		dryRunErr = errors.Join(dryRunErr, c.DryRunErr)
-		if c.Key == proxyConfigKey(mc) {
-			e.ListChanging = desired.ReadList(c.Owned) != desired.ReadList(c.After())
-		}
 		after := desired.ReadWorkload(c.After())
 		if after == nil {
 			continue
@@ -90,6 +91,8 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effec
 		switch c.Key {
 		case workloadKey(mc):
 			e.Changing, e.Resizing = !sameTemplate || !sameSize, sameTemplate && !sameSize
+			e.ListChanging = before != nil && before.Annotations[v1alpha1.ProxyServersAnnotation] !=
+				after.Annotations[v1alpha1.ProxyServersAnnotation]
 		case proxyKey(mc):
 			e.ProxyChanging = before != nil && (!sameTemplate || !sameSize)
 		}
@@ -113,7 +116,7 @@ func withoutNoOps(e status.Effect, mc *v1alpha1.Memcached, r children.Result) st
 	}
 	e.Changing = e.Changing && wasWritten(workloadKey(mc))
 	e.ProxyChanging = e.ProxyChanging && wasWritten(proxyKey(mc))
-	e.ListChanging = e.ListChanging && wasWritten(proxyConfigKey(mc))
+	e.ListChanging = e.ListChanging && wasWritten(workloadKey(mc))
 	return e
 }
 

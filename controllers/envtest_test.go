@@ -36,6 +36,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/tests/manifest"
 )
 
@@ -175,6 +176,11 @@ func (f *fixture) cacheClient() client.Client {
 			if err != nil {
 				return err
 			}
+			if pods, ok := list.(*corev1.PodList); ok {
+				for i := range pods.Items {
+					pods.Items[i] = *status.StripPod(&pods.Items[i])
+				}
+			}
 			return f.replaceCached(list)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
@@ -290,7 +296,7 @@ func (f *fixture) setServers(servers ...server) {
 	f.Helper()
 	set := get[appsv1.StatefulSet](f)
 	f.deletePods()
-	status := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
+	is := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
 	t := set.Spec.Template.Spec.Containers[0]
 	spec := corev1.PodSpec{Volumes: set.Spec.Template.Spec.Volumes, Containers: []corev1.Container{{Name: t.Name,
 		Image: t.Image, Args: t.Args, Resources: t.Resources, Lifecycle: t.Lifecycle}}}
@@ -302,16 +308,16 @@ func (f *fixture) setServers(servers ...server) {
 		labels := names.Servers.Labels(f.mc)
 		labels[appsv1.StatefulSetRevisionLabel] = s.revision
 		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready, spec)
-		status.Replicas++
-		if s.revision == status.UpdateRevision {
-			status.UpdatedReplicas++
+		is.Replicas++
+		if s.revision == is.UpdateRevision {
+			is.UpdatedReplicas++
 		}
 		if s.ready {
-			status.ReadyReplicas++
-			status.AvailableReplicas++
+			is.ReadyReplicas++
+			is.AvailableReplicas++
 		}
 	}
-	set.Status = status
+	set.Status = is
 	f.must(f.api.Status().Update(f.ctx, set))
 }
 
@@ -391,11 +397,11 @@ func (f *fixture) wantTemplate(want corev1.PodTemplateSpec) {
 	}
 }
 
-func (f *fixture) wantCondition(conditionType string, status metav1.ConditionStatus, reason string) {
+func (f *fixture) wantCondition(conditionType string, want metav1.ConditionStatus, reason string) {
 	f.Helper()
 	c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType)
-	if c == nil || c.Status != status || c.Reason != reason || c.ObservedGeneration != f.mc.Generation {
-		f.Errorf("got %s %+v, want %s/%s of generation %d", conditionType, c, status, reason, f.mc.Generation)
+	if c == nil || c.Status != want || c.Reason != reason || c.ObservedGeneration != f.mc.Generation {
+		f.Errorf("got %s %+v, want %s/%s of generation %d", conditionType, c, want, reason, f.mc.Generation)
 	}
 }
 

@@ -179,8 +179,15 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	effect, dryRunErr := effectOf(mc, changes)
 	var applied children.Result
 	if !mc.Spec.Paused {
-		// A change without a new generation, such as a restart: set Ready to False before servers are replaced.
-		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) {
+		// Another list may have been in the ConfigMap of the proxies. What they confirmed before is void.
+		if _, proxies := o.proxyServers(); len(proxies.ToVoid()) > 0 {
+			void := annotation{v1alpha1.ProxyConfigAnnotation, "", proxies.ToVoid()}
+			return proxyRetry, r.perform(ctx, o, actions{annotate: []annotation{void}})
+		}
+		// A change without a new generation, such as a restart: set Ready to False before servers are replaced. Remove
+		// Stalled before the proxies get another list: with whenMoveStalls Proceed, a later reconcile would give a change up
+		// that has just begun. If the informer cache shows an old Stalled, this write conflicts.
+		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) || effect.ListChanging && status.IsStalled(mc) {
 			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {
 				return 0, err
 			}

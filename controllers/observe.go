@@ -61,11 +61,9 @@ func (o observation) currentPods(ctx context.Context, component names.Component)
 		client.MatchingLabels(component.Selector(o.mc))); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	workload := o.mc.Name
-	if component == names.Proxies {
-		workload = names.Proxy(o.mc)
-	}
-	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !isPodOf(&pod, workload) }), nil
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return !isPodOf(&pod, o.mc.Name) && !isPodOf(&pod, names.Proxy(o.mc))
+	}), nil
 }
 
 // isPodOf reports whether a pod is controlled by the StatefulSet with this name, or by a ReplicaSet of the Deployment
@@ -151,13 +149,13 @@ func (o observation) flushBegin(now time.Time, next mover.Servers) (at time.Time
 		return at, ""
 	}
 	begin, cannot := rollout.FlushBegin(o.servers, last.Time, now)
-	stored, _ := o.proxyServers()
+	current, _ := o.proxyServers()
 	switch {
 	case slices.Contains(o.mc.Spec.ExtraArgs, "--disable-flush-all"):
 		why = "spec.extraArgs has --disable-flush-all"
 	case cannot != "":
 		why = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers", cannot)
-	case stored.Phase == mover.NoChange && next.Phase == mover.NoChange:
+	case current.Phase == mover.NoChange && next.Phase == mover.NoChange:
 		return begin, ""
 	}
 	return at, why

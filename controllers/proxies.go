@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,15 +31,37 @@ const (
 	silentRetry = 10 * time.Second
 )
 
-// The servers behind proxies change in steps. What the proxies are told is in their ConfigMap, and what each has
-// reported in an annotation of its pod, so that any operator process can go on.
+// The servers behind proxies change in steps. An annotation of the StatefulSet has the list that the proxies are told,
+// their ConfigMap follows from it, and an annotation of each proxy's pod has what the proxy has reported, so that any
+// operator process can go on.
 
-// proxyServers returns the servers that the proxies are told, and the proxies.
+// noAddress is that of a server without a Service: nothing listens there.
+const noAddress = "127.0.0.1:1"
+
+// proxyServers returns the servers that the proxies are told, and the proxies. While the ConfigMap has another list,
+// they have confirmed nothing.
 func (o observation) proxyServers() (servers mover.Servers, proxies rollout.Proxies) {
-	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
-		return mover.Parse(config.Data), rollout.NewProxies(o.proxies, desired.Digest(config.Data))
+	if o.mc.Spec.Proxy == nil {
+		return servers, proxies
 	}
-	return servers, proxies
+	set, _ := o.workload().(*appsv1.StatefulSet)
+	stored, digest := o.storedServers()
+	list := desired.ReadProxyServers(o.mc, ptr.Deref(set, appsv1.StatefulSet{}).Annotations, stored)
+	servers = mover.Servers{Phase: list.Phase, Before: o.withAddresses(list.Before), After: o.withAddresses(list.After),
+		Mover: list.Mover}
+	if stored.Phase != servers.Phase || stored.Mover != servers.Mover || !slices.Equal(stored.Before, servers.Before) ||
+		!slices.Equal(stored.After, servers.After) {
+		digest = ""
+	}
+	return servers, rollout.NewProxies(o.proxies, digest)
+}
+
+// storedServers returns the servers in the ConfigMap of the proxies, and its digest; empty without a ConfigMap.
+func (o observation) storedServers() (s mover.Servers, digest string) {
+	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
+		return mover.Parse(config.Data), desired.Digest(config.Data)
+	}
+	return s, ""
 }
 
 // nextProxyServers returns the next step of the servers that the proxies use, and the number of servers that must run,
@@ -50,11 +73,8 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 	if err := o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children); err != nil {
 		return next, 0, err
 	}
-	stored, proxies := o.proxyServers()
-	servers, replicas := o.ordinals(o.ordinalsOf(slices.Concat(stored.Before, stored.After)))
-	current := stored
-	current.Before = o.withAddresses(stored.Before, replicas)
-	current.After = o.withAddresses(stored.After, replicas)
+	current, proxies := o.proxyServers()
+	servers, replicas := o.ordinals(desired.Ordinals(o.mc, slices.Concat(current.Before, current.After))), o.replicas()
 	installed := status.Installed(o.mc)
 	wanted, warm := o.wantedServers(servers, current.After)
 	next = proxies.Next(current, wanted, servers.Size, warm)
@@ -66,77 +86,73 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		_, proxies = o.proxyServers()
 		next = proxies.Next(current, wanted, servers.Size, warm)
 	}
-	if stored.Phase != mover.NoChange && o.mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
+	if current.Phase != mover.NoChange && o.mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
 		status.IsStalled(o.mc) {
 		next = mover.Servers{After: current.After}
 	}
 	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
-	if flush, _ := o.flush(); stored.Phase == mover.NoChange && next.Phase != mover.NoChange && flush.Pending() > 0 ||
-		stored.Phase != mover.NoChange && len(flush.Asked) > 0 {
+	if flush, _ := o.flush(); current.Phase == mover.NoChange && next.Phase != mover.NoChange && flush.Pending() > 0 ||
+		current.Phase != mover.NoChange && len(flush.Asked) > 0 {
 		next = current
 	}
 	if installed && !o.mc.Spec.Paused {
-		n := servers.MinServers(o.ordinalsOf(slices.Concat(next.Before, next.After)))
-		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(stored) || proxies.NotLoaded() != "" {
+		n := servers.MinServers(desired.Ordinals(o.mc, slices.Concat(next.Before, next.After)))
+		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(current) || proxies.NotLoaded() != "" {
 			n = max(n, replicas)
 		}
 		if n > max(replicas, servers.Size) { // an older list may name servers that were removed since
-			err = o.isListCurrent(ctx)
+			err = o.isCurrent(ctx)
 		}
 		minServers = int32(n)
 	}
 	return next, minServers, err
 }
 
-// isListCurrent returns a conflict if the informer cache has an outdated list of the servers of the proxies.
-func (o observation) isListCurrent(ctx context.Context) error {
-	config := o.ownChild(proxyConfigKey(o.mc))
-	if config == nil {
+// isCurrent returns a conflict if the informer cache has an outdated StatefulSet: another operator process may have
+// written it. A server of the newest template would seem outdated, or one that the proxies are told would seem unused.
+func (o observation) isCurrent(ctx context.Context) error {
+	set, ok := o.workload().(*appsv1.StatefulSet)
+	if !ok {
 		return nil
 	}
-	live := &corev1.ConfigMap{}
-	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(config), live); err != nil {
-		return fmt.Errorf("look up ConfigMap %s: %w", config.GetName(), err)
+	live := &appsv1.StatefulSet{}
+	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(set), live); err != nil {
+		return fmt.Errorf("look up StatefulSet %s: %w", set.Name, err)
 	}
-	if live.ResourceVersion != config.GetResourceVersion() {
-		return apierrors.NewConflict(corev1.Resource("configmaps"), live.Name, errors.New("informer cache is outdated"))
+	const list = v1alpha1.ProxyServersAnnotation
+	if live.UID != set.UID || live.Generation != set.Generation || live.Annotations[list] != set.Annotations[list] ||
+		live.Status.UpdateRevision != set.Status.UpdateRevision {
+		return apierrors.NewConflict(appsv1.Resource("statefulsets"), set.Name, errors.New("informer cache is outdated"))
 	}
 	return nil
 }
 
 // wantedServers returns the servers to reach next, and whether items can move there.
 func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
-	using, installed := o.ordinalsOf(current), status.Installed(o.mc)
-	if installed && len(using) == 0 { // no server has an item: misses are better than another distribution soon
+	using := desired.Ordinals(o.mc, current)
+	// If no server has an item, misses are better than another distribution soon.
+	if status.Installed(o.mc) && len(using) == 0 {
 		for i := range servers.Size {
 			servers.Ready[i] = status.ServerAddress(o.mc, int32(i), o.service) != ""
 		}
 	}
-	warm = installed && desired.CanMove(o.mc)
+	warm = o.canMove()
 	wanted := servers.Wanted(using, warm)
-	for _, ordinal := range using { // nothing can be moved from a server that is down
-		warm = warm && (servers.Ready[ordinal] || slices.Contains(wanted, ordinal))
+	if last := len(using) - 1; warm && len(wanted) <= last && !servers.Serving[using[last]] {
+		wanted = using[:last] // this one alone, so that the items of others move
 	}
-	for _, ordinal := range wanted {
-		server := mover.Server{Name: names.Server(o.mc, int32(ordinal)),
-			Address: status.ServerAddress(o.mc, int32(ordinal), o.service)}
-		if i := slices.Index(using, ordinal); i >= 0 { // with its address, even if its Service is about to be recreated
-			server = current[i]
-		}
-		list = append(list, server)
-	}
-	return list, warm
+	removed := slices.DeleteFunc(slices.Clone(using), func(n int) bool { return slices.Contains(wanted, n) })
+	// Nothing can be moved from a server that is down. From any other, the mover tries until it can.
+	warm = warm && (len(removed) == 0 || slices.ContainsFunc(removed, func(n int) bool { return servers.Serving[n] }))
+	return o.withAddresses(wanted), warm
 }
 
-// ordinals returns the servers, and the number of them that the StatefulSet runs. Of those that terminate, the ones
-// that proxies currently use can serve until their items have moved.
-func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas int) {
-	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}}
-	if set, ok := o.workload().(*appsv1.StatefulSet); ok {
-		replicas = int(ptr.Deref(set.Spec.Replicas, 1))
-		if o.movesWhenReplaced() {
-			servers.Outdated = rollout.OutdatedServing(set, o.servers)
-		}
+// ordinals returns the servers. Of those that terminate, the ones that proxies currently use can serve until their
+// items have moved.
+func (o observation) ordinals(current []int) (servers rollout.Ordinals) {
+	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}, Serving: map[int]bool{}}
+	if set, ok := o.workload().(*appsv1.StatefulSet); ok && o.movesWhenReplaced() {
+		servers.Outdated = rollout.OutdatedServing(set, o.servers)
 	}
 	for i := range o.servers {
 		pod := &o.servers[i]
@@ -146,39 +162,44 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals, replicas
 		// The control plane marks a server as not ready while its node shuts down.
 		servers.Ready[n] = serves && (waits || status.IsTrue(pod, corev1.PodReady)) &&
 			status.ServerAddress(o.mc, int32(n), o.service) != ""
+		servers.Serving[n] = !rollout.IsDown(pod)
 	}
-	return servers, replicas
+	return servers
+}
+
+// replicas returns the number of servers that the StatefulSet runs.
+func (o observation) replicas() int {
+	if set, ok := o.workload().(*appsv1.StatefulSet); ok {
+		return int(ptr.Deref(set.Spec.Replicas, 1))
+	}
+	return 0
+}
+
+// canMove reports whether items can move: a server of an older template may be unable to, or one of the next template.
+func (o observation) canMove() bool {
+	cannot := func(c corev1.Container) bool { return !desired.CanMove(c.Args) }
+	return status.Installed(o.mc) && desired.CanMove(o.mc.Spec.ExtraArgs) &&
+		!slices.ContainsFunc(o.servers, func(p corev1.Pod) bool { return slices.ContainsFunc(p.Spec.Containers, cannot) })
 }
 
 // movesWhenReplaced reports whether the items of a server are moved before the server is replaced: over a spare server,
 // whose Service may have the name of a foreign one.
 func (o observation) movesWhenReplaced() bool {
-	if !desired.MovesWhenReplaced(o.mc) || !status.Installed(o.mc) {
+	if !desired.MovesWhenReplaced(o.mc) || !o.canMove() {
 		return false
 	}
 	_, free := o.service(names.Server(o.mc, names.Size(o.mc)))
 	return free
 }
 
-func (o observation) ordinalsOf(servers []mover.Server) (list []int) {
-	for _, s := range servers {
-		list = append(list, names.Ordinal(o.mc.Name, s.Name))
-	}
-	return list
-}
-
-// withAddresses replaces the addresses of servers whose Services were recreated. It removes servers that are not ours,
-// and those that are listed twice: somebody else may have changed the list.
-func (o observation) withAddresses(servers []mover.Server, replicas int) (list []mover.Server) {
-	for _, s := range servers {
-		n := names.Ordinal(o.mc.Name, s.Name)
-		if n < 0 || n > max(replicas, int(names.Size(o.mc))) || slices.Contains(o.ordinalsOf(list), n) {
-			continue
+// withAddresses returns servers with the addresses of their Services. It omits those that cannot be ours, and repeated
+// ones: somebody else may have changed the list.
+func (o observation) withAddresses(ordinals []int) (list []mover.Server) {
+	for i, n := range ordinals {
+		if n >= 0 && n <= max(o.replicas(), int(names.Size(o.mc))) && !slices.Contains(ordinals[:i], n) {
+			list = append(list, mover.Server{Name: names.Server(o.mc, int32(n)),
+				Address: cmp.Or(status.ServerAddress(o.mc, int32(n), o.service), noAddress)})
 		}
-		if address := status.ServerAddress(o.mc, int32(n), o.service); address != "" {
-			s.Address = address
-		}
-		list = append(list, s)
 	}
 	return list
 }
@@ -191,7 +212,8 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 		return change, 0, nil
 	}
 	wait = proxyRetry
-	servers, proxies := o.proxyServers()
+	_, proxies := o.proxyServers()
+	servers, _ := o.storedServers()
 	list := servers.List()
 	reports, errs := r.askAgents(ctx, o.mc, pods)
 	for i, pod := range pods {
@@ -211,7 +233,8 @@ func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
 				work = "deleting items of earlier changes"
 			}
 			change.Percent = min(max(report.Percent, 0), 100)
-			change.Text = cmp.Or(change.Text, fmt.Sprintf("%s, %d %%", work, change.Percent))
+			work = fmt.Sprintf("%s, %d %%: %s", work, change.Percent, report.Problem)
+			change.Text = cmp.Or(change.Text, strings.TrimSuffix(work, ": "))
 		}
 		switch value := proxies.Annotation(confirmed); {
 		case report.List != list:

@@ -2,7 +2,9 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/agent"
@@ -48,15 +52,21 @@ func (f *fixture) proxy() *appsv1.Deployment {
 // confirm lets the proxies report that they use the current list of servers, and done that the items were moved.
 func (f *fixture) confirm(done bool) {
 	f.Helper()
+	f.load(done)
+	f.mustReconcile()
+	if !slices.Contains(f.requests, "patch Pod") || slices.Contains(f.requests, "dry-run Deployment") {
+		f.Errorf("got requests %q, want the confirmation stored, and the proxies as desired", f.requests)
+	}
+}
+
+// load lets the proxies use the current list of servers, and done the mover move all items.
+func (f *fixture) load(done bool) {
+	f.Helper()
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
 	f.report = agent.Report{List: mover.Parse(config.Data).List(), Percent: 63}
 	if done {
 		f.report.Done = f.report.List
-	}
-	f.mustReconcile()
-	if !slices.Contains(f.requests, "patch Pod") || slices.Contains(f.requests, "dry-run Deployment") {
-		f.Errorf("got requests %q, want the confirmation stored, and the proxies as desired", f.requests)
 	}
 }
 
@@ -568,6 +578,352 @@ func TestNoServersWithForeignService(t *testing.T) {
 func (f *fixture) proxyServers() string {
 	f.Helper()
 	config := &corev1.ConfigMap{}
-	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	f.must(client.IgnoreNotFound(f.api.Get(f.ctx, f.key("cache-proxy"), config)))
 	return config.Data["servers"]
+}
+
+// list returns the names of the servers that the proxies are told: before and after a change.
+func (f *fixture) list() (before, after string) {
+	f.Helper()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	join := func(servers []mover.Server) string {
+		var list []string
+		for _, s := range servers {
+			list = append(list, strings.TrimPrefix(s.Name, "cache-"))
+		}
+		return strings.Join(list, " ")
+	}
+	s := mover.Parse(config.Data)
+	return join(s.Before), join(s.After)
+}
+
+// stumble makes a pod not ready: memcached serves on, or has stopped.
+func (f *fixture) stumble(name string, down bool) {
+	f.Helper()
+	pod := f.pod(name)
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	since := metav1.NewTime(f.now.Add(-time.Hour))
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: since}}
+	if down {
+		running = corev1.ContainerState{}
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: !down, State: running}}
+	f.must(f.api.Status().Update(f.ctx, pod))
+}
+
+// TestRemoveNotReady: the items of a server that is to be removed move although it is not ready: its agent or a probe
+// may have failed. A server that is down is removed without a move, and alone.
+func TestRemoveNotReady(t *testing.T) {
+	for name, tt := range map[string]struct {
+		down, notReady string
+		before, after  string
+	}{
+		"not ready":                    {"", "3", "0 1 2 3", "0 1"},
+		"down":                         {"3", "", "", "0 1 2"},
+		"both down":                    {"2 3", "", "", "0 1 2"},
+		"one is down, one serves":      {"2", "3", "0 1 2 3", "0 1"},
+		"one is down, and one is kept": {"1", "", "0 1 2 3", "0 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, "{size: 4, workload: StatefulSet, proxy: {size: 1}}")
+			f.becomeReadyWithProxy(4)
+			for _, ordinal := range strings.Fields(tt.down) {
+				f.stumble("cache-"+ordinal, true)
+			}
+			for _, ordinal := range strings.Fields(tt.notReady) {
+				f.stumble("cache-"+ordinal, false)
+			}
+			f.patch(`{"spec":{"size":2}}`)
+			f.mustReconcile()
+			if before, after := f.list(); before != tt.before || after != tt.after {
+				t.Errorf("got a change from %q to %q, want one from %q to %q", before, after, tt.before, tt.after)
+			}
+			for range 3 { // tells the kubelet of the list, asks the proxy, and makes the next step
+				f.load(false)
+				f.mustReconcile()
+			}
+			if before, after := f.list(); tt.down == "3" && (before != "0 1 2" || after != "0 1") {
+				t.Errorf("got a change from %q to %q, want the items of server 2 to move", before, after)
+			}
+		})
+	}
+}
+
+// TestProceedAfterBegin: whenMoveStalls does not give up a move that begins while the Memcached is Stalled for another
+// reason, whichever write fails then, and whatever the informer cache of the next operator shows.
+func TestProceedAfterBegin(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1, whenMoveStalls: Proceed}}")
+	f.becomeReadyWithProxy(2)
+	f.patch(`{"spec":{"size":3}}`)
+	f.mustReconcile()
+	f.now = f.now.Add(time.Hour)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonProgressDeadlineExceeded)
+	f.setProxied(3) // a node has room
+	f.load(false)
+	f.setProxyConfirmation()
+	stalled := f.mc.DeepCopy()
+
+	f.failures["patch status"] = apierrors.NewConflict(schema.GroupResource{}, "cache", errors.New("changed"))
+	f.mustReconcile()
+	if f.phase() != mover.NoChange {
+		t.Error("the move has begun, and the status still says that it has stalled")
+	}
+	delete(f.failures, "patch status")
+	f.mustReconcile()
+	f.wantNotStalled()
+	for range 3 {
+		f.restartOperator()
+		f.cached["Memcached"] = stalled
+		f.mustReconcile()
+		if f.phase() != mover.Purge {
+			t.Fatalf("got the phase %q, want a move that goes on", f.phase())
+		}
+	}
+}
+
+// setProxyConfirmation stores that the proxy has loaded its list of servers.
+func (f *fixture) setProxyConfirmation() {
+	f.Helper()
+	config := &corev1.ConfigMap{}
+	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+	f.must(f.api.Patch(f.ctx, f.pod("cache-proxy-a"), mergePatch(fmt.Sprintf(
+		`{"metadata":{"annotations":{%q:"%s loaded"}}}`, v1alpha1.ProxyConfigAnnotation, desired.Digest(config.Data)))))
+}
+
+// TestFailingMover: a mover that begins again and again makes no progress. After the deadline, the move is Stalled, and
+// given up if whenMoveStalls says so. Meanwhile, the message says why the mover fails.
+func TestFailingMover(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1, whenMoveStalls: Proceed}}")
+	f.becomeReadyWithProxy(2)
+	f.patch(`{"spec":{"size":1}}`)
+	f.mustReconcile()
+	for f.phase() != mover.PreferAfter { // a mover that reports the end of the purge, and then nothing more
+		f.load(true)
+		f.mustReconcile()
+		f.mustReconcile()
+	}
+	f.load(false)
+	f.mustReconcile()
+	for n := 0; f.phase() == mover.PreferAfter; n++ {
+		if n > 100 {
+			t.Fatal("the move was not given up")
+		}
+		f.load(false)
+		f.report.Percent, f.silent = 63-20*(n%3), n%4 == 3
+		f.report.Problem = "server cache-1 does not answer"
+		f.now = f.now.Add(20 * time.Second)
+		f.mustReconcile()
+		if n == 4 {
+			f.wantMessage(v1alpha1.ConditionReady,
+				"1 of 1 servers ready, 1 more to remove; moving items, 43 %: server cache-1 does not answer")
+		}
+		if n == 25 { // 500 s
+			f.wantNotStalled()
+		}
+	}
+	f.wantNotStalled() // the next move gets its own time
+}
+
+// TestServersThatCannotMove: the arguments of the servers that run decide whether items can move, not only those of the
+// spec. Otherwise, servers are added and removed at once, and replaced as rollout says.
+func TestServersThatCannotMove(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, extraArgs: [--disable-dumping], proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	args := f.pod("cache-0").Spec.Containers[0].Args
+	f.patch(`{"spec":{"extraArgs":null}}`)
+	f.mustReconcile()
+	f.setServersAndProxy(outdated(), outdated())
+	for _, name := range []string{"cache-0", "cache-1"} { // with the arguments of before
+		pod := f.pod(name)
+		f.must(f.api.Delete(f.ctx, pod, client.GracePeriodSeconds(0)))
+		pod.Spec.Containers[0].Args = args
+		f.createPod(name, pod.Labels, pod.OwnerReferences, true, pod.Spec)
+	}
+	f.mustReconcile()
+	if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != 2 || !slices.Contains(f.requests, "delete Pod") {
+		t.Errorf("got %d servers and requests %q, want one of the servers replaced without a spare one", got, f.requests)
+	}
+	f.patch(`{"spec":{"size":1}}`)
+	f.mustReconcile()
+	if before, after := f.list(); before != "" || after != "0" {
+		t.Errorf("got a change from %q to %q, want the list changed at once", before, after)
+	}
+}
+
+// TestOrderOfServers: the order of the servers behind proxies survives whatever happens to the ConfigMap of the proxies
+// or to the annotation of the StatefulSet, but not to both.
+func TestOrderOfServers(t *testing.T) {
+	config := func(f *fixture) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy", Namespace: f.mc.Namespace}}
+	}
+	inOrder := mergePatch(`{"data":{"servers":"cache-0 10.0.0.1:11211\ncache-1 10.0.0.2:11211\n"}}`)
+	for name, lose := range map[string]func(f *fixture){
+		"deletion of the ConfigMap": func(f *fixture) { f.must(f.api.Delete(f.ctx, config(f))) },
+		"change of the ConfigMap":   func(f *fixture) { f.must(f.api.Patch(f.ctx, config(f), inOrder)) },
+		"restore of an older ConfigMap": func(f *fixture) {
+			f.must(f.api.Delete(f.ctx, config(f)))
+			old := config(f)
+			old.Labels = names.Proxies.Labels(f.mc)
+			f.must(f.api.Create(f.ctx, old))
+			f.must(f.api.Patch(f.ctx, old, inOrder))
+		},
+		"deletion of the annotation": func(f *fixture) { f.setOrder("null") },
+		"another annotation":         func(f *fixture) { f.setOrder(`"{"`) },
+		"deletion of the StatefulSet": func(f *fixture) {
+			f.must(f.api.Delete(f.ctx, get[appsv1.StatefulSet](f), client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+			f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(`{"metadata":{"finalizers":null}}`)))
+			f.mustReconcile()
+			f.setProxied(2)
+		},
+		"deletion of the Memcached, which leaves its children": func(f *fixture) {
+			for _, obj := range []client.Object{get[appsv1.StatefulSet](f), config(f), f.proxy()} {
+				f.must(f.api.Patch(f.ctx, obj, mergePatch(`{"metadata":{"ownerReferences":null}}`)))
+			}
+			for _, name := range []string{"cache", "cache-0", "cache-1", "cache-proxy"} {
+				f.must(f.api.Patch(f.ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace}},
+					mergePatch(`{"metadata":{"ownerReferences":null}}`)))
+			}
+			again := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Name, Namespace: f.mc.Namespace},
+				Spec: f.mc.Spec}
+			f.must(f.api.Patch(f.ctx, f.mc, mergePatch(`{"metadata":{"finalizers":null}}`)))
+			f.must(f.api.Delete(f.ctx, f.mc))
+			f.must(f.api.Create(f.ctx, again))
+			f.mc = again
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+			f.becomeReadyWithProxy(2)
+			f.setOrder(`"{\"after\":[1,0]}"`)
+			f.loadAll()
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			lose(f)
+			f.restartOperator()
+			f.loadAll()
+			if _, after := f.list(); after != "1 0" {
+				t.Errorf("got the servers %q, want them in the order of before", after)
+			}
+			if list := get[appsv1.StatefulSet](f).Annotations[v1alpha1.ProxyServersAnnotation]; list != `{"after":[1,0]}` {
+				t.Errorf("got the annotation %s", list)
+			}
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			f.mustReconcile()
+			f.wantRequests()
+		})
+	}
+}
+
+// TestFirstList: an operator that adds the list of the proxies to a StatefulSet of an older one changes nothing else.
+func TestFirstList(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	before, ready := get[appsv1.StatefulSet](f), f.mc.Status.DeepCopy()
+	f.setOrder("null")
+	f.patch(`{"spec":{"paused":true}}`)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.patch(`{"spec":{"paused":false}}`)
+	f.mustReconcile()
+	after := get[appsv1.StatefulSet](f)
+	if after.Generation != before.Generation || !maps.Equal(after.Annotations, before.Annotations) {
+		t.Errorf("got generation %d and annotations %v, want %d and %v", after.Generation, after.Annotations,
+			before.Generation, before.Annotations)
+	}
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	transition := func(s *v1alpha1.MemcachedStatus) metav1.Time {
+		return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady).LastTransitionTime
+	}
+	if was, is := transition(ready), transition(&f.mc.Status); !was.Equal(&is) {
+		t.Errorf("Ready changed at %s", is)
+	}
+}
+
+// setOrder changes the list in the annotation of the StatefulSet, as somebody else.
+func (f *fixture) setOrder(list string) {
+	f.Helper()
+	f.must(f.api.Patch(f.ctx, get[appsv1.StatefulSet](f), mergePatch(fmt.Sprintf(
+		`{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.ProxyServersAnnotation, list))))
+}
+
+// loadAll lets the proxies load each list, and the mover do its work, until nothing changes any more.
+func (f *fixture) loadAll() {
+	f.Helper()
+	for idle := 0; idle < 3; {
+		if f.proxyServers() != "" {
+			f.load(true)
+		}
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+		idle++
+		if len(f.requests) > 0 {
+			idle = 0
+		}
+	}
+}
+
+// TestChangedConfigMap: a proxy may have loaded what somebody else wrote into the ConfigMap. It counts as one that has
+// not loaded its list, until it reports the list again. While the ConfigMap cannot be written, it is not asked.
+func TestChangedConfigMap(t *testing.T) {
+	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(2)
+	f.must(f.api.Patch(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
+		Namespace: f.mc.Namespace}}, mergePatch(`{"data":{"servers":"cache-0 10.0.0.1:11211\n"}}`)))
+	f.mustReconcile()
+	f.wantRequests("dry-run ConfigMap", "patch Pod") // void before the ConfigMap is written: the operator may stop then
+	f.failures["apply ConfigMap"] = errors.New("no (by the test)")
+	f.load(false)
+	for range 3 {
+		_, _ = f.reconcile()
+		if value := f.pod("cache-proxy-a").Annotations[v1alpha1.ProxyConfigAnnotation]; value != "" {
+			t.Errorf("got the confirmation %q, want none", value)
+		}
+	}
+	delete(f.failures, "apply ConfigMap")
+	f.report.List = "another"
+	for range 3 {
+		f.now = f.now.Add(progressInterval)
+		f.mustReconcile()
+		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
+	}
+	f.loadAll()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// TestMoveWithoutConfigMap: a move goes on although somebody deletes the ConfigMap of the proxies in each phase. A list
+// is not given to proxies before the StatefulSet has it.
+func TestMoveWithoutConfigMap(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, proxy: {size: 1}}")
+	f.becomeReadyWithProxy(3)
+	f.setOrder(`"{\"after\":[2,0,1]}"`)
+	f.loadAll()
+	f.patch(`{"spec":{"size":2}}`)
+	f.failures["apply StatefulSet"] = errors.New("no (by the test)")
+	_, _ = f.reconcile()
+	if f.phase() != mover.NoChange {
+		t.Error("the proxies got a list that the StatefulSet does not have")
+	}
+	delete(f.failures, "apply StatefulSet")
+	f.mustReconcile()
+	var phases []string
+	for before, after := f.list(); before != ""; before, after = f.list() {
+		phases = append(phases, string(f.phase()))
+		if before != "2 0 1" || after != "2 0" || len(phases) > 20 {
+			t.Fatalf("got a change from %q to %q after the phases %q", before, after, phases)
+		}
+		if last := len(phases) - 1; last == 0 || phases[last] != phases[last-1] {
+			f.must(f.api.Delete(f.ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy",
+				Namespace: f.mc.Namespace}}))
+			f.restartOperator()
+			f.mustReconcile() // what the proxies have confirmed is void
+			f.mustReconcile()
+		}
+		f.load(true)
+		f.mustReconcile()
+		f.mustReconcile()
+	}
+	if phases = slices.Compact(phases); !slices.Equal(phases, []string{"0", "1", "2"}) {
+		t.Errorf("got the phases %q", phases)
+	}
 }

@@ -52,7 +52,7 @@ func (r *MemcachedReconciler) Watches() []Watch {
 	watches := []Watch{{&v1alpha1.Memcached{}, &handler.EnqueueRequestForObject{}, r.needsReconcile},
 		{&corev1.Pod{}, r.toOwner(), podChanged}, {secret, r.toMemcachedsOfSecret(), nil}}
 	for _, kind := range childKinds {
-		watches = append(watches, Watch{kind.Object, r.toOwner(), childChanged})
+		watches = append(watches, Watch{kind.Object, r.toOwner(), nil})
 	}
 	return watches
 }
@@ -136,22 +136,6 @@ func podChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
 		!maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Status, after.Status)
-}
-
-// childChanged reports whether an update of a child needs a reconcile. A change of status matters only for workloads.
-// For a child that is being deleted, only changed owner references matter: the end of its deletion is a separate event.
-func childChanged(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld, e.ObjectNew
-	if !equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) {
-		return true
-	}
-	if !before.GetDeletionTimestamp().IsZero() {
-		return false
-	}
-	return isWorkload(after) || after.GetGeneration() == 0 || before.GetGeneration() != after.GetGeneration() ||
-		!equality.Semantic.DeepEqual(before.GetManagedFields(), after.GetManagedFields()) ||
-		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
-		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
 }
 
 func isWorkload(obj client.Object) bool {

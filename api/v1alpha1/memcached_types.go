@@ -38,6 +38,10 @@ const (
 	// removed CA until it restarts, so a new value replaces the pods.
 	RevokedAnnotation = "cache.example.com/revoked"
 
+	// ProxyServersAnnotation on the StatefulSet of the servers behind proxies is the list of servers of the proxies, by
+	// ordinals and in order: the order decides which keys a server stores. The ConfigMap of the proxies follows from it.
+	ProxyServersAnnotation = "cache.example.com/proxy-servers"
+
 	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration and, after a space, what the proxy
 	// has reported: loaded, or moved if it has moved all items too. When the annotation changes, the kubelet refreshes the
 	// pod's volumes at once.

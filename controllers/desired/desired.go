@@ -20,7 +20,7 @@ type Plan struct {
 	Children []runtime.ApplyConfiguration
 	// Guards are, for a workload, the children without which it is not written: the Services that have the names and
 	// addresses of its pods, the policy that restricts access, and the configuration that the pods read. A foreign object
-	// could have the name of each.
+	// could have the name of each. The configuration of the proxies is written after the workload of the servers.
 	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
 }
 
@@ -44,7 +44,11 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	}
 	p.add(guards, podDisruptionBudget(mc, names.Servers), workload)
 	if mc.Spec.Proxy != nil {
-		proxyGuards = append(proxyGuards, proxyService(mc), proxyConfig(mc, in.proxyServers))
+		config := proxyConfig(mc, in.proxyServers)
+		if workload != nil { // its annotation is the original of the list
+			p.Guards[config] = []runtime.ApplyConfiguration{workload}
+		}
+		proxyGuards = append(proxyGuards, proxyService(mc), config)
 		p.add(proxyGuards, podDisruptionBudget(mc, names.Proxies), proxyDeployment(mc, in))
 	}
 	return p

@@ -2,12 +2,12 @@ package desired
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -46,9 +46,10 @@ func proxyConfig(mc *v1alpha1.Memcached, servers mover.Servers) *corev1ac.Config
 		mc, names.Proxies)
 }
 
-// CanMove reports whether the items of mc can be moved: memcached must list its keys, and number the versions of items.
-func CanMove(mc *v1alpha1.Memcached) bool {
-	return !slices.ContainsFunc(mc.Spec.ExtraArgs, func(arg string) bool {
+// CanMove reports whether the items of a memcached with these arguments can be moved: memcached must list its keys, and
+// number the versions of items.
+func CanMove(args []string) bool {
+	return !slices.ContainsFunc(args, func(arg string) bool {
 		return arg == "--disable-cas" || arg == "--disable-dumping" || strings.Contains(arg, "no_lru_crawler") ||
 			strings.Contains(arg, "no_modern")
 	})
@@ -57,7 +58,7 @@ func CanMove(mc *v1alpha1.Memcached) bool {
 // MovesWhenReplaced reports whether the items of a server of mc move before the server is replaced.
 func MovesWhenReplaced(mc *v1alpha1.Memcached) bool {
 	p := mc.Spec.Proxy
-	return p != nil && p.MoveItems != v1alpha1.MoveItemsOnResize && CanMove(mc)
+	return p != nil && p.MoveItems != v1alpha1.MoveItemsOnResize && CanMove(mc.Spec.ExtraArgs)
 }
 
 // proxyDeployment runs the proxies. They hold no items, so a new one starts before an old one stops, and an upgrade of
@@ -92,10 +93,31 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 			WithTemplate(template)), mc, names.Proxies)
 }
 
-// ReadList names the list of servers in the ConfigMap of the proxies; empty if config is another object.
-func ReadList(config runtime.ApplyConfiguration) string {
-	if c, ok := config.(*corev1ac.ConfigMapApplyConfiguration); ok {
-		return mover.Parse(c.Data).List()
+// ProxyServers is the value of ProxyServersAnnotation: a list of servers, or a change of it, by their ordinals.
+type ProxyServers struct {
+	Phase  mover.Phase `json:"phase,omitempty"`
+	Before []int       `json:"before,omitempty"`
+	After  []int       `json:"after"`
+	Mover  string      `json:"mover,omitempty"`
+}
+
+// ReadProxyServers reads the annotation of a StatefulSet. If it was lost, the ConfigMap of the proxies, which has the
+// list too, replaces it.
+func ReadProxyServers(mc *v1alpha1.Memcached, annotations map[string]string, config mover.Servers) (s ProxyServers) {
+	if json.Unmarshal([]byte(annotations[v1alpha1.ProxyServersAnnotation]), &s) != nil {
+		return proxyServers(mc, config)
 	}
-	return ""
+	return s
+}
+
+func proxyServers(mc *v1alpha1.Memcached, s mover.Servers) ProxyServers {
+	return ProxyServers{s.Phase, Ordinals(mc, s.Before), Ordinals(mc, s.After), s.Mover}
+}
+
+// Ordinals returns the ordinals of servers.
+func Ordinals(mc *v1alpha1.Memcached, servers []mover.Server) (list []int) {
+	for _, s := range servers {
+		list = append(list, names.Ordinal(mc.Name, s.Name))
+	}
+	return list
 }

@@ -1,6 +1,8 @@
 package desired
 
 import (
+	"encoding/json"
+
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,6 +70,10 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {
 		seconds = max(seconds, proxyDelay)
+	}
+	if mc.Spec.Proxy != nil && !mc.Spec.Paused {
+		list, _ := json.Marshal(proxyServers(mc, in.proxyServers)) // only numbers and strings
+		s.WithAnnotations(map[string]string{v1alpha1.ProxyServersAnnotation: string(list)})
 	}
 	if seconds > 0 {
 		s.Spec.WithMinReadySeconds(seconds)

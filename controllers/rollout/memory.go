@@ -46,7 +46,7 @@ func NextMemoryStep(set *appsv1.StatefulSet, pods []corev1.Pod, generation strin
 	inPlace, wanted := desired.ChangesInPlace(set.Annotations), status.ReadMemory(&set.Spec.Template.Spec)
 	for i := range pods {
 		pod := &pods[i]
-		if ordinal(set, pod) < 0 || !pod.DeletionTimestamp.IsZero() || isDown(pod) || isOutdated(set, pod, inPlace) {
+		if ordinal(set, pod) < 0 || !pod.DeletionTimestamp.IsZero() || IsDown(pod) || isOutdated(set, pod, inPlace) {
 			continue
 		}
 		if step := memoryStep(pod, wanted, set.Status.UpdateRevision, generation); step.Pod != nil &&

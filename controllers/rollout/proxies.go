@@ -28,7 +28,7 @@ const (
 // Proxies are the proxies that run, and what they have confirmed.
 type Proxies struct {
 	pods   []corev1.Pod
-	digest string // of their newest configuration
+	digest string // of their newest configuration; empty while their ConfigMap has another one
 }
 
 // NewProxies returns the proxies among pods that run, or are about to.
@@ -61,13 +61,22 @@ func (p Proxies) ToAnnotate() (list []*corev1.Pod) {
 	return list
 }
 
+// ToVoid returns the proxies that must not count on what they confirmed, because their ConfigMap has another
+// configuration meanwhile.
+func (p Proxies) ToVoid() []*corev1.Pod {
+	if p.digest != "" {
+		return nil
+	}
+	return p.ToAnnotate()
+}
+
 // Unconfirmed returns the ready proxies that have yet to confirm what the servers wait for.
 func (p Proxies) Unconfirmed(s mover.Servers) (list []*corev1.Pod) {
 	for i := range p.pods {
 		pod := &p.pods[i]
 		c, ok := p.confirmation(pod)
 		confirmed := c == Moved || c == Loaded && s.Mover != pod.Name
-		if ok && !confirmed && pod.DeletionTimestamp.IsZero() && status.IsTrue(pod, corev1.PodReady) {
+		if ok && !confirmed && p.digest != "" && pod.DeletionTimestamp.IsZero() && status.IsTrue(pod, corev1.PodReady) {
 			list = append(list, pod)
 		}
 	}
@@ -140,6 +149,8 @@ type Ordinals struct {
 	Size int
 	// Ready are the servers that are ready, and Outdated those whose items must be moved before they are replaced.
 	Ready, Outdated map[int]bool
+	// Serving are the servers that are not down: they may hold items, even if they are not ready.
+	Serving map[int]bool
 }
 
 // Wanted returns the ordinals of the servers that proxies should use next, in order. With warm, items move from the

@@ -301,7 +301,7 @@ func TestWanted(t *testing.T) {
 		"the spare one is outdated": {2, set(0, 1, 2), set(0, 2), []int{0, 2}, false, []int{1, 2}, 3},
 		"zero":                      {0, set(0, 1), nil, []int{0, 1}, false, nil, 2},
 	} {
-		o := Ordinals{tt.size, tt.ready, tt.outdated}
+		o := Ordinals{Size: tt.size, Ready: tt.ready, Outdated: tt.outdated}
 		if got := o.Wanted(tt.current, !tt.cold); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}

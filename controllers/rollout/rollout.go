@@ -55,7 +55,7 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 		}
 		if isOutdated(set, pod, inPlace) {
 			switch {
-			case isDown(pod):
+			case IsDown(pod):
 				down = append(down, pod)
 			case status.IsTrue(pod, corev1.PodReady):
 				ready = append(ready, pod)
@@ -101,7 +101,7 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 	for i := range pods {
 		pod := &pods[i]
 		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && isOutdated(set, pod, inPlace) &&
-			(isDown(pod) || !inUse(pod.Name)) {
+			(IsDown(pod) || !inUse(pod.Name)) {
 			list = append(list, pod)
 		}
 	}
@@ -115,7 +115,7 @@ func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
 	outdated, inPlace := map[int]bool{}, desired.ChangesInPlace(set.Annotations)
 	for i := range pods {
 		pod := &pods[i]
-		if n := ordinal(set, pod); n >= 0 && !isDown(pod) {
+		if n := ordinal(set, pod); n >= 0 && !IsDown(pod) {
 			outdated[n] = isOutdated(set, pod, inPlace) || IsDraining(pod)
 		}
 	}
@@ -124,7 +124,7 @@ func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
 
 // IsDraining reports whether a server is about to stop, and serves until the operator lets it stop.
 func IsDraining(pod *corev1.Pod) bool {
-	return (!pod.DeletionTimestamp.IsZero() || KubeletWaits(pod)) && status.HasDrain(pod) && !isDown(pod)
+	return (!pod.DeletionTimestamp.IsZero() || KubeletWaits(pod)) && status.HasDrain(pod) && !IsDown(pod)
 }
 
 // KubeletWaits reports whether the kubelet has told the agent of a server that it stops memcached. The pod need not be
@@ -156,7 +156,7 @@ func canRollOut(set *appsv1.StatefulSet) bool {
 // that of its container any more.
 func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod, inPlace []string) bool {
 	revision := pod.Labels[appsv1.StatefulSetRevisionLabel]
-	if isDown(pod) {
+	if IsDown(pod) {
 		_, _, changed := status.ChangedMemory(pod)
 		return changed || revision != set.Status.UpdateRevision
 	}
@@ -168,10 +168,10 @@ func mayRun(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// isDown reports whether memcached is not ready and probably holds nothing, by the last report of the kubelet: it does
+// IsDown reports whether memcached is not ready and probably holds nothing, by the last report of the kubelet: it does
 // not run, or it started after the containers of its pod were ready for the last time. If it runs for longer, a probe
 // failed, and it may hold items. The last report from a node that is unreachable may still say that memcached is ready.
-func isDown(pod *corev1.Pod) bool {
+func IsDown(pod *corev1.Pod) bool {
 	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
 		return false
 	}

@@ -77,11 +77,12 @@ func Installed(mc *v1alpha1.Memcached) bool {
 
 // Clock measures the time without progress. It is kept in memory, so that time without a running operator does not
 // count. Progress is a new maximum of WorkloadState.progress since the clock started: a server that becomes ready
-// again and again is no progress.
+// again and again is no progress. Nor is a percentage that rises again because an agent restarted or was silent.
 type Clock struct {
 	generation int64
 	since      time.Time
 	progress   int32
+	percent    int // of Input.Change
 }
 
 // Next returns the clock after a reconcile of mc, which still has its previous status.
@@ -89,10 +90,10 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 	progress, stalled := in.progress(), IsStalled(mc)
 	waiting := stalled || previous(mc).reason(v1alpha1.ConditionReconciling) != ""
 	switch {
-	case c.generation == 0 && stalled && !in.advancing():
-		return Clock{mc.Generation, time.Time{}, progress} // preserve what another operator process found
-	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress:
-		return Clock{mc.Generation, now, progress}
+	case c.generation == 0 && stalled && !in.advancing(): // preserve what another operator process found
+		return Clock{mc.Generation, time.Time{}, progress, in.Change.Percent}
+	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress, in.Change.Percent > c.percent:
+		return Clock{mc.Generation, now, progress, in.Change.Percent}
 	case progress < c.progress-1: // several servers were lost, not one that crashes again and again: count their return
 		c.progress = progress
 	}

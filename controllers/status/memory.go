@@ -91,7 +91,8 @@ func hasFlush(v corev1.Volume) bool {
 	})
 }
 
-// stripMemory copies the memory of a server of a StatefulSet, and since when its memcached has been running.
+// stripMemory copies the arguments and the memory of a server of a StatefulSet, and since when its memcached has been
+// running.
 func stripMemory(p, out *corev1.Pod) {
 	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {
 		return
@@ -105,8 +106,7 @@ func stripMemory(p, out *corev1.Pod) {
 	}
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == names.Container {
-			out.Spec.Containers = []corev1.Container{{Name: c.Name,
-				Args: []string{"-m", strconv.FormatInt(ReadMemory(&p.Spec).Items, 10)},
+			out.Spec.Containers = []corev1.Container{{Name: c.Name, Args: c.Args,
 				Resources: corev1.ResourceRequirements{
 					Limits: memory(c.Resources.Limits), Requests: memory(c.Resources.Requests)}}}
 		}

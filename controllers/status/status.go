@@ -156,7 +156,7 @@ func (in Input) wanted() int32 {
 }
 
 func (in Input) progress() int32 {
-	return in.Workload.progress() + in.Proxy.progress() + int32(in.Change.Percent) - in.ToFlush
+	return in.Workload.progress() + in.Proxy.progress() - in.ToFlush
 }
 
 // proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.

@@ -3,6 +3,7 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/testca"
@@ -150,6 +152,26 @@ var scenarios = []scenario{
 			}
 		}
 	})},
+	{name: "somebody deletes the list of the proxies, and the address of a server", before: withProxies, steps: does(func(w *world) {
+		set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
+		w.must(w.api.Patch(w.ctx, set, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+			`{"metadata":{"annotations":{%q:"{\"after\":[1,0]}"}}}`, v1alpha1.ProxyServersAnnotation))))
+	}, func(w *world) {
+		w.checkOrder("cache-1 cache-0")
+		w.deleteProxyConfig()
+		w.must(w.api.Delete(w.ctx, &corev1.Service{ObjectMeta: w.object("cache-1")})) // it gets another address
+	}, func(w *world) {
+		w.checkOrder("cache-1 cache-0")
+		w.patch(`{"spec":{"size":3}}`)
+		for _, phase := range []mover.Phase{mover.Purge, mover.PreferAfter} {
+			for range 20 { // a disturbed operator may skip the phase
+				if w.proxyServers().Phase != phase {
+					w.reconcileOnce()
+				}
+			}
+			w.deleteProxyConfig()
+		}
+	}, func(w *world) { w.checkOrder("cache-1 cache-0 cache-2") })},
 	{name: "somebody changes the StatefulSet", before: onStatefulSet, steps: does(func(w *world) {
 		set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
 		w.must(w.api.Patch(w.ctx, set, client.RawPatch("application/strategic-merge-patch+json",
@@ -234,6 +256,34 @@ func failProbe(w *world) {
 		is.ContainerStatuses[i].Ready = is.ContainerStatuses[i].Name != names.Container
 	}
 	w.writeStatus(pod, *is)
+}
+
+func (w *world) deleteProxyConfig() {
+	w.Helper()
+	w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, &corev1.ConfigMap{ObjectMeta: w.object("cache-proxy")})))
+	w.observe()
+}
+
+// checkOrder fails unless the proxies are told these servers, in this order: another order would lose most items.
+func (w *world) checkOrder(want string) {
+	w.Helper()
+	var got []string
+	for _, server := range w.proxyServers().After {
+		got = append(got, server.Name)
+	}
+	if strings.Join(got, " ") != want {
+		w.Errorf("the proxies are told %q, want %q", got, want)
+	}
+}
+
+// proxyServers returns the servers that the proxies are told; none without their ConfigMap.
+func (w *world) proxyServers() (servers mover.Servers) {
+	for _, obj := range w.now()["ConfigMap"] {
+		if obj.GetName() == "cache-proxy" {
+			servers = mover.Parse(obj.(*corev1.ConfigMap).Data)
+		}
+	}
+	return servers
 }
 
 func createSecrets(w *world) {
