@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -446,7 +447,9 @@ func TestIPv6(t *testing.T) {
 	for spec, got := range map[string]func(*fixture) []string{
 		"{workload: StatefulSet, serverAddresses: ClusterIP}": func(f *fixture) []string { return f.mc.Status.Servers },
 		"{workload: StatefulSet, proxy: {}}": func(f *fixture) []string {
-			return strings.Fields(f.proxyServers())[1:]
+			config := &corev1.ConfigMap{}
+			f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
+			return []string{mover.Parse(config.Data).After[0].Address}
 		},
 	} {
 		f := newFixtureOn(t, api, spec)

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/tests/versions"
 )
 
@@ -41,9 +42,8 @@ func TestProxy(t *testing.T) {
 			w.mustListServers("cache", "cache-proxy."+w.ns+".svc:11211")
 			config, err := load[corev1.ConfigMap](w, "cache-proxy")
 			w.must(err)
-			for server := range strings.Lines(config.Data["servers"]) {
-				_, address, _ := strings.Cut(strings.TrimSpace(server), " ")
-				if _, err := netip.ParseAddrPort(address); err != nil {
+			for _, server := range mover.Parse(config.Data).After {
+				if _, err := netip.ParseAddrPort(server.Address); err != nil {
 					w.Errorf("a server of the proxy has no IP address: %v", err)
 				}
 			}

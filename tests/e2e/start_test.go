@@ -62,7 +62,7 @@ func (w world) allArguments() (all [][]string) {
 		inputs := desired.Resolve(mc, desired.Current{}, desired.Options{DefaultImage: "memcached"})
 		for _, child := range desired.NewPlan(mc, inputs).Children {
 			if config, ok := child.(*corev1ac.ConfigMapApplyConfiguration); ok {
-				config.Data["servers"] = "127.0.0.1:1\n" // nothing listens there, and no name is resolved
+				config.Data["servers"] += "127.0.0.1:1\n" // nothing listens there, and no name is resolved
 				w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: *config.Name}, Data: config.Data})))
 			}

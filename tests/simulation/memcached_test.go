@@ -66,7 +66,7 @@ func (r *specRun) startMemcached(w *world) {
 func (w *world) proxyConfig() map[string]string {
 	for _, obj := range w.now()["ConfigMap"] {
 		config := obj.(*corev1.ConfigMap).DeepCopy()
-		config.Data["servers"] = "127.0.0.1:1\n" // nothing listens there
+		config.Data["servers"] += "none 127.0.0.1:1\n" // nothing listens there
 		return config.Data
 	}
 	return nil

@@ -47,14 +47,15 @@ type model struct {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	p := startPairOf(t, 3, largeItems)
-	m := p.model(t)
+	all, here := servers(p.addresses...), func(s mover.Servers) mover.Servers { return s }
+	m := p.model(t, all)
 	var running sync.WaitGroup
 	for range 8 {
 		running.Go(m.run)
 	}
 	changes := 0
 	for begin := time.Now(); time.Since(begin) < *lasts && !m.differ(); changes++ {
-		p.disturb(p.changes()[changes%4], changes%3 == 2)
+		p.disturb(followUps(all)[changes%4], here, changes%3 == 2)
 	}
 	close(m.stop)
 	running.Wait()
@@ -64,21 +65,22 @@ func TestModel(t *testing.T) {
 }
 
 // TestModelNotices: the model notices when the proxies treat a request wrongly, here "ms" with the mode "set", which
-// Ruby's client sends.
+// Ruby's client sends. The proxies are far from the servers, so that an item often moves between two of their requests.
 func TestModelNotices(t *testing.T) {
 	t.Parallel()
 	p := startPairOf(t, 3, largeItems)
-	m := p.model(t, `mode == "S" and not has("C")`, `mode == "S" and not has("C") and not has("M")`,
+	network, all := newNetwork(t, servers(p.addresses...), 5*time.Millisecond)
+	m := p.model(t, all, `mode == "S" and not has("C")`, `mode == "S" and not has("C") and not has("M")`,
 		`return command ~= mcp.CMD_CAS`, `return command ~= mcp.CMD_MS and command ~= mcp.CMD_CAS`)
 	m.requests = slices.DeleteFunc(m.requests, func(r request) bool {
 		return r.text != "get KEY" && r.text != "ms KEY SIZE MS DATA"
 	})
 	var running sync.WaitGroup
-	for range 8 {
+	for range 64 {
 		running.Go(m.run)
 	}
 	for changes := 0; !m.differ() && changes < 40; changes++ {
-		p.disturb(p.changes()[changes%4], false)
+		p.disturb(followUps(all)[changes%4], network.without, false)
 	}
 	close(m.stop)
 	running.Wait()
@@ -89,9 +91,8 @@ func TestModelNotices(t *testing.T) {
 // largeItems is a Memcached whose items may have some MiB.
 const largeItems = `{workload: StatefulSet, memory: 1Gi, maxItemSize: 8Mi, proxy: {memory: 256Mi}}`
 
-// changes returns changes of three servers that follow one another.
-func (p pair) changes() []mover.Servers {
-	all := servers(p.addresses...)
+// followUps returns changes of three servers that follow one another, again and again.
+func followUps(all []mover.Server) []mover.Servers {
 	swapped := []mover.Server{all[0], all[2]}
 	return []mover.Servers{
 		{Before: all[:2], After: all},
@@ -102,8 +103,9 @@ func (p pair) changes() []mover.Servers {
 }
 
 // disturb changes the servers as the operator does. While items move, the mover is stopped after a moment, and another
-// one, which is a process, is paused again and again; with kills, a proxy is killed too.
-func (p pair) disturb(s mover.Servers, kills bool) {
+// one, which is a process, is paused again and again; with kills, a proxy is killed too. The function near returns the
+// servers with their addresses for the mover.
+func (p pair) disturb(s mover.Servers, near func(mover.Servers) mover.Servers, kills bool) {
 	p.Helper()
 	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
 		s.Phase = phase
@@ -114,10 +116,10 @@ func (p pair) disturb(s mover.Servers, kills bool) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(p.Context(), rand.N(100*time.Millisecond))
-		m := mover.Mover{Servers: s, Limit: 300}
+		m := mover.Mover{Servers: near(s), Limit: 300}
 		_ = m.Run(ctx, slog.New(slog.DiscardHandler))
 		cancel()
-		cmd := moverProcess(p.TB, s, 0)
+		cmd := moverProcess(p.TB, near(s), 0)
 		require.NoError(p, cmd.Start())
 		moved := make(chan error, 1)
 		go func() { moved <- cmd.Wait() }()
@@ -139,14 +141,14 @@ func (p pair) disturb(s mover.Servers, kills bool) {
 
 // model returns clients of the proxies, which use the first two servers. The texts change their program, as in
 // makePatient.
-func (p pair) model(t testing.TB, changes ...string) *model {
+func (p pair) model(t testing.TB, all []mover.Server, changes ...string) *model {
 	t.Helper()
 	p.makePatient(changes...)
 	command, err := memcached()
 	require.NoError(t, err)
 	_, address := run(t, slices.Concat(command, []string{"-m", "1024", "-I", "8m"}))
 	for _, proxy := range p.proxies {
-		proxy.use(mover.Servers{After: p.changes()[0].Before})
+		proxy.use(mover.Servers{After: all[:2]})
 	}
 	return &model{TB: t, stop: make(chan struct{}), single: func() string { return address },
 		proxies: func() string { return p.proxies[rand.IntN(2)].proxy },
