@@ -153,6 +153,11 @@ cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resiz
 	@$(MAKE) --no-print-directory operator-start
 	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
 
+.PHONY: moves
+moves: ## Let many clients write while items move for minutes, and measure misses, with processes of real memcached on this machine
+	CLUSTER=node go test -count=1 -v -timeout 60m -run 'TestModel$$|TestClients/items_move|TestGaps|TestStoppedMover' \
+		./tests/e2e/proxy -model 5m -clients 3m -measure $(ARGS)
+
 .PHONY: bench bench-proxy
 bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, compared with what no operator can avoid, on new kwok clusters
 	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench

@@ -327,7 +327,8 @@ func (c *conn) dump(act func(line string) error) error {
 }
 
 // names returns how requests may name an item that a server lists in this way. memcached 1.6.45 forgets that a key is
-// binary when it creates or extends the item by itself, and then lists the key as it is. Binary protocols allow any key.
+// binary when it creates or extends the item by itself, and then lists the key as it is. The binary protocol allows any
+// key.
 func names(listed string) (list []string) {
 	if encoded, ok := strings.CutSuffix(listed, " b"); ok {
 		if _, err := base64.StdEncoding.DecodeString(encoded); err == nil {

@@ -61,7 +61,7 @@ func newFake(t testing.TB) *fake {
 }
 
 func (f *fake) serve(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	r, w := bufio.NewReaderSize(conn, 1<<20), bufio.NewWriter(conn)
 	for {
 		line, err := r.ReadString('\n')
@@ -100,24 +100,24 @@ func (f *fake) answer(line, value string) string {
 	f.requests = append(f.requests, line)
 	switch line {
 	case "stats settings":
-		text := ""
+		var text strings.Builder
 		for name, value := range f.settings {
-			text += fmt.Sprintf("STAT %s %s\r\n", name, value)
+			fmt.Fprintf(&text, "STAT %s %s\r\n", name, value)
 		}
-		return text + "END\r\n"
+		return text.String() + "END\r\n"
 	case "stats":
 		return fmt.Sprintf("STAT curr_items %d\r\nEND\r\n", len(f.items))
 	case "stats slabs":
 		return "STAT total_malloced 0\r\nEND\r\n"
 	case "lru_crawler mgdump hash":
-		text := "OK\r\n"
+		var text strings.Builder
 		for key, i := range f.items {
 			if i.binary {
 				key = base64.StdEncoding.EncodeToString([]byte(key)) + " b"
 			}
-			text += "mg " + key + "\r\n"
+			text.WriteString("mg " + key + "\r\n")
 		}
-		return text + "EN\r\n"
+		return "OK\r\n" + text.String() + "EN\r\n"
 	}
 	words := strings.Split(line, " ")
 	flags := words[2:]

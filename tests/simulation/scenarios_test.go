@@ -152,26 +152,27 @@ var scenarios = []scenario{
 			}
 		}
 	})},
-	{name: "somebody deletes the list of the proxies, and the address of a server", before: withProxies, steps: does(func(w *world) {
-		set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
-		w.must(w.api.Patch(w.ctx, set, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
-			`{"metadata":{"annotations":{%q:"{\"after\":[1,0]}"}}}`, v1alpha1.ProxyServersAnnotation))))
-	}, func(w *world) {
-		w.checkOrder("cache-1 cache-0")
-		w.deleteProxyConfig()
-		w.must(w.api.Delete(w.ctx, &corev1.Service{ObjectMeta: w.object("cache-1")})) // it gets another address
-	}, func(w *world) {
-		w.checkOrder("cache-1 cache-0")
-		w.patch(`{"spec":{"size":3}}`)
-		for _, phase := range []mover.Phase{mover.Purge, mover.PreferAfter} {
-			for range 20 { // a disturbed operator may skip the phase
-				if w.proxyServers().Phase != phase {
-					w.reconcileOnce()
-				}
-			}
+	{name: "somebody deletes the list of the proxies, and the address of a server", before: withProxies,
+		steps: does(func(w *world) {
+			set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
+			w.must(w.api.Patch(w.ctx, set, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+				`{"metadata":{"annotations":{%q:"{\"after\":[1,0]}"}}}`, v1alpha1.ProxyServersAnnotation))))
+		}, func(w *world) {
+			w.checkOrder("cache-1 cache-0")
 			w.deleteProxyConfig()
-		}
-	}, func(w *world) { w.checkOrder("cache-1 cache-0 cache-2") })},
+			w.must(w.api.Delete(w.ctx, &corev1.Service{ObjectMeta: w.object("cache-1")})) // it gets another address
+		}, func(w *world) {
+			w.checkOrder("cache-1 cache-0")
+			w.patch(`{"spec":{"size":3}}`)
+			for _, phase := range []mover.Phase{mover.Purge, mover.PreferAfter} {
+				for range 20 { // a disturbed operator may skip the phase
+					if w.proxyServers().Phase != phase {
+						w.reconcileOnce()
+					}
+				}
+				w.deleteProxyConfig()
+			}
+		}, func(w *world) { w.checkOrder("cache-1 cache-0 cache-2") })},
 	{name: "somebody changes the StatefulSet", before: onStatefulSet, steps: does(func(w *world) {
 		set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
 		w.must(w.api.Patch(w.ctx, set, client.RawPatch("application/strategic-merge-patch+json",

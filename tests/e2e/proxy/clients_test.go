@@ -159,8 +159,8 @@ func (p pair) change(before, after []mover.Server, run func(mover.Servers)) {
 }
 
 // makePatient lets proxies wait longer for servers and for items on their way. Otherwise, where other programs take the
-// processors for half a second, a server is unreachable and its keys are missing, which these tests would count. It also
-// changes other texts of the program: each to the next one.
+// processors for half a second, a server is unreachable and its keys are missing, which these tests would count. It
+// changes other texts of the program, too: each to the next one.
 func (p pair) makePatient(changes ...string) {
 	p.Helper()
 	changes = append(changes, "connect_timeout(0.25)", "connect_timeout(10)", "read_timeout(0.5)", "read_timeout(10)",

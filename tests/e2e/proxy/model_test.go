@@ -232,7 +232,7 @@ func (m *model) run() {
 			m.operations.Add(1)
 			cas = [2]string{casOf(want, cas[0]), casOf(got, cas[1])}
 			history = append(history, fmt.Sprintf("%.60q: %.60q", text, got))
-			if want, got := comparable(want), comparable(got); !slices.Equal(want, got) {
+			if want, got := inCommon(want), inCommon(got); !slices.Equal(want, got) {
 				m.mu.Lock()
 				m.differences = append(m.differences, fmt.Sprintf("%.200s: want %.60q", history, want))
 				m.mu.Unlock()
@@ -277,9 +277,9 @@ func casOf(answer []string, otherwise string) string {
 	return otherwise
 }
 
-// comparable returns an answer without what two servers need not have in common: an item that lives for about an hour
-// may have lost minutes.
-func comparable(answer []string) (list []string) {
+// inCommon returns an answer without what two servers need not have in common: an item that lives for about an hour may
+// have lost minutes.
+func inCommon(answer []string) (list []string) {
 	for _, line := range answer {
 		line = seconds.ReplaceAllStringFunc(casUnique.ReplaceAllString(line, "${1}N"), func(text string) string {
 			n, _ := strconv.Atoi(text[2:])
