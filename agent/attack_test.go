@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,7 +146,8 @@ func TestAttack(t *testing.T) {
 				clients.Go(func() {
 					done := sync.OnceFunc(connected.Done)
 					for again := true; again; again = tt.again && time.Now().Before(floodEnd) {
-						stranger := net.Dialer{Deadline: deadline, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+						stranger := strangersDialer()
+						stranger.Deadline = deadline
 						conn, err := stranger.Dial("tcp", address)
 						done()
 						if err != nil {
@@ -177,6 +179,18 @@ func TestAttack(t *testing.T) {
 	}
 }
 
+// strangersDialer connects from another address than other clients. The kernel chooses its ports when it connects: of those
+// that it chooses earlier, agents in other tests may be about to listen on one.
+func strangersDialer() net.Dialer {
+	return net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)},
+		Control: func(_, _ string, conn syscall.RawConn) error {
+			const bindAddressNoPort = 24 // IP_BIND_ADDRESS_NO_PORT of Linux
+			return conn.Control(func(fd uintptr) {
+				_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, bindAddressNoPort, 1)
+			})
+		}}
+}
+
 // TestStranger: a client that opens hundreds of connections a second, and sends nothing, keeps nobody else out.
 func TestStranger(t *testing.T) {
 	t.Parallel()
@@ -185,7 +199,8 @@ func TestStranger(t *testing.T) {
 	var stranger sync.WaitGroup
 	for range 8 {
 		stranger.Go(func() {
-			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: time.Second}
+			dialer := strangersDialer()
+			dialer.Timeout = time.Second
 			for flood.Err() == nil {
 				if conn, err := dialer.DialContext(flood, "tcp", address); err == nil {
 					context.AfterFunc(t.Context(), func() { _ = conn.Close() })
