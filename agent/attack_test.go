@@ -179,8 +179,8 @@ func TestAttack(t *testing.T) {
 	}
 }
 
-// strangersDialer connects from another address than other clients. The kernel chooses its ports when it connects: of those
-// that it chooses earlier, agents in other tests may be about to listen on one.
+// strangersDialer connects from another address than other clients. The kernel chooses its ports when it connects: of
+// those that it chooses earlier, agents in other tests may be about to listen on one.
 func strangersDialer() net.Dialer {
 	return net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)},
 		Control: func(_, _ string, conn syscall.RawConn) error {
