@@ -57,19 +57,14 @@ func moveChunk(source, target *conn, items []*item, size uint64) error {
 		return err
 	}
 	taken, takeErr := take(source, leased)
-	var claimed []*item
-	if err := target.each(taken, store, func(i *item, a answer) error {
-		switch i.value = nil; {
-		case a.code == "HD" && i.claimed:
-			claimed = append(claimed, i)
-		case a.code != "HD" && a.code != "EX" && a.code != "NF": // the latter two: a client was faster
-			return a.unexpected()
+	storeErr := target.each(taken, store, func(i *item, a answer) error {
+		switch i.value = nil; a.code {
+		case "HD", "EX", "NF": // stored, or a client was faster
+			return nil
 		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	if err := errors.Join(target.each(claimed, claim, nil), takeErr); err != nil {
+		return a.unexpected()
+	})
+	if err := errors.Join(storeErr, takeErr); err != nil {
 		return err
 	}
 	left := slices.DeleteFunc(leased, func(i *item) bool { return slices.Contains(taken, i) })

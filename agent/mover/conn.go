@@ -60,7 +60,6 @@ type item struct {
 	flags, ttl string
 	value      []byte
 	size       uint64 // of the value, in bytes
-	claimed    bool   // a client was told to set a new value
 	dropped    bool   // rather than moved: it is stale, or has no value yet
 }
 
@@ -73,8 +72,7 @@ func (i *item) key() string {
 // fill completes an item with what a server has.
 func (i *item) fill(a answer) (err error) {
 	i.value, i.size, i.flags, i.ttl = a.value, uint64(len(a.value)), a.flag("f"), a.flag("t")
-	i.claimed = slices.Contains(a.flags, "Z")
-	i.dropped = slices.Contains(a.flags, "X") || i.claimed && i.size == 0 && i.ttl == "-1"
+	i.dropped = slices.Contains(a.flags, "X") || slices.Contains(a.flags, "Z") && i.size == 0
 	i.cas, err = a.number("c")
 	return err
 }
@@ -86,9 +84,6 @@ func store(w *bufio.Writer, i *item) {
 	_, _ = w.Write(i.value)
 	_, _ = w.WriteString("\r\n")
 }
-
-// claim makes memcached tell no further client to set a new value.
-func claim(w *bufio.Writer, i *item) { fmt.Fprintf(w, "mg %s R%d u\r\n", i.name, math.MaxInt32) }
 
 // expiry returns what to send for a remaining time to live, in seconds. memcached takes more than 30 days for a date,
 // and 0 for never.

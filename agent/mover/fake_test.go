@@ -175,9 +175,6 @@ func (f *fake) answer(line, value string) string {
 		if answer += i.marks + "\r\n"; answer[0] == 'V' {
 			answer += i.value + "\r\n"
 		}
-		if flag("R") != "" && i.ttl != "-1" {
-			i.marks = " Z"
-		}
 		return answer
 	case "ms":
 		ttl := flag("T")

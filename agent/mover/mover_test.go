@@ -218,8 +218,8 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestTokens: an item that a client was told to renew moves with its token. One that is stale, or that a client has yet
-// to set and that never expires, is dropped.
+// TestTokens: an item that a client was told to renew moves. One that is stale, or that a client has yet to set, is
+// dropped: without its token, which cannot move with it, other clients would take it for an item with an empty value.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	source, target := newFake(t), newFake(t)
@@ -229,12 +229,12 @@ func TestTokens(t *testing.T) {
 	source.items["renewed"].marks, source.items["renewed"].ttl = " Z", "10"
 	source.items["stale"].marks = " W X"
 	source.items["empty"].value = ""
-	source.items["not set"].marks, source.items["not set"].value = " Z", ""
+	source.items["not set"].marks, source.items["not set"].value, source.items["not set"].ttl = " Z", "", "300"
 	if _, err := pass(t, replace(source, target)); err != nil {
 		t.Fatal(err)
 	}
 	got := target.values()
-	if _, ok := got["empty"]; !ok || len(got) != 3 || got["valid"] != "value" || target.items["renewed"].marks != " Z" {
+	if _, ok := got["empty"]; !ok || len(got) != 3 || got["valid"] != "value" || got["renewed"] != "value" {
 		t.Errorf("got %v", got)
 	}
 	if left := source.values(); len(left) > 0 {
