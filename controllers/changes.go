@@ -108,18 +108,6 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effec
 	return status.Effect{}, nil
 }
 
-// withoutNoOps removes the effects of changes that turned out to be no-ops when they were applied. After an error, it
-// removes none.
-func withoutNoOps(e status.Effect, mc *v1alpha1.Memcached, r children.Result) status.Effect {
-	wasWritten := func(key children.Key) bool {
-		return r.Err != nil || slices.ContainsFunc(r.Written, func(w children.Written) bool { return w.Key == key })
-	}
-	e.Changing = e.Changing && wasWritten(workloadKey(mc))
-	e.ProxyChanging = e.ProxyChanging && wasWritten(proxyKey(mc))
-	e.ListChanging = e.ListChanging && wasWritten(workloadKey(mc))
-	return e
-}
-
 // newChildSet returns the table of child kinds for one reconcile of mc.
 func (r *MemcachedReconciler) newChildSet(mc *v1alpha1.Memcached, st *state) *children.Set {
 	set := childSet(r.Client, r.APIReader)

@@ -196,7 +196,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrStaleOwner) {
 			return 0, applied.Err
 		}
-		effect = withoutNoOps(effect, mc, applied)
+		if applied.Err == nil { // some changes may have been no-ops
+			effect, _ = effectOf(mc, applied.Written)
+		}
 		o.setWritten(applied.Written)
 		r.reportWritten(ctx, mc, applied.Written)
 	}

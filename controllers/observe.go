@@ -118,7 +118,7 @@ func (o observation) service(name string) (service *corev1.Service, free bool) {
 }
 
 // setWritten replaces observed children with the API server's responses, which are newer than the informer cache.
-func (o observation) setWritten(written []children.Written) {
+func (o observation) setWritten(written []children.Change) {
 	for _, w := range written {
 		delete(o.children, w.Key)
 		if w.Stored != nil {

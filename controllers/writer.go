@@ -166,7 +166,7 @@ func problem(err error) *status.Problem {
 }
 
 // reportWritten logs the children that were written, and records an event for each that was adopted.
-func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Memcached, list []children.Written) {
+func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Memcached, list []children.Change) {
 	var keys []string
 	for _, w := range list {
 		keys = append(keys, w.String())

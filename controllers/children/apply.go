@@ -24,22 +24,13 @@ import (
 // Result is the outcome of Apply.
 type Result struct {
 	// Written are the changes that were not no-ops.
-	Written []Written
+	Written []Change
 	// Failed are the changes that were not written.
 	Failed map[Key]bool
 	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
 	// Err joins the errors. Those that no retry can fix are StallErrors.
 	Err error
-}
-
-// Written is a change that was written.
-type Written struct {
-	Change
-	// Stored is the child after the write; nil where it was deleted.
-	Stored client.Object
-	// Adopted says that the child was an orphan.
-	Adopted bool
 }
 
 // errTerminating means that an existing object must be deleted before the child can be written.
@@ -90,12 +81,12 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 			r.Failed[c.Key] = true
 			errs = append(errs, err)
 		case response == nil:
-			r.Written = append(r.Written, Written{Change: c})
+			r.Written = append(r.Written, c)
 		default:
 			s.State.Expect(c.Key, response.GetResourceVersion(), now)
 			if existing == nil || existing.GetResourceVersion() != response.GetResourceVersion() {
-				adopted := existing != nil && s.Relation(existing) == Orphaned
-				r.Written = append(r.Written, Written{c, response, adopted})
+				c.Stored, c.Adopted = response, existing != nil && s.Relation(existing) == Orphaned
+				r.Written = append(r.Written, c)
 			}
 		}
 	}
@@ -136,22 +127,15 @@ const absentVersion = "1"
 
 // write applies the desired child over the existing one, and returns the API server's response.
 //
-// An apply does not remove a list item that another manager owns, even if the operator owns the item too. If such an
-// item must be removed (see mustMerge), or the API server refuses the result, for example two ports of one name, a
-// merge patch replaces all desired lists. Then the child is applied again. In managedFields, the API server records the
-// merge patch as an Update entry of the operator. No later apply could remove the fields of that entry, so the entry is
-// deleted before the second apply.
+// An apply does not remove a list item that another manager owns, even if the operator owns the item too. If the API
+// server refuses the result, for example two ports of one name, a merge patch replaces all desired lists. Then the child
+// is applied again. In managedFields, the API server records the merge patch as an Update entry of the operator. No
+// later apply could remove the fields of that entry, so the entry is deleted before the second apply.
 func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
-	if !c.mergeLists {
+	if !c.interrupted {
 		response, err = s.apply(ctx, c)
-		switch {
-		case c.Existing == nil, IsConflict(err), err != nil && !apierrors.IsInvalid(err):
+		if c.Existing == nil || IsConflict(err) || !apierrors.IsInvalid(err) {
 			return response, err
-		case err == nil:
-			if e, err := s.extract(response); err != nil || !e.mustMerge(c.Owned, c.Desired) {
-				return response, err
-			}
-			c.Existing = response
 		}
 	}
 	merged, mergeErr := s.merge(ctx, c)
@@ -172,7 +156,7 @@ func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err
 
 // merge merges the desired spec into the existing child: each desired list then holds the desired items and no others.
 // Fields and lists that are no longer desired stay until the apply.
-func (s *Set) merge(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
+func (s *Set) merge(ctx context.Context, c *Change) (client.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
 	if err != nil {
 		return nil, err
@@ -181,8 +165,7 @@ func (s *Set) merge(ctx context.Context, c *Change, options ...client.PatchOptio
 		return nil, fmt.Errorf("%s has no lists to merge", c.Key)
 	}
 	return s.patch(ctx, c, types.MergePatchType, map[string]any{"spec": content["spec"],
-		"metadata": map[string]any{"uid": c.Existing.GetUID(), "resourceVersion": c.Existing.GetResourceVersion()}},
-		options...)
+		"metadata": map[string]any{"uid": c.Existing.GetUID(), "resourceVersion": c.Existing.GetResourceVersion()}})
 }
 
 // apply applies the desired child over the existing one, and returns the API server's response.

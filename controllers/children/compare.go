@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,10 +32,13 @@ type Change struct {
 	// DryRunErr is the error of a dry run that gave no result; nil otherwise. A refusal, as invalid or forbidden, is a
 	// result.
 	DryRunErr error
+	// Stored is the child after the change was written; nil where it was deleted. Adopted says that it was an orphan.
+	Stored  client.Object
+	Adopted bool
 
 	kind Kind
-	// mergeLists says that a merge must remove list items that an apply would leave.
-	mergeLists bool
+	// interrupted says that the operator stopped between the merge patch and the apply of an earlier write.
+	interrupted bool
 }
 
 // After returns the fields that the operator would own after the change: those of the dry run if there was one,
@@ -50,9 +52,7 @@ func (c *Change) After() runtime.ApplyConfiguration {
 
 // Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
 // delete: those that were applied for the owner or its predecessor and are not desired. It compares only the fields
-// that managedFields records as ours, so that fields that others set never matter. But a list of which the operator
-// owns items must hold no other items. In a pod template, others' items are removed only when the template changes
-// anyway, so that no server is replaced for them.
+// that managedFields records as ours, so that fields and list items of others never matter.
 //
 // guards are, for a desired child, the children that must be written before it. With dryRun, a dry run finds out
 // whether a write would change anything. Its result is stored in State.
@@ -79,18 +79,16 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 			return nil, err
 		}
 		if c.Existing = observed[key]; c.Existing != nil {
-			e, err := s.extract(c.Existing)
-			if err != nil {
+			if c.Owned, err = s.Extract(c.Existing); err != nil {
 				return nil, err
 			}
-			c.Owned = e.Config
-			interrupted := slices.ContainsFunc(c.Existing.GetManagedFields(), s.isOurUpdate)
-			c.mergeLists = interrupted || e.mustMerge(e.Config, config)
-			if !c.mergeLists && equality.Semantic.DeepEqual(e.Config, config) {
+			c.interrupted = slices.ContainsFunc(c.Existing.GetManagedFields(), s.isOurUpdate)
+			switch {
+			case c.interrupted:
+			case equality.Semantic.DeepEqual(c.Owned, config):
 				delete(s.State.dryRuns, key)
 				continue
-			}
-			if !interrupted && s.isNoOp(ctx, &c, e, dryRun) {
+			case s.isNoOp(ctx, &c, dryRun):
 				continue
 			}
 		}
@@ -110,59 +108,28 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	return changes, nil
 }
 
-// sameTemplate reports whether two workloads have the same pod template.
-func sameTemplate(a, b runtime.ApplyConfiguration) bool {
-	var templates [2]any
-	for i, config := range []runtime.ApplyConfiguration{a, b} {
-		content, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(config) // cannot fail: generated types
-		templates[i], _, _ = unstructured.NestedFieldNoCopy(content, "spec", "template")
-	}
-	return equality.Semantic.DeepEqual(templates[0], templates[1])
-}
-
-// isNoOp reports whether a write of a child would change nothing that the operator is responsible for. An admission
-// plugin may override fields of ours, which a dry run of the apply shows, or add an item to a list again, which a dry
-// run of the merge shows.
-func (s *Set) isNoOp(ctx context.Context, c *Change, before extracted, dryRun bool) bool {
-	key := dryRunKey{digest(c.Desired), digest(before)}
+// isNoOp reports whether an apply of a child would change nothing, because an admission plugin overrides fields of ours.
+func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
+	key := dryRunKey{digest(c.Desired), digest(c.Owned)}
 	if noOp, ok := s.State.dryRuns[c.Key][key]; ok {
 		return noOp
 	}
 	if !dryRun || s.Relation(c.Existing) != Ours {
 		return false
 	}
-	noOp := true
-	if !equality.Semantic.DeepEqual(before.Config, c.Desired) {
-		after, err := s.dryRun(ctx, c, s.apply)
-		if err != nil {
-			return false
-		}
-		c.DryRun = after.Config
-		noOp = digest(after.Config) == digest(before.Config)
+	response, err := s.apply(ctx, c, client.DryRunAll)
+	if err == nil {
+		c.DryRun, err = s.Extract(response)
 	}
-	if noOp && c.mergeLists {
-		after, err := s.dryRun(ctx, c, s.merge)
-		if err != nil {
-			return false
+	if err != nil {
+		if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			c.DryRunErr = fmt.Errorf("dry-run the write of %s: %w", c.Key, err)
 		}
-		noOp = digest(after.ForeignItems) == digest(before.ForeignItems)
+		return false
 	}
+	noOp := digest(c.DryRun) == key.existing
 	s.State.storeDryRun(c.Key, key, noOp)
 	return noOp
-}
-
-// dryRun returns the child as a write would leave it. It sets DryRunErr unless the API server accepts or refuses the
-// write.
-func (s *Set) dryRun(ctx context.Context, c *Change,
-	write func(context.Context, *Change, ...client.PatchOption) (client.Object, error)) (after extracted, err error) {
-	response, err := write(ctx, c, client.DryRunAll)
-	if err == nil {
-		return s.extract(response)
-	}
-	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
-		c.DryRunErr = fmt.Errorf("dry-run the write of %s: %w", c.Key, err)
-	}
-	return after, err
 }
 
 // digest identifies a value by its JSON form.

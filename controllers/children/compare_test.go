@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestPolicyRestoresItem: a policy adds an item to a list of ours again whenever it is removed. One dry run finds that
-// out, however often other fields of the child change.
-func TestPolicyRestoresItem(t *testing.T) {
+// TestPolicyRemovesField: a policy removes a field of ours whenever it is applied. One dry run finds that out, however
+// often other fields of the child change.
+func TestPolicyRemovesField(t *testing.T) {
 	t.Parallel()
 	requests := 0
 	var existing *corev1.Service
 	c := interceptor.NewClient(nil, interceptor.Funcs{
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch,
 			_ ...client.PatchOption) error {
-			requests++ // the object does not change: the policy added the item again
+			requests++ // the object does not change: the policy removed the field again
 			existing.DeepCopyInto(obj.(*corev1.Service))
 			return nil
 		}})
@@ -34,10 +34,9 @@ func TestPolicyRestoresItem(t *testing.T) {
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "operator", Operation: metav1.ManagedFieldsOperationApply,
 			FieldsV1: metav1.NewFieldsV1(
 				`{"f:spec":{"f:ports":{"k:{\"port\":1,\"protocol\":\"TCP\"}":{".":{},"f:port":{},"f:protocol":{}}}}}`)}}},
-		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1, Protocol: corev1.ProtocolTCP},
-			{Port: 2, Protocol: corev1.ProtocolTCP}}}}
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1, Protocol: corev1.ProtocolTCP}}}}
 	desired := corev1ac.Service("a", "default").WithSpec(corev1ac.ServiceSpec().
-		WithPorts(corev1ac.ServicePort().WithPort(1).WithProtocol(corev1.ProtocolTCP)))
+		WithType(corev1.ServiceTypeNodePort).WithPorts(corev1ac.ServicePort().WithPort(1).WithProtocol(corev1.ProtocolTCP)))
 	key := Key{"Service", "a"}
 	for i := range 3 {
 		set := &Set{Client: c, APIReader: c, FieldManager: "operator", Kinds: []Kind{services}, State: state,

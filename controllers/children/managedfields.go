@@ -41,40 +41,16 @@ func (s *Set) isApplied(obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), s.isOurApply)
 }
 
-// extracted is the part of a child that the operator is responsible for.
-type extracted struct {
-	Config runtime.ApplyConfiguration // the fields that the operator owns
-	// ForeignItems holds the list items that the operator does not own, by the path of the list. It covers lists below
-	// spec of which the operator owns other items.
-	ForeignItems map[string][]any
-}
-
-// mustMerge reports whether foreign items must be removed. Those in a pod template are removed only together with
-// another change of the template.
-func (e extracted) mustMerge(before, after runtime.ApplyConfiguration) bool {
-	for path := range e.ForeignItems {
-		if !strings.HasPrefix(path, ".spec.template.") || !sameTemplate(before, after) {
-			return true
-		}
-	}
-	return false
-}
-
 // Extract returns the fields of a child that the operator owns, as an apply configuration: the same as the generated
-// functions Extract... of client-go. These keep the schemas of all of Kubernetes in memory, 8 MB, and are slower.
-func (s *Set) Extract(obj client.Object) (runtime.ApplyConfiguration, error) {
-	e, err := s.extract(obj)
-	return e.Config, err
-}
-
-// extract caches its result for each object, because it is the most expensive part of a reconcile.
-func (s *Set) extract(obj client.Object) (e extracted, err error) {
-	if e, ok := s.extractions[obj]; ok {
-		return e, nil
+// functions Extract... of client-go. These keep the schemas of all of Kubernetes in memory, 8 MB, and are slower. Each
+// object is extracted once, because that is the most expensive part of a reconcile.
+func (s *Set) Extract(obj client.Object) (config runtime.ApplyConfiguration, err error) {
+	if config, ok := s.extractions[obj]; ok {
+		return config, nil
 	}
 	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return reflect.TypeOf(k.Object) == reflect.TypeOf(obj) })
 	if i < 0 {
-		return e, fmt.Errorf("%T is not in the table of child kinds", obj)
+		return nil, fmt.Errorf("%T is not in the table of child kinds", obj)
 	}
 	kind := s.Kinds[i]
 	defer func() {
@@ -87,29 +63,29 @@ func (s *Set) extract(obj client.Object) (e extracted, err error) {
 		fields := &fieldpath.Set{}
 		raw := obj.GetManagedFields()[i].FieldsV1.GetRawString()
 		if err := fields.FromJSON(strings.NewReader(raw)); err != nil {
-			return e, err
+			return nil, err
 		}
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(obj))
 		if err != nil {
-			return e, err
+			return nil, err
 		}
 		delete(content, "status") // never owned by an apply of the object itself
-		if owned, ok := e.fields(content, fields, "").(map[string]any); ok {
+		if owned, ok := ownedFields(content, fields).(map[string]any); ok {
 			u.Object = owned
 		}
 	}
 	u.SetGroupVersionKind(kind.GroupVersionKind)
 	u.SetNamespace(obj.GetNamespace())
 	u.SetName(obj.GetName())
-	e.Config = kind.newConfiguration()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, e.Config); err != nil {
-		return e, err
+	owned := kind.newConfiguration()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, owned); err != nil {
+		return nil, err
 	}
 	if s.extractions == nil {
-		s.extractions = map[client.Object]extracted{}
+		s.extractions = map[client.Object]runtime.ApplyConfiguration{}
 	}
-	s.extractions[obj] = e
-	return e, nil
+	s.extractions[obj] = owned
+	return owned, nil
 }
 
 // withoutManagedFields returns a shallow copy: the conversion of managedFields would take as long as that of the rest.
@@ -122,13 +98,13 @@ func withoutManagedFields(obj client.Object) client.Object {
 	return c
 }
 
-// fields returns the part of a JSON value that is in a set of fields; nil for nothing. It collects the items of others.
-func (e *extracted) fields(v any, set *fieldpath.Set, path string) any {
+// ownedFields returns the part of a JSON value that is in a set of fields; nil for nothing.
+func ownedFields(v any, set *fieldpath.Set) any {
 	switch v := v.(type) {
 	case map[string]any:
 		owned := map[string]any{}
 		for name, field := range v {
-			if field := e.field(field, fieldpath.PathElement{FieldName: &name}, set, path); field != nil {
+			if field := ownedField(field, fieldpath.PathElement{FieldName: &name}, set); field != nil {
 				owned[name] = field
 			}
 		}
@@ -139,15 +115,8 @@ func (e *extracted) fields(v any, set *fieldpath.Set, path string) any {
 		var owned []any
 		elements := slices.AppendSeq(slices.Collect(set.Members.All()), set.Children.All())
 		for _, item := range v {
-			i := slices.IndexFunc(elements, func(e fieldpath.PathElement) bool { return matches(item, e) })
-			switch {
-			case i >= 0:
-				owned = append(owned, e.field(item, elements[i], set, path))
-			case strings.HasPrefix(path, ".spec."): // others may add owner references and finalizers
-				if e.ForeignItems == nil {
-					e.ForeignItems = map[string][]any{}
-				}
-				e.ForeignItems[path] = append(e.ForeignItems[path], item)
+			if i := slices.IndexFunc(elements, func(e fieldpath.PathElement) bool { return matches(item, e) }); i >= 0 {
+				owned = append(owned, ownedField(item, elements[i], set))
 			}
 		}
 		if len(owned) > 0 {
@@ -157,13 +126,11 @@ func (e *extracted) fields(v any, set *fieldpath.Set, path string) any {
 	return nil
 }
 
-// field returns the owned part of the value at one path element. An element without fields below is owned as a whole.
-func (e *extracted) field(v any, element fieldpath.PathElement, set *fieldpath.Set, path string) any {
+// ownedField returns the owned part of the value at one path element. An element without fields below is owned as a
+// whole.
+func ownedField(v any, element fieldpath.PathElement, set *fieldpath.Set) any {
 	if below, ok := set.Children.Get(element); ok {
-		if element.FieldName != nil {
-			path += "." + *element.FieldName
-		}
-		return e.fields(v, below, path)
+		return ownedFields(v, below)
 	}
 	if set.Members.Has(element) {
 		return v

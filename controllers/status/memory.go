@@ -7,9 +7,7 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -89,35 +87,4 @@ func hasFlush(v corev1.Volume) bool {
 	return v.DownwardAPI != nil && slices.ContainsFunc(v.DownwardAPI.Items, func(f corev1.DownwardAPIVolumeFile) bool {
 		return f.FieldRef != nil && strings.Contains(f.FieldRef.FieldPath, v1alpha1.FlushAnnotation)
 	})
-}
-
-// stripMemory copies the arguments and the memory of a server of a StatefulSet, and since when its memcached has been
-// running.
-func stripMemory(p, out *corev1.Pod) {
-	if _, ok := p.Labels[appsv1.StatefulSetRevisionLabel]; !ok {
-		return
-	}
-	out.Generation, out.Status.ObservedGeneration = p.Generation, p.Status.ObservedGeneration
-	memory := func(list corev1.ResourceList) corev1.ResourceList {
-		if quantity, ok := list[corev1.ResourceMemory]; ok {
-			return corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(quantity.Value(), quantity.Format)}
-		}
-		return nil
-	}
-	for i := range p.Spec.Containers {
-		if c := &p.Spec.Containers[i]; c.Name == names.Container {
-			out.Spec.Containers = []corev1.Container{{Name: c.Name, Args: c.Args,
-				Resources: corev1.ResourceRequirements{
-					Limits: memory(c.Resources.Limits), Requests: memory(c.Resources.Requests)}}}
-		}
-	}
-	for i := range p.Status.ContainerStatuses {
-		if s := &p.Status.ContainerStatuses[i]; s.Name == names.Container && s.Ready {
-			stripped := corev1.ContainerStatus{Name: s.Name, Ready: true, State: corev1.ContainerState{Running: s.State.Running}}
-			if s.Resources != nil {
-				stripped.Resources = &corev1.ResourceRequirements{Limits: memory(s.Resources.Limits)}
-			}
-			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, stripped)
-		}
-	}
 }

@@ -3,14 +3,12 @@ package status
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -83,6 +81,9 @@ func podCause(p *corev1.Pod) string {
 	}
 	for i := range p.Status.ContainerStatuses {
 		s := &p.Status.ContainerStatuses[i]
+		if s.Ready {
+			continue // however it terminated before
+		}
 		// A crashing container is waiting, running and terminated by turns. Its last termination is the cause all the time.
 		if last := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated); last != nil {
 			return terminationMessage(s.Name, last)
@@ -141,61 +142,29 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	return time.Time{}, false
 }
 
-// StripPod returns a pod for the informer cache, with only the fields that the operator reads: kubelets write pods
-// often. The termination message of a container that can read a Secret could quote it: a command that shows the log
-// replaces the message.
+// StripPod drops from a pod for the informer cache what the operator does not read, which is most of it. The termination
+// message of a container that can read a Secret could quote it: a command that shows the log replaces the message.
 func StripPod(p *corev1.Pod) *corev1.Pod {
-	out := &corev1.Pod{}
-	out.Name, out.Namespace, out.UID, out.ResourceVersion = p.Name, p.Namespace, p.UID, p.ResourceVersion
-	out.CreationTimestamp, out.DeletionTimestamp = p.CreationTimestamp, p.DeletionTimestamp
-	out.OwnerReferences = p.OwnerReferences
-	out.Labels = selectKeys(p.Labels, names.LabelInstance, appsv1.StatefulSetRevisionLabel,
-		appsv1.DefaultDeploymentUniqueLabelKey)
-	out.Annotations = selectKeys(p.Annotations, v1alpha1.ProxyConfigAnnotation, v1alpha1.SecretsAnnotation,
-		v1alpha1.WarmAnnotation, v1alpha1.MemoryAnnotation, v1alpha1.FlushAnnotation, v1alpha1.RefreshedAnnotation,
-		v1alpha1.DrainAnnotation, v1alpha1.DrainingAnnotation, v1alpha1.UnreachableAnnotation)
-	out.Spec.NodeName = p.Spec.NodeName
-	if i := slices.IndexFunc(p.Spec.Volumes, hasFlush); i >= 0 {
-		out.Spec.Volumes = p.Spec.Volumes[i : i+1 : i+1]
-	}
-	stripMemory(p, out)
-	out.Status.Phase, out.Status.PodIP = p.Status.Phase, p.Status.PodIP
 	readsSecret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		// A ready container does not keep the pod from being ready, however it terminated before.
-		if !s.Ready {
-			var text string
-			if readsSecret {
-				text = fmt.Sprintf("kubectl logs --previous --namespace %s %s -c %s says why", p.Namespace, p.Name, s.Name)
+	p.ManagedFields = nil
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Containers: p.Spec.Containers,
+		Volumes: slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return !hasFlush(v) })}
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		*c = corev1.Container{Name: c.Name, Args: c.Args, Resources: c.Resources}
+	}
+	p.Status = corev1.PodStatus{ObservedGeneration: p.Status.ObservedGeneration, Phase: p.Status.Phase,
+		PodIP: p.Status.PodIP, Conditions: p.Status.Conditions,
+		ContainerStatuses: slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)}
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		*s = corev1.ContainerStatus{Name: s.Name, Ready: s.Ready, State: s.State, Resources: s.Resources,
+			LastTerminationState: s.LastTerminationState}
+		for _, t := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+			if t != nil && readsSecret {
+				t.Message = fmt.Sprintf("kubectl logs --previous --namespace %s %s -c %s says why", p.Namespace, p.Name, s.Name)
 			}
-			out.Status.ContainerStatuses = append(out.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name,
-				State: stripState(s.State, text), LastTerminationState: stripState(s.LastTerminationState, text)})
 		}
 	}
-	for _, c := range p.Status.Conditions {
-		switch c.Type {
-		case corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled, corev1.PodResizePending,
-			corev1.PodResizeInProgress:
-			c.ObservedGeneration, c.LastProbeTime = 0, metav1.Time{}
-			out.Status.Conditions = append(out.Status.Conditions, c)
-		}
-	}
-	return out
-}
-
-// selectKeys returns the entries of a map with these keys.
-func selectKeys(m map[string]string, keys ...string) map[string]string {
-	m = maps.Clone(m)
-	maps.DeleteFunc(m, func(key, _ string) bool { return !slices.Contains(keys, key) })
-	return m
-}
-
-// stripState drops the times and numbers that every restart of a container changes, except when a running one started.
-// A text replaces the termination message, unless it is empty.
-func stripState(s corev1.ContainerState, text string) corev1.ContainerState {
-	if t := s.Terminated; t != nil {
-		s.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason,
-			Message: cmp.Or(text, t.Message)}
-	}
-	return s
+	return p
 }

@@ -390,16 +390,12 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 // OnlyProgress reports whether two statuses differ only in counts, names of servers and messages, or in that a server
 // accepts connections while others are not ready yet.
 func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
-	withoutProgress := func(s *v1alpha1.MemcachedStatus) *v1alpha1.MemcachedStatus {
-		s = s.DeepCopy()
-		s.Nodes, s.Replicas, s.ReadyReplicas = nil, 0, 0
-		for i := range s.Conditions {
-			s.Conditions[i].Message = ""
-		}
-		if meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionAvailable) {
-			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAvailable)
-		}
-		return s
-	}
-	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
+	other := *before
+	other.Nodes, other.Replicas, other.ReadyReplicas = after.Nodes, after.Replicas, after.ReadyReplicas
+	other.Conditions = after.Conditions
+	return equality.Semantic.DeepEqual(&other, after) &&
+		slices.EqualFunc(before.Conditions, after.Conditions, func(a, b metav1.Condition) bool {
+			begins := b.Type == v1alpha1.ConditionAvailable && b.Status == metav1.ConditionTrue
+			return a.Type == b.Type && (begins || a.Status == b.Status && a.Reason == b.Reason)
+		})
 }
