@@ -7,14 +7,14 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"flag"
+	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,54 +71,34 @@ const (
 // Options are those of the agent's command line.
 type Options struct {
 	// Port is that of memcached.
-	Port int
+	Port int `json:"port"`
 	// MetricsPort is that of the metrics; 0 for none.
-	MetricsPort int
+	MetricsPort int `json:"metricsPort,omitempty"`
 	// TLS says what the Secret at TLSPath must contain; empty for no Secret.
-	TLS credentials.Checks
+	TLS credentials.Checks `json:"tls,omitempty"`
 	// Auth says that a Secret is mounted at AuthPath.
-	Auth bool
+	Auth bool `json:"auth,omitempty"`
 	// ReportPort is that of the Report; 0 for none.
-	ReportPort int
+	ReportPort int `json:"reportPort,omitempty"`
 	// Proxy says that memcached is a proxy, which has metrics and a Report of its own.
-	Proxy bool
+	Proxy bool `json:"proxy,omitempty"`
 	// DrainToken is a secret part of the paths of a drain; empty for no drain. It is not logged.
-	DrainToken string `json:"-"`
+	DrainToken string `json:"drainToken,omitempty"`
 	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
-	LogLevel string
+	LogLevel string `json:"logLevel,omitempty"`
 }
 
-// Args is the command line of the agent with these options.
+// Args is the command line of the agent with these options: one argument in JSON.
 func (o Options) Args() []string {
-	args := []string{Command, "--port=" + strconv.Itoa(o.Port), "--metrics-port=" + strconv.Itoa(o.MetricsPort),
-		"--tls-checks=" + string(o.TLS), "--auth=" + strconv.FormatBool(o.Auth)}
-	if o.ReportPort != 0 {
-		args = append(args, "--report-port="+strconv.Itoa(o.ReportPort))
-	}
-	if o.Proxy {
-		args = append(args, "--proxy")
-	}
-	if o.DrainToken != "" {
-		args = append(args, "--drain-token="+o.DrainToken)
-	}
-	if o.LogLevel != "" {
-		args = append(args, "--log-level="+o.LogLevel)
-	}
-	return args
+	b, _ := json.Marshal(o) // cannot fail: numbers and strings
+	return []string{Command, string(b)}
 }
 
 func parse(args []string) (o Options, err error) {
-	fs := flag.NewFlagSet(Command, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.IntVar(&o.Port, "port", 11211, "port of memcached")
-	fs.IntVar(&o.MetricsPort, "metrics-port", 0, "port of the metrics; 0 for none")
-	fs.StringVar((*string)(&o.TLS), "tls-checks", "", "pair, ca or client: what "+TLSPath+" must contain; empty for none")
-	fs.BoolVar(&o.Auth, "auth", false, "memcached reads passwords from "+AuthPath)
-	fs.IntVar(&o.ReportPort, "report-port", 0, "port of the report to the operator; 0 for none")
-	fs.BoolVar(&o.Proxy, "proxy", false, "memcached is a proxy: report its list of servers, and move items")
-	fs.StringVar(&o.DrainToken, "drain-token", "", "secret part of the paths of a drain; empty for no drain")
-	fs.StringVar(&o.LogLevel, "log-level", "", "least severity that is logged: debug, info or error (default info)")
-	return o, fs.Parse(args)
+	decoder := json.NewDecoder(strings.NewReader(strings.Join(args, " ")))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(&o)
+	return o, err
 }
 
 // Run runs the agent with the arguments after Command, until ctx is done.
@@ -132,7 +112,9 @@ func Run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%s: %w", Command, err)
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	log.Info("started", "options", o)
+	shown := o
+	shown.DrainToken = ""
+	log.Info("started", "options", shown)
 	registry := prometheus.NewRegistry()
 	m := &memcached{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}
 	stats := &statsConn{memcached: m}

@@ -29,7 +29,7 @@ func TestArgs(t *testing.T) {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)
 		}
 	}
-	for _, args := range [][]string{{"--port=x"}, {"--unknown"}} {
+	for _, args := range [][]string{{`{"port":"x"}`}, {`{"unknown":1}`}, {"--port=1"}, nil} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is understood", args)
 		}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if args == "" {
 		os.Exit(m.Run())
 	}
-	if err := Run(context.Background(), strings.Fields(args)); err != nil {
+	if err := Run(context.Background(), []string{args}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 }
@@ -41,17 +41,19 @@ func startAgent(t *testing.T) (*os.Process, string) {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(address)
-	process := startProcess(t, "--port=1", "--metrics-port="+port)
+	n, err := strconv.Atoi(port)
+	harness.Must(t, err)
+	process := startProcess(t, Options{Port: 1, MetricsPort: n})
 	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(address) })
 	return process, address
 }
 
-// startProcess runs an agent with these arguments.
-func startProcess(t *testing.T, args ...string) *os.Process {
+// startProcess runs an agent with these options.
+func startProcess(t *testing.T, o Options) *os.Process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+GoMemoryLimit(MemoryLimit),
-		subprocess+"="+strings.Join(args, " "))
+		subprocess+"="+o.Args()[1])
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

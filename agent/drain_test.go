@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -67,8 +68,8 @@ func TestDrain(t *testing.T) {
 // TestDrainToken: only who knows the token can wait until a server may stop, or let it stop.
 func TestDrainToken(t *testing.T) {
 	t.Parallel()
-	with := startReportingAgent(t, "--drain-token=abc")
-	without := startReportingAgent(t)
+	with := startReportingAgent(t, Options{DrainToken: "abc"})
+	without := startReportingAgent(t, Options{})
 	for request, want := range map[string]int{
 		"POST " + with + StopPath + "abc": http.StatusConflict, "POST " + with + StopPath + "ab": http.StatusNotFound,
 		"POST " + with + StopPath: http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
@@ -93,12 +94,15 @@ func TestDrainToken(t *testing.T) {
 }
 
 // startReportingAgent runs an agent as deployed, and returns the address of its report.
-func startReportingAgent(t *testing.T, args ...string) string {
+func startReportingAgent(t *testing.T, o Options) string {
 	t.Helper()
 	address, err := harness.FreeAddress()
 	harness.Must(t, err)
 	_, port, _ := net.SplitHostPort(address)
-	startProcess(t, append(args, "--port=1", "--report-port="+port)...)
+	o.Port = 1
+	o.ReportPort, err = strconv.Atoi(port)
+	harness.Must(t, err)
+	startProcess(t, o)
 	harness.Eventually(t, "the agent listens", 10*time.Second, func() error {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {

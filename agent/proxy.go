@@ -35,16 +35,9 @@ type proxy struct {
 	stats *statsConn
 
 	mu          sync.Mutex
-	job         *job     // nil for none
-	unreachable []string // names of servers
-}
-
-// job is the work of one mover.
-type job struct {
-	*mover.Mover
-	cancel context.CancelFunc
-	ended  chan struct{}
-	err    error // valid after ended
+	mover       *mover.Mover // nil for none
+	stopMover   func()       // nil for none
+	unreachable []string     // names of servers
 }
 
 // run moves items whenever the mounted files name this pod, and checks whether the servers answer, until ctx is done.
@@ -72,24 +65,23 @@ func (p *proxy) run(ctx context.Context) error {
 // unreachable returns the names of the first servers that do not answer.
 func unreachable(ctx context.Context, servers []mover.Server) (names []string) {
 	for some := range slices.Chunk(servers, maxChecks) {
-		errs := make([]error, len(some))
+		var mu sync.Mutex
 		var group sync.WaitGroup
-		for i, server := range some {
+		for _, server := range some {
 			group.Go(func() {
 				ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 				defer cancel()
-				var c connection
-				if c, errs[i] = (&memcached{address: server.Address}).dial(ctx, nil, ""); errs[i] == nil {
+				c, err := (&memcached{address: server.Address}).dial(ctx, nil, "")
+				if err == nil {
 					_ = c.Close()
+					return
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				names = append(names, server.Name)
 			})
 		}
 		group.Wait()
-		for i, server := range some {
-			if errs[i] != nil {
-				names = append(names, server.Name)
-			}
-		}
 		if len(names) >= maxChecks {
 			break
 		}
@@ -118,22 +110,22 @@ func readServers(dir string) (s mover.Servers, err error) {
 func (p *proxy) start(ctx context.Context, servers mover.Servers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.job != nil {
-		p.job.cancel()
-		<-p.job.ended
-		p.job = nil
+	if p.mover != nil {
+		p.stopMover()
+		p.mover = nil
 	}
 	if servers.Mover != p.pod || servers.Phase == mover.NoChange {
 		return
 	}
 	p.log.Info("moving items", "phase", servers.Phase, "before", servers.Before, "after", servers.After)
 	ctx, cancel := context.WithCancel(ctx)
-	j := &job{Mover: &mover.Mover{Servers: servers, Limit: moveLimit}, cancel: cancel, ended: make(chan struct{})}
-	p.job = j
-	go func() {
-		defer close(j.ended)
-		j.err = j.Run(ctx, p.log)
-	}()
+	m := &mover.Mover{Servers: servers, Limit: moveLimit}
+	var running sync.WaitGroup
+	running.Go(func() { _ = m.Run(ctx, p.log) }) // its errors are logged
+	p.mover, p.stopMover = m, func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // report says what the proxy and this agent do with the list of servers.
@@ -146,16 +138,11 @@ func (p *proxy) report(ctx context.Context) (r Report, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.Unreachable = p.unreachable
-	if p.job == nil {
+	if p.mover == nil {
 		return r, nil
 	}
-	r.Percent, r.Problem = p.job.Percent(), p.job.Problem()
-	select {
-	case <-p.job.ended:
-		if p.job.err == nil {
-			r.Done, r.Percent = p.job.List(), 100
-		}
-	default:
+	if r.Percent, r.Problem = p.mover.Percent(), p.mover.Problem(); r.Percent == 100 {
+		r.Done = p.mover.List()
 	}
 	return r, nil
 }
