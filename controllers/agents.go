@@ -113,7 +113,7 @@ func (r *MemcachedReconciler) poll(ctx context.Context, o observation, st *state
 	st.polled = now
 	reports, errs := r.askAgents(ctx, o.mc, pods)
 	for i, pod := range pods {
-		key, value := v1alpha1.UnreachableAnnotation, o.unreachable(pod, reports[i].Unreachable, now)
+		key, value := v1alpha1.UnreachableAnnotation, o.unreachable(reports[i].Unreachable, now)
 		if i < servers {
 			key, value = v1alpha1.DrainingAnnotation, status.RunningSince(pod)
 		}
@@ -124,15 +124,14 @@ func (r *MemcachedReconciler) poll(ctx context.Context, o observation, st *state
 	return wait, err
 }
 
-// unreachable returns a server that a proxy does not reach, of those that it reports: the same one as before if it is
-// among them, empty for none. The status of a server says itself that it is not ready.
-func (o observation) unreachable(proxy *corev1.Pod, reported []string, now time.Time) (server string) {
-	before := proxy.Annotations[v1alpha1.UnreachableAnnotation]
+// unreachable returns a server that a proxy does not reach, of those that it reports; empty for none. The status of a
+// server says itself that it is not ready.
+func (o observation) unreachable(reported []string, now time.Time) (server string) {
 	for i := range o.servers {
 		pod := &o.servers[i]
 		since, ready := status.ReadySince(pod)
 		if ready && now.Sub(since) >= reachDelay && pod.DeletionTimestamp.IsZero() && slices.Contains(reported, pod.Name) &&
-			(server == "" || pod.Name == before || server != before && pod.Name < server) {
+			(server == "" || pod.Name < server) {
 			server = pod.Name
 		}
 	}

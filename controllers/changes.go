@@ -107,10 +107,3 @@ func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effec
 	}
 	return status.Effect{}, nil
 }
-
-// newChildSet returns the table of child kinds for one reconcile of mc.
-func (r *MemcachedReconciler) newChildSet(mc *v1alpha1.Memcached, st *state) *children.Set {
-	set := childSet(r.Client, r.APIReader)
-	set.Owner, set.State = owner(mc), &st.children
-	return set
-}

@@ -144,7 +144,9 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcached,
 	st *state) (requeueAfter time.Duration, err error) {
 	now := r.Now()
-	o, err := observe(ctx, r.newChildSet(mc, st), mc)
+	set := childSet(r.Client, r.APIReader)
+	set.Owner, set.State = owner(mc), &st.children
+	o, err := observe(ctx, set, mc)
 	if err != nil {
 		return 0, err
 	}
@@ -158,7 +160,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return r.finalize(ctx, o, st, now)
 	}
 	if !controllerutil.ContainsFinalizer(mc, v1alpha1.Finalizer) {
-		if mc, err = r.addFinalizer(ctx, mc, st, now); err != nil {
+		if mc, err = r.writeFinalizer(ctx, mc, st, now, controllerutil.AddFinalizer); err != nil {
 			return 0, err
 		}
 		o.set.New = true

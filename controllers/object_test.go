@@ -423,7 +423,7 @@ func TestNoFinalizerAfterDeletion(t *testing.T) {
 	f.cached[kindMemcached] = f.mc.DeepCopy()
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
-	f.wantRequests("apply Memcached")
+	f.wantRequests("patch Memcached")
 	f.mc.Finalizers = nil
 	f.must(f.api.Update(f.ctx, f.mc))
 }

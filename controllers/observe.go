@@ -97,14 +97,12 @@ func proxyConfigKey(mc *v1alpha1.Memcached) children.Key {
 
 // ownChild returns the child with this key if we control it or are about to adopt it; nil for none.
 func (o observation) ownChild(key children.Key) client.Object {
-	child := o.children[key]
-	if child == nil {
-		return nil
+	if child := o.children[key]; child != nil {
+		if relation := o.set.Relation(child); relation == children.Ours || relation == children.Orphaned {
+			return child
+		}
 	}
-	if relation := o.set.Relation(child); relation != children.Ours && relation != children.Orphaned {
-		return nil
-	}
-	return child
+	return nil
 }
 
 // workload returns the Deployment or StatefulSet of the servers; nil for none.

@@ -49,8 +49,7 @@ func (o observation) proxyServers() (servers mover.Servers, proxies rollout.Prox
 	list := desired.ReadProxyServers(o.mc, ptr.Deref(set, appsv1.StatefulSet{}).Annotations, stored)
 	servers = mover.Servers{Phase: list.Phase, Before: o.withAddresses(list.Before), After: o.withAddresses(list.After),
 		Mover: list.Mover}
-	if stored.Phase != servers.Phase || stored.Mover != servers.Mover || !slices.Equal(stored.Before, servers.Before) ||
-		!slices.Equal(stored.After, servers.After) {
+	if stored.Program = ""; !servers.Equal(stored) {
 		digest = ""
 	}
 	return servers, rollout.NewProxies(o.proxies, digest)

@@ -36,7 +36,7 @@ import (
 func TestRequests(t *testing.T) {
 	f := newFixture(t)
 	f.mustReconcile()
-	f.wantRequests("apply Memcached", "apply Service", "apply PodDisruptionBudget", "apply Deployment", "patch status")
+	f.wantRequests("patch Memcached", "apply Service", "apply PodDisruptionBudget", "apply Deployment", "patch status")
 	f.setServersReady(3)
 	f.mustReconcile()
 	f.wantRequests("patch status")
@@ -282,7 +282,6 @@ func TestForeignListItems(t *testing.T) {
 			f.patch(tt.change)
 			for range 4 {
 				f.mustReconcile()
-				f.now = f.now.Add(controllerTimeout)
 			}
 			f.must(f.api.Get(f.ctx, key, tt.obj))
 			if got := tt.count(tt.obj); got != tt.want {

@@ -91,7 +91,7 @@ func TestSecretLifecycle(t *testing.T) {
 	if got := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady).Message; got != want {
 		t.Errorf("got Ready with %q, want %q", got, want)
 	}
-	f.wantRequests("apply Memcached", "get Secret",
+	f.wantRequests("patch Memcached", "get Secret",
 		"apply Service", "apply PodDisruptionBudget", "patch status")
 
 	f.createPasswords("app:first\n")

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -73,10 +72,10 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 		if r.Client.Get(ctx, req.NamespacedName, mc, client.UnsafeDisableDeepCopy) != nil {
 			return // deleted, or not in the informer cache yet
 		}
-		switch workload := isWorkload(obj); {
-		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload && deleted:
+		switch workload := status.ReadState(obj); {
+		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload != nil && deleted:
 			q.Add(req)
-		case workload && status.ReadState(obj).AllAvailable():
+		case workload != nil && workload.AllAvailable():
 			q.AddAfter(req, availableDebounce)
 		default:
 			q.AddAfter(req, debounce)
@@ -136,12 +135,4 @@ func podChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
 		!maps.Equal(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Status, after.Status)
-}
-
-func isWorkload(obj client.Object) bool {
-	switch obj.(type) {
-	case *appsv1.Deployment, *appsv1.StatefulSet:
-		return true
-	}
-	return false
 }

@@ -3,10 +3,8 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -33,53 +30,30 @@ import (
 // writes, however many servers a rollout has.
 const progressInterval = 5 * time.Second
 
-// controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
-// If somebody else has made the change, the status may be wrong meanwhile; tests/e2e/truth allows that for a second.
-const controllerTimeout = 500 * time.Millisecond
-
 // errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
 // will show that soon.
 var errDeleted = errors.New("the Memcached was deleted")
 
-// addFinalizer adds our finalizer. It applies only this item of the list, so that other finalizers are preserved. The
-// uid keeps the apply from recreating an object that has just been deleted. It returns mc with its new resource
-// version, or ErrStaleOwner if the API server has a newer spec or annotation.
-func (r *MemcachedReconciler) addFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
-	now time.Time) (*v1alpha1.Memcached, error) {
-	config, err := json.Marshal(&metav1.PartialObjectMetadata{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kindMemcached},
-		ObjectMeta: metav1.ObjectMeta{Name: mc.Name, UID: mc.UID, Finalizers: []string{v1alpha1.Finalizer}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	response := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name}}
-	err = r.Client.Patch(ctx, response, client.RawPatch(types.ApplyPatchType, config), client.ForceOwnership,
-		client.FieldOwner(names.Operator))
-	if err != nil {
-		return nil, writeError("add the finalizer to", mc, err)
-	}
-	if response.Generation != mc.Generation || !maps.Equal(response.Annotations, mc.Annotations) {
-		return nil, children.ErrStaleOwner
-	}
-	st.children.Expect(memcachedKey(mc), response.ResourceVersion, now)
-	mc = mc.DeepCopy()
-	mc.ResourceVersion, mc.Finalizers = response.ResourceVersion, response.Finalizers
-	return mc, nil
-}
-
-// removeFinalizer removes our finalizer by a merge patch. An apply would not remove the item if another manager owns it
-// too, for example after a backup was restored.
-func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
-	now time.Time) error {
+// writeFinalizer adds or removes our finalizer, and returns mc as it is then. The resource version keeps the finalizers
+// of others, and proves that mc is the newest one.
+func (r *MemcachedReconciler) writeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state, now time.Time,
+	change func(object client.Object, finalizer string) bool) (*v1alpha1.Memcached, error) {
 	after := mc.DeepCopy()
-	controllerutil.RemoveFinalizer(after, v1alpha1.Finalizer)
+	change(after, v1alpha1.Finalizer)
 	patch := client.MergeFromWithOptions(mc, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator)); err != nil {
-		return writeError("remove the finalizer of", mc, err)
+		return nil, writeError("write the finalizer of", mc, err)
 	}
 	st.children.Expect(memcachedKey(mc), after.ResourceVersion, now)
-	return nil
+	status.Normalize(&after.Status)
+	return after, nil
+}
+
+// removeFinalizer removes our finalizer.
+func (r *MemcachedReconciler) removeFinalizer(ctx context.Context, mc *v1alpha1.Memcached, st *state,
+	now time.Time) error {
+	_, err := r.writeFinalizer(ctx, mc, st, now, controllerutil.RemoveFinalizer)
+	return err
 }
 
 func writeError(action string, mc *v1alpha1.Memcached, err error) error {
@@ -90,8 +64,9 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 }
 
 // writeStatus computes the status, writes it if it differs from that of mc, and records the transitions as events. It
-// returns mc with its new status. If it does not write the status yet, it returns how long the write must wait: because
-// the status only reports progress, or because the controller of a workload has not observed a change.
+// returns mc with its new status. It does not write the status while the controller of a workload has yet to observe a
+// change that affects no server, whose watch event causes the next reconcile. If the status only reports progress, it
+// returns how long the write must wait.
 //
 // The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
 // restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
@@ -100,17 +75,12 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
 	st.clock = st.clock.Next(mc, in, now)
 	in.Clock = st.clock
-	if !status.AwaitsController(mc, in, now) {
-		st.awaitControllerUntil = time.Time{}
-	} else if st.awaitControllerUntil.IsZero() {
-		st.awaitControllerUntil = now.Add(controllerTimeout)
+	if status.AwaitsController(mc, in, now) {
+		return mc, 0, nil
 	}
 	s := status.Compute(mc, in, now)
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {
 		return mc, 0, nil
-	}
-	if now.Before(st.awaitControllerUntil) {
-		return mc, st.awaitControllerUntil.Sub(now), nil
 	}
 	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
 		// The namespace's deletion deletes the children before their Memcached, which is no loss. Report only the deletion,
@@ -211,9 +181,8 @@ func (r *MemcachedReconciler) recordTransitions(ctx context.Context, mc *v1alpha
 		}
 		recorded[c.Reason], recorded[c.Message] = true, true
 		eventType := corev1.EventTypeNormal
-		switch {
-		case c.Type == v1alpha1.ConditionStalled, c.Reason == v1alpha1.ReasonProgressingWithRetry,
-			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing:
+		if c.Type == v1alpha1.ConditionStalled || c.Reason == v1alpha1.ReasonProgressingWithRetry ||
+			c.Type == v1alpha1.ConditionDegraded && c.Reason != v1alpha1.ReasonFinalizing {
 			eventType = corev1.EventTypeWarning
 		}
 		log.FromContext(ctx).Info("condition changed", "condition", c.Type, "reason", c.Reason, "message", c.Message,

@@ -128,7 +128,13 @@ func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
 		return false
 	}
 	noOp := digest(c.DryRun) == key.existing
-	s.State.storeDryRun(c.Key, key, noOp)
+	if s.State.dryRuns == nil {
+		s.State.dryRuns = map[Key]map[dryRunKey]bool{}
+	}
+	if s.State.dryRuns[c.Key] == nil {
+		s.State.dryRuns[c.Key] = map[dryRunKey]bool{}
+	}
+	s.State.dryRuns[c.Key][key] = noOp
 	return noOp
 }
 
@@ -185,16 +191,6 @@ func (s *State) IsBehind(observed Observed, now time.Time) bool {
 		s.expectations = nil // to free its memory: most objects are written rarely
 	}
 	return behind
-}
-
-func (s *State) storeDryRun(key Key, about dryRunKey, isNoOp bool) {
-	if s.dryRuns == nil {
-		s.dryRuns = map[Key]map[dryRunKey]bool{}
-	}
-	if s.dryRuns[key] == nil {
-		s.dryRuns[key] = map[dryRunKey]bool{}
-	}
-	s.dryRuns[key][about] = isNoOp
 }
 
 func isOlder(obj client.Object, resourceVersion string) bool {

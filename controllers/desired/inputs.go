@@ -104,7 +104,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		image = o.DefaultImage
 	}
 	r := record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt,
-		Flush: recorded.Flush, Secrets: secrets}
+		Flush: recorded.Flush, Memory: mc.Spec.Memory, Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
 	switch value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; {
 	case value == "" || value == recorded.FlushedAt:
@@ -232,6 +232,8 @@ type record struct {
 	Flush     metav1.Time `json:"flush,omitzero"`
 	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
 	Agent string `json:"agent,omitempty"`
+	// Memory was spec.memory then.
+	Memory string `json:"memory,omitempty"`
 	// Inputs is the digest of all inputs, image and restart included. The agent's image is not an input: a new one is used
 	// only when servers are replaced anyway.
 	Inputs string `json:"inputs,omitempty"`

@@ -7,14 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 )
-
-// podVolume is the name of the volume from which the agent reads what annotations of the pod ask for.
-const podVolume = "pod"
 
 // canChangeMemory reports whether the servers of mc can get another memory without a restart: the cluster can resize
 // their pods, the operator replaces them, so that it can also leave them as they are, and their agents report.
@@ -28,34 +25,22 @@ func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Con
 		return corev1ac.DownwardAPIVolumeFile().WithPath(name).WithFieldRef(corev1ac.ObjectFieldSelector().
 			WithAPIVersion("v1").WithFieldPath(fmt.Sprintf("metadata.annotations['%s']", annotation)))
 	}
-	pod.WithVolumes(corev1ac.Volume().WithName(podVolume).WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().
+	pod.WithVolumes(corev1ac.Volume().WithName(names.PodVolume).WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().
 		WithItems(file(agent.MemoryFile, v1alpha1.MemoryAnnotation), file(agent.FlushFile, v1alpha1.FlushAnnotation))))
-	sidecar.WithVolumeMounts(corev1ac.VolumeMount().WithName(podVolume).WithMountPath(agent.PodPath).WithReadOnly(true))
+	sidecar.WithVolumeMounts(corev1ac.VolumeMount().WithName(names.PodVolume).WithMountPath(agent.PodPath).WithReadOnly(true))
 }
 
 // withMemory returns the template of a workload with the memory of mc, if only the memory differs from what was
-// recorded, and the servers of the template can change it without a restart; otherwise nil.
+// recorded, and the servers can change it without a restart; otherwise nil.
 func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded record,
 	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
-	own := w.container()
-	if own == nil || !canChangeMemory(mc, o) ||
-		!slices.ContainsFunc(w.Template.Spec.Volumes, func(v corev1ac.VolumeApplyConfiguration) bool {
-			return ptr.Deref(v.Name, "") == podVolume
-		}) {
+	own, before := w.container(), mc.DeepCopy()
+	before.Spec.Memory = recorded.Memory
+	if own == nil || !canChangeMemory(mc, o) || digestOfInputs(before, r) != recorded.Inputs {
 		return nil
 	}
 	i := slices.Index(own.Args, "-m") + 1
 	if i == 0 || i == len(own.Args) {
-		return nil
-	}
-	recordedMemory, err := strconv.ParseInt(own.Args[i], 10, 64)
-	before := mc.DeepCopy()
-	same := slices.ContainsFunc([]string{fmt.Sprintf("%dMi", recordedMemory), fmt.Sprintf("%dGi", recordedMemory/1024)},
-		func(memory string) bool {
-			before.Spec.Memory = memory
-			return digestOfInputs(before, r) == recorded.Inputs
-		})
-	if err != nil || !same {
 		return nil
 	}
 	memory := resource.MustParse(mc.Spec.Memory)

@@ -73,12 +73,6 @@ func TestMemoryInPlace(t *testing.T) {
 		"the cluster cannot": {noResize: true, replace: true},
 		"somebody else's change": {replace: true,
 			change: func(_ *v1alpha1.Memcached, own *Workload) { own.container().WithImage("x") }},
-		"an agent without the volume": {replace: true, change: func(_ *v1alpha1.Memcached, own *Workload) {
-			r, _ := readRecord(own)
-			own.Template.Spec.Volumes = nil
-			r.Template = Digest(own.Template)
-			own.Annotations = r.annotations()
-		}},
 	} {
 		mc := manifest.Parse(t, manifest.Named("m", cmp.Or(tt.spec, "{workload: StatefulSet, metrics: {}, memory: 1Gi}")))
 		own := apply(mc, nil, "", Options{CanResize: true})

@@ -22,6 +22,8 @@ const (
 	Agent = "agent"
 	// Port is the name of the port that memcached listens on.
 	Port = "memcached"
+	// PodVolume is the name of the volume from which the agent reads what annotations of the pod ask for.
+	PodVolume = "pod"
 	// MetricsPort is the name of the port that the agent serves metrics on.
 	MetricsPort = "metrics"
 )

@@ -81,10 +81,6 @@ func RunningSince(pod *corev1.Pod) string {
 }
 
 // CanFlush reports whether the agent of a server reads FlushAnnotation.
-func CanFlush(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.Spec.Volumes, hasFlush) }
+func CanFlush(pod *corev1.Pod) bool { return slices.ContainsFunc(pod.Spec.Volumes, isPodVolume) }
 
-func hasFlush(v corev1.Volume) bool {
-	return v.DownwardAPI != nil && slices.ContainsFunc(v.DownwardAPI.Items, func(f corev1.DownwardAPIVolumeFile) bool {
-		return f.FieldRef != nil && strings.Contains(f.FieldRef.FieldPath, v1alpha1.FlushAnnotation)
-	})
-}
+func isPodVolume(v corev1.Volume) bool { return v.Name == names.PodVolume }

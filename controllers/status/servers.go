@@ -148,7 +148,7 @@ func StripPod(p *corev1.Pod) *corev1.Pod {
 	readsSecret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	p.ManagedFields = nil
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Containers: p.Spec.Containers,
-		Volumes: slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return !hasFlush(v) })}
+		Volumes: slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return !isPodVolume(v) })}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		*c = corev1.Container{Name: c.Name, Args: c.Args, Resources: c.Resources}

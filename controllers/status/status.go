@@ -119,16 +119,17 @@ func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.Memcached
 }
 
 // AwaitsController reports whether mc was ready, and only the observedGeneration of a workload is missing for it to be
-// ready again. A change that affects no server causes that for some milliseconds: keep the previous status, of the
-// previous generation. A change that affects servers has already set Ready to False.
+// ready again. A change that affects no server causes that for some milliseconds: the previous status, of the previous
+// generation, still holds. A change that affects servers has already set Ready to False.
 func AwaitsController(mc *v1alpha1.Memcached, in Input, now time.Time) bool {
-	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) || in.Workload == nil ||
-		in.Workload.Observed && (in.Proxy == nil || in.Proxy.Observed) {
-		return false
+	wasReady, isObserved := meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), true
+	for _, w := range []**WorkloadState{&in.Workload, &in.Proxy} {
+		if wasReady && *w != nil && !(*w).Observed {
+			observed := **w
+			*w, observed.Observed, isObserved = &observed, true, false
+		}
 	}
-	in.Workload, in.Proxy = in.Workload.asObserved(), in.Proxy.asObserved()
-	s := Compute(mc, in, now)
-	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)
+	return !isObserved && meta.IsStatusConditionTrue(Compute(mc, in, now).Conditions, v1alpha1.ConditionReady)
 }
 
 // advancing reports whether this reconcile makes a step, so that the time without progress begins again.
@@ -145,14 +146,6 @@ func (in Input) cause() string {
 // hasOutdatedPods reports whether servers or proxies of an older template still run.
 func (in Input) hasOutdatedPods() bool {
 	return in.Workload.hasOutdatedPods() || in.Proxy.hasOutdatedPods()
-}
-
-// wanted is the number of servers that the workload runs; 0 without a workload.
-func (in Input) wanted() int32 {
-	if in.Workload == nil {
-		return 0
-	}
-	return in.Workload.Wanted
 }
 
 func (in Input) progress() int32 {
@@ -217,7 +210,8 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc.Spec.Rollout), why.message)
-		if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && existing < max(size, in.wanted()) && in.cause() == "" {
+		if w := in.Workload; mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && w != nil &&
+			existing < max(size, w.Wanted) && in.cause() == "" {
 			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
 		}
 	}

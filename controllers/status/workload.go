@@ -3,8 +3,8 @@ package status
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -30,59 +30,42 @@ type WorkloadState struct {
 	Failure string
 }
 
-// ReadState reads a Deployment or StatefulSet; pods are its servers.
-func ReadState(obj runtime.Object, pods ...corev1.Pod) *WorkloadState {
-	if s, ok := obj.(*appsv1.StatefulSet); ok {
-		return fromStatefulSet(s, pods)
-	}
-	return fromDeployment(obj.(*appsv1.Deployment))
-}
-
-func fromDeployment(d *appsv1.Deployment) *WorkloadState {
-	w := &WorkloadState{
-		Generation:  d.Labels[v1alpha1.GenerationLabel],
-		Terminating: !d.DeletionTimestamp.IsZero(),
-		Observed:    d.Status.ObservedGeneration >= d.Generation,
-		Paused:      d.Spec.Paused,
-		Wanted:      ptr.Deref(d.Spec.Replicas, 1),
-		Replicas:    d.Status.Replicas,
-		Updated:     d.Status.UpdatedReplicas,
-		Ready:       d.Status.ReadyReplicas,
-		Available:   d.Status.AvailableReplicas,
-		Outdated:    d.Status.Replicas - d.Status.UpdatedReplicas,
-		Image:       image(d.Spec.Template.Spec.Containers, names.Container),
-		AgentImage:  image(d.Spec.Template.Spec.InitContainers, names.Agent),
-	}
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-			w.Failure = c.Message
+// ReadState reads a Deployment or StatefulSet; nil for another object. pods are its servers.
+func ReadState(workload client.Object, pods ...corev1.Pod) *WorkloadState {
+	var w *WorkloadState
+	var template corev1.PodSpec
+	switch o := workload.(type) {
+	case *appsv1.Deployment:
+		w = &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation, Paused: o.Spec.Paused,
+			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.UpdatedReplicas,
+			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas,
+			Outdated: o.Status.Replicas - o.Status.UpdatedReplicas}
+		template = o.Spec.Template.Spec
+		for _, c := range o.Status.Conditions {
+			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+				w.Failure = c.Message
+			}
 		}
-	}
-	return w
-}
-
-func fromStatefulSet(s *appsv1.StatefulSet, pods []corev1.Pod) *WorkloadState {
-	w := &WorkloadState{
-		Generation:  s.Labels[v1alpha1.GenerationLabel],
-		Terminating: !s.DeletionTimestamp.IsZero(),
-		Observed:    s.Status.ObservedGeneration >= s.Generation,
-		Wanted:      ptr.Deref(s.Spec.Replicas, 1),
-		Replicas:    s.Status.Replicas,
-		Updated:     s.Status.UpdatedReplicas,
-		Ready:       s.Status.ReadyReplicas,
-		Available:   s.Status.AvailableReplicas,
-		Image:       image(s.Spec.Template.Spec.Containers, names.Container),
-		AgentImage:  image(s.Spec.Template.Spec.InitContainers, names.Agent),
-	}
-	// Its status counts a terminating server as not updated, so that a loss would look like a rollout: count the pods.
-	wanted := ReadMemory(&s.Spec.Template.Spec).Items
-	for i := range pods {
-		items, done, changed := ChangedMemory(&pods[i])
-		if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != s.Status.UpdateRevision ||
-			changed && (items != wanted || !done) {
-			w.Outdated++
+	case *appsv1.StatefulSet:
+		w = &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation,
+			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.UpdatedReplicas,
+			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas}
+		template = o.Spec.Template.Spec
+		// Its status counts a terminating server as not updated, so that a loss would look like a rollout: count the pods.
+		wanted := ReadMemory(&template).Items
+		for i := range pods {
+			items, done, changed := ChangedMemory(&pods[i])
+			if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != o.Status.UpdateRevision ||
+				changed && (items != wanted || !done) {
+				w.Outdated++
+			}
 		}
+	default:
+		return nil
 	}
+	w.Generation = workload.GetLabels()[v1alpha1.GenerationLabel]
+	w.Terminating = !workload.GetDeletionTimestamp().IsZero()
+	w.Image, w.AgentImage = image(template.Containers, names.Container), image(template.InitContainers, names.Agent)
 	return w
 }
 
@@ -117,16 +100,6 @@ func (w *WorkloadState) HasReady() bool { return w.Observed && (w.Wanted == 0 ||
 
 // IsEmpty reports whether the workload has no pod.
 func (w *WorkloadState) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
-
-// asObserved returns the workload as it will be once its controller has observed a spec that changes no pod.
-func (w *WorkloadState) asObserved() *WorkloadState {
-	if w == nil {
-		return nil
-	}
-	observed := *w
-	observed.Observed = true
-	return &observed
-}
 
 // progress is a number that grows as a rollout proceeds: with each outdated server that is removed, each new one that
 // is created, and each that becomes ready. Until its controller has observed the newest template, the workload counts
