@@ -35,8 +35,8 @@ type Mover struct {
 	problem        atomic.Value // a string
 }
 
-// Percent says how much of the items has been visited: 100 once Run has returned nil. It never decreases: a pass that fails
-// and begins again is no progress. The first pass finds almost all items.
+// Percent says how much of the items has been visited: 100 once Run has returned nil. It never decreases: a pass that
+// fails and begins again is no progress. The first pass finds almost all items.
 func (m *Mover) Percent() int { return int(m.percent.Load()) }
 
 // Problem says why the last pass failed; empty if it did not.

@@ -128,9 +128,9 @@ const absentVersion = "1"
 // write applies the desired child over the existing one, and returns the API server's response.
 //
 // An apply does not remove a list item that another manager owns, even if the operator owns the item too. If the API
-// server refuses the result, for example two ports of one name, a merge patch replaces all desired lists. Then the child
-// is applied again. In managedFields, the API server records the merge patch as an Update entry of the operator. No
-// later apply could remove the fields of that entry, so the entry is deleted before the second apply.
+// server refuses the result, for example two ports of one name, a merge patch replaces all desired lists. Then the
+// child is applied again. In managedFields, the API server records the merge patch as an Update entry of the operator.
+// No later apply could remove the fields of that entry, so the entry is deleted before the second apply.
 func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
 	if !c.interrupted {
 		response, err = s.apply(ctx, c)

@@ -108,7 +108,7 @@ func (s *Set) Compare(ctx context.Context, desired []runtime.ApplyConfiguration,
 	return changes, nil
 }
 
-// isNoOp reports whether an apply of a child would change nothing, because an admission plugin overrides fields of ours.
+// isNoOp reports whether an apply of a child would change nothing: an admission plugin may override fields of ours.
 func (s *Set) isNoOp(ctx context.Context, c *Change, dryRun bool) bool {
 	key := dryRunKey{digest(c.Desired), digest(c.Owned)}
 	if noOp, ok := s.State.dryRuns[c.Key][key]; ok {

@@ -27,7 +27,8 @@ func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Con
 	}
 	pod.WithVolumes(corev1ac.Volume().WithName(names.PodVolume).WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().
 		WithItems(file(agent.MemoryFile, v1alpha1.MemoryAnnotation), file(agent.FlushFile, v1alpha1.FlushAnnotation))))
-	sidecar.WithVolumeMounts(corev1ac.VolumeMount().WithName(names.PodVolume).WithMountPath(agent.PodPath).WithReadOnly(true))
+	mount := corev1ac.VolumeMount().WithName(names.PodVolume).WithMountPath(agent.PodPath).WithReadOnly(true)
+	sidecar.WithVolumeMounts(mount)
 }
 
 // withMemory returns the template of a workload with the memory of mc, if only the memory differs from what was

@@ -142,8 +142,9 @@ func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
 	return time.Time{}, false
 }
 
-// StripPod drops from a pod for the informer cache what the operator does not read, which is most of it. The termination
-// message of a container that can read a Secret could quote it: a command that shows the log replaces the message.
+// StripPod drops from a pod for the informer cache what the operator does not read, which is most of it. The
+// termination message of a container that can read a Secret could quote it: a command that shows the log replaces the
+// message.
 func StripPod(p *corev1.Pod) *corev1.Pod {
 	readsSecret := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil })
 	p.ManagedFields = nil

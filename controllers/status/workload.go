@@ -3,8 +3,8 @@ package status
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -31,7 +31,7 @@ type WorkloadState struct {
 }
 
 // ReadState reads a Deployment or StatefulSet; nil for another object. pods are its servers.
-func ReadState(workload client.Object, pods ...corev1.Pod) *WorkloadState {
+func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
 	var w *WorkloadState
 	var template corev1.PodSpec
 	switch o := workload.(type) {
