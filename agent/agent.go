@@ -5,7 +5,6 @@ package agent
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -84,8 +83,8 @@ type Options struct {
 	Proxy bool `json:"proxy,omitempty"`
 	// DrainToken is a secret part of the paths of a drain; empty for no drain. It is not logged.
 	DrainToken string `json:"drainToken,omitempty"`
-	// LogLevel is the least severity that is logged: debug, info or error; empty for info.
-	LogLevel string `json:"logLevel,omitempty"`
+	// LogLevel is the least severity that is logged.
+	LogLevel slog.Level `json:"logLevel,omitempty"`
 }
 
 // Args is the command line of the agent with these options: one argument in JSON.
@@ -104,14 +103,10 @@ func parse(args []string) (o Options, err error) {
 // Run runs the agent with the arguments after Command, until ctx is done.
 func Run(ctx context.Context, args []string) error {
 	o, err := parse(args)
-	var level slog.Level
-	if err == nil {
-		err = level.UnmarshalText([]byte(cmp.Or(o.LogLevel, "info")))
-	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", Command, err)
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: o.LogLevel}))
 	shown := o
 	shown.DrainToken = ""
 	log.Info("started", "options", shown)
@@ -124,8 +119,9 @@ func Run(ctx context.Context, args []string) error {
 	if o.MetricsPort != 0 {
 		process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
 		registry.MustRegister(newCollector(stats, o.Proxy, log), process)
-		handler := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-		group.Go(func() error { return serve(ctx, o.MetricsPort, routes{"GET /metrics": handler}) })
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+		group.Go(func() error { return serve(ctx, o.MetricsPort, mux) })
 	}
 	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed", drain: drain{stop: make(chan struct{})}}
 	report, do := s.report, s.run
@@ -135,28 +131,22 @@ func Run(ctx context.Context, args []string) error {
 	}
 	if o.ReportPort != 0 {
 		group.Go(func() error { return do(ctx) })
-		handlers := routes{"GET " + ReportPath: reportHandler(report)}
+		mux := http.NewServeMux()
+		mux.Handle("GET "+ReportPath, reportHandler(report))
 		if o.DrainToken != "" {
-			handlers["GET "+DrainPath+o.DrainToken] = http.HandlerFunc(s.drain.wait)
-			handlers["POST "+StopPath+o.DrainToken] = http.HandlerFunc(s.drain.letStop)
+			mux.HandleFunc("GET "+DrainPath+o.DrainToken, s.drain.wait)
+			mux.HandleFunc("POST "+StopPath+o.DrainToken, s.drain.letStop)
 		}
-		group.Go(func() error { return serve(ctx, o.ReportPort, handlers) })
+		group.Go(func() error { return serve(ctx, o.ReportPort, mux) })
 	}
 	return group.Wait()
 }
 
-// routes are handlers by method and path.
-type routes map[string]http.Handler
-
-// serve serves these routes until ctx is done. A connection serves one small request and is closed, so that untrusted
+// serve serves requests until ctx is done. A connection serves one small request and is closed, so that untrusted
 // clients can neither exhaust the agent's memory nor block Prometheus or the operator for long.
-func serve(ctx context.Context, port int, handlers routes) error {
-	mux := http.NewServeMux()
-	for route, handler := range handlers {
-		mux.Handle(route, handler)
-	}
+func serve(ctx context.Context, port int, handler http.Handler) error {
 	limit := &connectionLimit{sources: map[net.Conn]string{}}
-	server := &http.Server{Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
+	server := &http.Server{Handler: handler, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout, ConnState: limit.follow}
 	server.SetKeepAlivesEnabled(false)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))

@@ -86,6 +86,7 @@ func unreachable(ctx context.Context, servers []mover.Server) (names []string) {
 			break
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -49,7 +49,7 @@ func TestUnreachable(t *testing.T) {
 	harness.Must(t, err)
 	servers := []mover.Server{{Name: "a", Address: listen("VERSION 1.6.45\r\n")}, {Name: "refuses", Address: refused},
 		{Name: "silent", Address: listen("")}, {Name: "full", Address: listen("ERROR Too many open connections\r\n")}}
-	if got := unreachable(t.Context(), servers); !slices.Equal(got, []string{"refuses", "silent", "full"}) {
+	if got := unreachable(t.Context(), servers); !slices.Equal(got, []string{"full", "refuses", "silent"}) {
 		t.Errorf("got %q", got)
 	}
 	var many []mover.Server

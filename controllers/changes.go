@@ -17,7 +17,7 @@ import (
 // current returns what the plan is built from, except the spec and the Secrets. A workload that the informer cache does
 // not show may have lost its labels: it is read from the API server, so that its template can be preserved.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
-	c.Now = now
+	c.Now, c.Workload = now, &desired.Workload{}
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
 		return c, err
 	}

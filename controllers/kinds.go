@@ -56,8 +56,8 @@ func owner(mc *v1alpha1.Memcached) children.Owner {
 }
 
 // CacheOptions limit the informer cache to what the operator reads: only children and pods with our managed-by label,
-// children without the managedFields entries of other managers, and pods and the metadata of Secrets with only the
-// fields that the operator uses.
+// children without the managedFields entries of other managers, and pods and the metadata of Secrets without most of
+// what the operator does not use.
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})

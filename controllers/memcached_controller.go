@@ -163,14 +163,14 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		if mc, err = r.writeFinalizer(ctx, mc, st, now, controllerutil.AddFinalizer); err != nil {
 			return 0, err
 		}
-		o.set.New = true
+		o.mc, set.Owner, set.New = mc, owner(mc), true
 	}
 
 	current, err := o.current(ctx, now)
 	if err != nil {
 		return 0, err
 	}
-	secrets, secretsErr := r.secrets(ctx, mc, st, desired.RecordedSecrets(current.Workload), now)
+	secrets, secretsErr := r.secrets(ctx, mc, st, desired.ReadRecord(current.Annotations).Secrets, now)
 	current.Secrets, current.Freeze = secrets, secretsErr != nil
 	inputs := desired.Resolve(mc, current, r.Options)
 	changes, err := compare(ctx, o, inputs, current)

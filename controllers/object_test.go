@@ -343,7 +343,7 @@ func TestChangeThatTouchesNoServer(t *testing.T) {
 }
 
 // TestForeignChangeThatTouchesNoServer: each time that somebody changes a field that touches no server, and the
-// operator changes it back, the status waits for the controller of the Deployment, and is not written.
+// operator changes it back, the status waits for the controller of the Deployment for a moment, and is not written.
 func TestForeignChangeThatTouchesNoServer(t *testing.T) {
 	f := newFixture(t)
 	f.becomeReady()
@@ -362,6 +362,12 @@ func TestForeignChangeThatTouchesNoServer(t *testing.T) {
 		f.mustReconcile()
 		f.wantRequests()
 	}
+	f.must(f.api.Patch(f.ctx, get[appsv1.Deployment](f), mergePatch(
+		`{"spec":{"template":{"metadata":{"annotations":{"restart":"now"}}}}}`)))
+	f.mustReconcile()
+	f.now = f.now.Add(controllerTimeout)
+	f.mustReconcile()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 }
 
 // TestLostTemplateRecord: if somebody overwrites the template record of the Deployment, it is restored, and no server

@@ -131,9 +131,9 @@ func (o observation) flush() (f rollout.Flush, begun bool) {
 	if w == nil {
 		return f, true
 	}
-	at, begun := desired.FlushTime(o.mc, w.GetAnnotations())
-	f = rollout.ReadFlush(o.servers, at)
-	if !begun || o.mc.Annotations[v1alpha1.FlushedAtAnnotation] == "" { // another one is asked for, or none any more
+	record, value := desired.ReadRecord(w.GetAnnotations()), o.mc.Annotations[v1alpha1.FlushedAtAnnotation]
+	f, begun = rollout.ReadFlush(o.servers, record.Flush.Time), value == "" || value == record.FlushedAt
+	if !begun || value == "" { // another one is asked for, or none any more
 		f.Left, f.Stopping = nil, nil
 	}
 	return f, begun

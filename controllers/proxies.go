@@ -46,10 +46,10 @@ func (o observation) proxyServers() (servers mover.Servers, proxies rollout.Prox
 	}
 	set, _ := o.workload().(*appsv1.StatefulSet)
 	stored, digest := o.storedServers()
-	list := desired.ReadProxyServers(o.mc, ptr.Deref(set, appsv1.StatefulSet{}).Annotations, stored)
-	servers = mover.Servers{Phase: list.Phase, Before: o.withAddresses(list.Before), After: o.withAddresses(list.After),
-		Mover: list.Mover}
-	if stored.Program = ""; !servers.Equal(stored) {
+	servers = desired.ReadProxyServers(ptr.Deref(set, appsv1.StatefulSet{}).Annotations, stored)
+	servers.Before = o.withAddresses(desired.Ordinals(o.mc, servers.Before))
+	servers.After = o.withAddresses(desired.Ordinals(o.mc, servers.After))
+	if servers.Program, stored.Program = "", ""; !servers.Equal(stored) {
 		digest = ""
 	}
 	return servers, rollout.NewProxies(o.proxies, digest)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -755,6 +756,7 @@ func TestServersThatCannotMove(t *testing.T) {
 // TestOrderOfServers: the order of the servers behind proxies survives whatever happens to the ConfigMap of the proxies
 // or to the annotation of the StatefulSet, but not to both.
 func TestOrderOfServers(t *testing.T) {
+	const list = `{"after":[{"name":"cache-1"},{"name":"cache-0"}]}`
 	config := func(f *fixture) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy", Namespace: f.mc.Namespace}}
 	}
@@ -796,7 +798,7 @@ func TestOrderOfServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
 			f.becomeReadyWithProxy(2)
-			f.setOrder(`"{\"after\":[1,0]}"`)
+			f.setOrder(strconv.Quote(list))
 			f.loadAll()
 			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 			lose(f)
@@ -805,8 +807,8 @@ func TestOrderOfServers(t *testing.T) {
 			if _, after := f.list(); after != "1 0" {
 				t.Errorf("got the servers %q, want them in the order of before", after)
 			}
-			if list := get[appsv1.StatefulSet](f).Annotations[v1alpha1.ProxyServersAnnotation]; list != `{"after":[1,0]}` {
-				t.Errorf("got the annotation %s", list)
+			if got := get[appsv1.StatefulSet](f).Annotations[v1alpha1.ProxyServersAnnotation]; got != list {
+				t.Errorf("got the annotation %s", got)
 			}
 			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 			f.mustReconcile()
@@ -896,7 +898,7 @@ func TestChangedConfigMap(t *testing.T) {
 func TestMoveWithoutConfigMap(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, workload: StatefulSet, proxy: {size: 1}}")
 	f.becomeReadyWithProxy(3)
-	f.setOrder(`"{\"after\":[2,0,1]}"`)
+	f.setOrder(strconv.Quote(`{"after":[{"name":"cache-2"},{"name":"cache-0"},{"name":"cache-1"}]}`))
 	f.loadAll()
 	f.patch(`{"spec":{"size":2}}`)
 	f.failures["apply StatefulSet"] = errors.New("no (by the test)")

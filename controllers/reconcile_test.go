@@ -250,48 +250,83 @@ func TestForeignFieldsArePreserved(t *testing.T) {
 	}
 }
 
-// TestForeignListItems: an item that others add to a list of ours stays, unless the API server then refuses the child.
+// TestForeignListItems: an item that others add to a list of ours stays until the child is written for another reason,
+// so that no server is replaced for it, and changes no address. If others rename an item of ours, it comes back alone.
 func TestForeignListItems(t *testing.T) {
+	ports := func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }
+	containers := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) }
+	volumes := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Volumes) }
 	for name, tt := range map[string]struct {
-		obj     client.Object
-		foreign string // what another manager applies
-		count   func(client.Object) int
-		change  string // of the Memcached, which changes the list or the template
-		want    int
+		obj           client.Object
+		foreign       string // what another manager patches
+		count         func(client.Object) int
+		before, after int    // the change
+		change        string // of the Memcached
 	}{
-		"port of a Service": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"},
-			{"port":1,"name":"other"}]}}`,
-			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, `{"spec":{"memory":"128Mi"}}`, 2},
-		"co-owned port of a Service": {&corev1.Service{},
-			`{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"}]}}`,
-			func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }, `{"spec":{"containerPort":12345}}`, 1},
-		"container": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`,
-			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) },
-			`{"spec":{"memory":"128Mi"}}`, 2},
-		"co-owned container port": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[{"name":"memcached",
-			"ports":[{"containerPort":11211,"name":"memcached","protocol":"TCP"}]}]}}}}`,
-			func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers[0].Ports) },
-			`{"spec":{"containerPort":12345}}`, 1},
+		"port": {&corev1.Service{}, `{"spec":{"ports":[{"port":1,"name":"other"}]}}`, ports, 2, 1,
+			`{"spec":{"containerPort":12345}}`},
+		"renamed port": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"$patch":"delete"},
+			{"port":12000,"name":"memcached","protocol":"TCP"}]}}`, ports, 1, 1, `{"spec":{"size":4}}`},
+		"container": {&appsv1.Deployment{},
+			`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`, containers, 2, 1,
+			`{"spec":{"memory":"128Mi"}}`},
+		"renamed container": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[
+			{"name":"memcached","$patch":"delete"},{"name":"renamed","image":"x"}]}}}}`, containers, 1, 1,
+			`{"spec":{"size":4}}`},
+		"volume": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"volumes":[{"name":"x","emptyDir":{}}]}}}}`,
+			volumes, 3, 2, `{"spec":{"memory":"128Mi"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, "{size: 3, metrics: {}}")
 			f.becomeReady()
-			key := client.ObjectKeyFromObject(f.mc)
-			f.must(f.api.Get(f.ctx, key, tt.obj))
-			f.applyAsSomebody(tt.obj, tt.foreign)
-			f.patch(tt.change)
-			for range 4 {
+			key, servers := client.ObjectKeyFromObject(f.mc), f.mc.Status.Servers
+			want := func(n int) {
+				t.Helper()
+				for range 4 {
+					f.mustReconcile()
+					f.now = f.now.Add(controllerTimeout)
+				}
+				f.must(f.api.Get(f.ctx, key, tt.obj))
+				if got := tt.count(tt.obj); got != n {
+					t.Errorf("got %d items, want %d", got, n)
+				}
+				f.wantNotStalled()
 				f.mustReconcile()
+				f.wantRequests()
 			}
 			f.must(f.api.Get(f.ctx, key, tt.obj))
-			if got := tt.count(tt.obj); got != tt.want {
-				t.Errorf("got %d items, want %d: %+v", got, tt.want, tt.obj)
+			f.must(f.api.Patch(f.ctx, tt.obj, client.RawPatch(types.StrategicMergePatchType, []byte(tt.foreign)),
+				client.FieldOwner("somebody")))
+			want(tt.before)
+			if !slices.Equal(f.mc.Status.Servers, servers) {
+				t.Errorf("got the addresses %v, want %v", f.mc.Status.Servers, servers)
 			}
-			f.wantNotStalled()
-			f.mustReconcile()
-			f.wantRequests()
+			f.patch(tt.change)
+			want(tt.after)
 		})
 	}
+}
+
+// TestCoOwnedItems: an item of a list that the spec no longer asks for is removed, even if another manager owns it too.
+func TestCoOwnedItems(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, auth: {secretName: passwords}, metrics: {}}")
+	f.createPasswords("app:first\n")
+	f.becomeReady()
+	f.applyAsSomebody(get[corev1.Service](f), `{"spec":{"ports":[{"port":11211,"name":"memcached","appProtocol":"x"}]}}`)
+	f.applyAsSomebody(get[appsv1.Deployment](f), `{"metadata":{"annotations":{"a":"b"}},"spec":{"template":{"spec":{
+		"containers":[{"name":"memcached","ports":[{"containerPort":11211,"name":"memcached","protocol":"TCP"}]}],
+		"volumes":[{"name":"agent","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}}]}}}}`)
+	f.patch(`{"spec":{"containerPort":12345,"metrics":null}}`)
+	f.mustReconcile()
+	d := get[appsv1.Deployment](f)
+	pod := d.Spec.Template.Spec
+	if s := get[corev1.Service](f).Spec.Ports; len(s) != 1 || len(pod.Containers[0].Ports) != 1 || len(pod.Volumes) != 1 {
+		t.Errorf("got ports %v and %v and volumes %v, want one each", s, pod.Containers[0].Ports, pod.Volumes)
+	}
+	if !slices.ContainsFunc(d.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "somebody" }) {
+		t.Errorf("got owners %+v, want somebody among them, who owns an annotation", d.ManagedFields)
+	}
+	f.wantNotStalled()
 }
 
 // TestInterruptedMerge: fields that the operator merged before it was stopped can be removed later.

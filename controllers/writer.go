@@ -30,6 +30,10 @@ import (
 // writes, however many servers a rollout has.
 const progressInterval = 5 * time.Second
 
+// controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
+// If somebody else has made the change, the status may be wrong meanwhile; tests/e2e/truth allows that for a second.
+const controllerTimeout = 500 * time.Millisecond
+
 // errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
 // will show that soon.
 var errDeleted = errors.New("the Memcached was deleted")
@@ -64,9 +68,8 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 }
 
 // writeStatus computes the status, writes it if it differs from that of mc, and records the transitions as events. It
-// returns mc with its new status. It does not write the status while the controller of a workload has yet to observe a
-// change that affects no server, whose watch event causes the next reconcile. If the status only reports progress, it
-// returns how long the write must wait.
+// returns mc with its new status. If it does not write the status yet, it returns how long the write must wait: because
+// the status only reports progress, or because the controller of a workload has not observed a change.
 //
 // The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
 // restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
@@ -75,8 +78,13 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
 	st.clock = st.clock.Next(mc, in, now)
 	in.Clock = st.clock
-	if status.AwaitsController(mc, in, now) {
-		return mc, 0, nil
+	if !status.AwaitsController(mc, in, now) {
+		st.awaitControllerUntil = time.Time{}
+	} else if st.awaitControllerUntil.IsZero() {
+		st.awaitControllerUntil = now.Add(controllerTimeout)
+	}
+	if now.Before(st.awaitControllerUntil) {
+		return mc, st.awaitControllerUntil.Sub(now), nil
 	}
 	s := status.Compute(mc, in, now)
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {

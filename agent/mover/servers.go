@@ -25,23 +25,23 @@ const (
 // Server is a server behind proxies.
 type Server struct {
 	// Name is that of its pod.
-	Name string
+	Name string `json:"name"`
 	// Address is an IP address with a port.
-	Address string
+	Address string `json:"-"`
 }
 
 // Servers are the servers behind proxies, or a change of them. They are the content of two files: servers, which the
-// proxies read, and mover.
+// proxies read, and mover. The JSON form has neither the program nor addresses.
 type Servers struct {
 	// Program identifies the program of the proxies that reads the files; empty for any.
-	Program string
-	Phase   Phase
+	Program string `json:"-"`
+	Phase   Phase  `json:"phase,omitempty"`
 	// Before are the servers before a change; none without a change.
-	Before []Server
+	Before []Server `json:"before,omitempty"`
 	// After are the servers; during a change, those after it.
-	After []Server
+	After []Server `json:"after"`
 	// Mover is the proxy's pod whose agent deletes or moves items now; empty for none.
-	Mover string
+	Mover string `json:"mover,omitempty"`
 }
 
 // Parse reads the content of files, by their names.

@@ -39,7 +39,7 @@ const (
 	RevokedAnnotation = "cache.example.com/revoked"
 
 	// ProxyServersAnnotation on the StatefulSet of the servers behind proxies is the list of servers of the proxies, by
-	// ordinals and in order: the order decides which keys a server stores. The ConfigMap of the proxies follows from it.
+	// names and in order: the order decides which keys a server stores. The ConfigMap of the proxies follows from it.
 	ProxyServersAnnotation = "cache.example.com/proxy-servers"
 
 	// ProxyConfigAnnotation on a proxy's pod is the digest of the proxy's configuration and, after a space, what the proxy

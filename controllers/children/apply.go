@@ -102,7 +102,8 @@ func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error)
 	if c.Existing != nil {
 		switch relation := s.Relation(c.Existing); {
 		case relation == Foreign:
-			return nil, s.conflictWith(c.Key)
+			return nil, &StallError{ReasonConflict, fmt.Sprintf(
+				"%s exists and is not controlled by this %s; remove or rename one of the two", c.Key, s.Owner.GVK.Kind)}
 		case s.isLeftover(c.Existing):
 			log.FromContext(ctx).Info("deleting a child of a deleted owner of the same name", "child", c.String())
 			return nil, cmp.Or(s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground), errTerminating)
@@ -127,15 +128,22 @@ const absentVersion = "1"
 
 // write applies the desired child over the existing one, and returns the API server's response.
 //
-// An apply does not remove a list item that another manager owns, even if the operator owns the item too. If the API
-// server refuses the result, for example two ports of one name, a merge patch replaces all desired lists. Then the
-// child is applied again. In managedFields, the API server records the merge patch as an Update entry of the operator.
-// No later apply could remove the fields of that entry, so the entry is deleted before the second apply.
+// An apply does not remove a list item that another manager owns, even if the operator owns the item too. If there are
+// such items after the apply, or the API server refuses the result, for example two ports of one name, a merge patch
+// replaces all desired lists. Then the child is applied again. In managedFields, the API server records the merge patch
+// as an Update entry of the operator. No later apply could remove the fields of that entry, so the entry is deleted
+// before the second apply.
 func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
 	if !c.interrupted {
 		response, err = s.apply(ctx, c)
-		if c.Existing == nil || IsConflict(err) || !apierrors.IsInvalid(err) {
+		switch {
+		case c.Existing == nil, IsConflict(err), err != nil && !apierrors.IsInvalid(err):
 			return response, err
+		case err == nil:
+			if e, err := s.extract(response); err != nil || !e.isChanged {
+				return response, err
+			}
+			c.Existing = response
 		}
 	}
 	merged, mergeErr := s.merge(ctx, c)
@@ -242,11 +250,6 @@ const (
 type StallError struct{ Reason, Message string }
 
 func (e *StallError) Error() string { return e.Message }
-
-func (s *Set) conflictWith(key Key) error {
-	return &StallError{ReasonConflict, fmt.Sprintf(
-		"%s exists and is not controlled by this %s; remove or rename one of the two", key, s.Owner.GVK.Kind)}
-}
 
 // IsConflict reports whether a write failed because the object was replaced or changed since it was read: the resource
 // version or the uid that the write named is not the current one, or the object is being deleted. The API server

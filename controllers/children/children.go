@@ -75,7 +75,7 @@ type Set struct {
 	// owner either.
 	New bool
 
-	extractions map[client.Object]runtime.ApplyConfiguration
+	extractions map[client.Object]extracted
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.

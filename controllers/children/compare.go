@@ -52,7 +52,8 @@ func (c *Change) After() runtime.ApplyConfiguration {
 
 // Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
 // delete: those that were applied for the owner or its predecessor and are not desired. It compares only the fields
-// that managedFields records as ours, so that fields and list items of others never matter.
+// that managedFields records as ours, so that fields of others never matter. Items that others added to our lists are
+// removed when a child is written for another reason, so that no server is replaced for them.
 //
 // guards are, for a desired child, the children that must be written before it. With dryRun, a dry run finds out
 // whether a write would change anything. Its result is stored in State.
@@ -186,9 +187,6 @@ func (s *State) IsBehind(observed Observed, now time.Time) bool {
 			continue
 		}
 		delete(s.expectations, key)
-	}
-	if len(s.expectations) == 0 {
-		s.expectations = nil // to free its memory: most objects are written rarely
 	}
 	return behind
 }

@@ -41,16 +41,27 @@ func (s *Set) isApplied(obj client.Object) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), s.isOurApply)
 }
 
+// extracted is the part of a child that the operator owns.
+type extracted struct {
+	config    runtime.ApplyConfiguration
+	isChanged bool // a list of which the operator owns items also has items of others
+}
+
 // Extract returns the fields of a child that the operator owns, as an apply configuration: the same as the generated
-// functions Extract... of client-go. These keep the schemas of all of Kubernetes in memory, 8 MB, and are slower. Each
-// object is extracted once, because that is the most expensive part of a reconcile.
-func (s *Set) Extract(obj client.Object) (config runtime.ApplyConfiguration, err error) {
-	if config, ok := s.extractions[obj]; ok {
-		return config, nil
+// functions Extract... of client-go. These keep the schemas of all of Kubernetes in memory, 8 MB, and are slower.
+func (s *Set) Extract(obj client.Object) (runtime.ApplyConfiguration, error) {
+	e, err := s.extract(obj)
+	return e.config, err
+}
+
+// extract caches its result for each object, because it is the most expensive part of a reconcile.
+func (s *Set) extract(obj client.Object) (e extracted, err error) {
+	if e, ok := s.extractions[obj]; ok {
+		return e, nil
 	}
 	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return reflect.TypeOf(k.Object) == reflect.TypeOf(obj) })
 	if i < 0 {
-		return nil, fmt.Errorf("%T is not in the table of child kinds", obj)
+		return e, fmt.Errorf("%T is not in the table of child kinds", obj)
 	}
 	kind := s.Kinds[i]
 	defer func() {
@@ -63,29 +74,29 @@ func (s *Set) Extract(obj client.Object) (config runtime.ApplyConfiguration, err
 		fields := &fieldpath.Set{}
 		raw := obj.GetManagedFields()[i].FieldsV1.GetRawString()
 		if err := fields.FromJSON(strings.NewReader(raw)); err != nil {
-			return nil, err
+			return e, err
 		}
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(obj))
 		if err != nil {
-			return nil, err
+			return e, err
 		}
 		delete(content, "status") // never owned by an apply of the object itself
-		if owned, ok := ownedFields(content, fields).(map[string]any); ok {
+		if owned, ok := e.fields(content, fields).(map[string]any); ok {
 			u.Object = owned
 		}
 	}
 	u.SetGroupVersionKind(kind.GroupVersionKind)
 	u.SetNamespace(obj.GetNamespace())
 	u.SetName(obj.GetName())
-	owned := kind.newConfiguration()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, owned); err != nil {
-		return nil, err
+	e.config = kind.newConfiguration()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, e.config); err != nil {
+		return e, err
 	}
 	if s.extractions == nil {
-		s.extractions = map[client.Object]runtime.ApplyConfiguration{}
+		s.extractions = map[client.Object]extracted{}
 	}
-	s.extractions[obj] = owned
-	return owned, nil
+	s.extractions[obj] = e
+	return e, nil
 }
 
 // withoutManagedFields returns a shallow copy: the conversion of managedFields would take as long as that of the rest.
@@ -98,13 +109,17 @@ func withoutManagedFields(obj client.Object) client.Object {
 	return c
 }
 
-// ownedFields returns the part of a JSON value that is in a set of fields; nil for nothing.
-func ownedFields(v any, set *fieldpath.Set) any {
+// fields returns the part of a JSON value that is in a set of fields; nil for nothing.
+func (e *extracted) fields(v any, set *fieldpath.Set) any {
 	switch v := v.(type) {
 	case map[string]any:
 		owned := map[string]any{}
 		for name, field := range v {
-			if field := ownedField(field, fieldpath.PathElement{FieldName: &name}, set); field != nil {
+			in := e
+			if name == "metadata" {
+				in = &extracted{} // others may add owner references and finalizers
+			}
+			if field := in.field(field, fieldpath.PathElement{FieldName: &name}, set); field != nil {
 				owned[name] = field
 			}
 		}
@@ -115,8 +130,9 @@ func ownedFields(v any, set *fieldpath.Set) any {
 		var owned []any
 		elements := slices.AppendSeq(slices.Collect(set.Members.All()), set.Children.All())
 		for _, item := range v {
-			if i := slices.IndexFunc(elements, func(e fieldpath.PathElement) bool { return matches(item, e) }); i >= 0 {
-				owned = append(owned, ownedField(item, elements[i], set))
+			i := slices.IndexFunc(elements, func(e fieldpath.PathElement) bool { return matches(item, e) })
+			if e.isChanged = e.isChanged || i < 0; i >= 0 {
+				owned = append(owned, e.field(item, elements[i], set))
 			}
 		}
 		if len(owned) > 0 {
@@ -126,11 +142,10 @@ func ownedFields(v any, set *fieldpath.Set) any {
 	return nil
 }
 
-// ownedField returns the owned part of the value at one path element. An element without fields below is owned as a
-// whole.
-func ownedField(v any, element fieldpath.PathElement, set *fieldpath.Set) any {
+// field returns the owned part of the value at one path element. An element without fields below is owned as a whole.
+func (e *extracted) field(v any, element fieldpath.PathElement, set *fieldpath.Set) any {
 	if below, ok := set.Children.Get(element); ok {
-		return ownedFields(v, below)
+		return e.fields(v, below)
 	}
 	if set.Members.Has(element) {
 		return v

@@ -67,7 +67,7 @@ type Inputs struct {
 	size         int32                                       // number of servers
 	image        string                                      // of servers and proxies
 	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
-	record       record                                      // of the template
+	record       Record                                      // of the template
 	// newTemplate says that an existing workload gets another template.
 	newTemplate         bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
@@ -103,7 +103,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	case restart, recorded.RequestedImage != "" && !current.HasReady:
 		image = o.DefaultImage
 	}
-	r := record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt,
+	r := Record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt,
 		Flush: recorded.Flush, Memory: mc.Spec.Memory, Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
 	switch value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; {
@@ -182,7 +182,7 @@ func (in Inputs) PreserveTemplate(own *Workload) Inputs {
 
 // digestOfInputs hashes what a pod template is built from. A field that is added later must be omitted while it has its
 // default, or the next upgrade of the operator restarts every server: TestInputs pins the digests.
-func digestOfInputs(mc *v1alpha1.Memcached, r record) string {
+func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 	pod := names.Pod(mc)
 	pod.Resources, pod.Affinity = nilIfEmpty(pod.Resources), nilIfEmpty(pod.Affinity)
 	pod.SecurityContext = nilIfEmpty(pod.SecurityContext)
@@ -219,9 +219,9 @@ func nilIfEmpty[T any](v *T) *T {
 	return v
 }
 
-// record says what the pod template of a workload was built from. It is an annotation of the workload, so that it is
+// Record says what the pod template of a workload was built from. It is an annotation of the workload, so that it is
 // written together with the template, and is right even if the operator stops a moment later.
-type record struct {
+type Record struct {
 	// Image is the image of the template, and RequestedImage was spec.image then.
 	Image          string `json:"image,omitempty"`
 	RequestedImage string `json:"requestedImage,omitempty"`
@@ -246,13 +246,20 @@ type record struct {
 	Secrets Secrets `json:"secrets,omitzero"`
 }
 
+// ReadRecord reads the record in the annotations of a workload; empty if there is none.
+func ReadRecord(annotations map[string]string) (r Record) {
+	if json.Unmarshal([]byte(annotations[v1alpha1.TemplateRecordAnnotation]), &r) != nil || r.Inputs == "" {
+		return Record{}
+	}
+	return r
+}
+
 // readRecord reads the record of a workload. If ok is false, there is none, and images and restart are from the
 // template.
-func readRecord(own *Workload) (r record, ok bool) {
-	if json.Unmarshal([]byte(own.Annotations[v1alpha1.TemplateRecordAnnotation]), &r) == nil && r.Inputs != "" {
+func readRecord(own *Workload) (r Record, ok bool) {
+	if r = ReadRecord(own.Annotations); r.Inputs != "" {
 		return r, true
 	}
-	r = record{}
 	if t := own.Template; t != nil && t.ObjectMetaApplyConfiguration != nil {
 		r.RestartedAt = t.Annotations[v1alpha1.RestartedAtAnnotation]
 	}
@@ -270,11 +277,8 @@ func readRecord(own *Workload) (r record, ok bool) {
 // Outdated returns status.outdated, from the annotations of the workload: the images in the record that a new Memcached
 // with the same spec would not get. An admission plugin may rewrite the images of the template, so those do not count.
 func Outdated(annotations map[string]string, o Options) (fields []string) {
-	r, ok := readRecord(&Workload{Annotations: annotations})
-	if !ok {
-		return nil
-	}
-	if r.RequestedImage == "" && r.Image != o.DefaultImage {
+	r := ReadRecord(annotations)
+	if r.RequestedImage == "" && r.Image != "" && r.Image != o.DefaultImage {
 		fields = append(fields, "image")
 	}
 	if r.Agent != "" && r.Agent != o.AgentImage {
@@ -283,23 +287,9 @@ func Outdated(annotations map[string]string, o Options) (fields []string) {
 	return fields
 }
 
-func (r record) annotations() map[string]string {
+func (r Record) annotations() map[string]string {
 	b, _ := json.Marshal(r) // only strings and times
 	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
-}
-
-// FlushTime returns when the newest flush began, from the annotations of the workload; zero for none. ok is false if mc
-// asks for another flush, which has not begun.
-func FlushTime(mc *v1alpha1.Memcached, annotations map[string]string) (at time.Time, ok bool) {
-	r, _ := readRecord(&Workload{Annotations: annotations})
-	value := mc.Annotations[v1alpha1.FlushedAtAnnotation]
-	return r.Flush.Time, value == "" || value == r.FlushedAt
-}
-
-// RecordedSecrets returns the Secrets in the record of a workload.
-func RecordedSecrets(own *Workload) Secrets {
-	r, _ := readRecord(cmp.Or(own, &Workload{}))
-	return r.Secrets
 }
 
 // Digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may

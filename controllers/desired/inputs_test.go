@@ -279,9 +279,7 @@ func FuzzRecord(f *testing.F) {
 			record = replaceIn(record, "template", `"`+Digest(own.Template)+`"`)
 		}
 		own.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: record}
-		ChangesInPlace(own.Annotations)
 		Outdated(own.Annotations, o)
-		FlushTime(mc, own.Annotations)
 		after := apply(mc, own)
 		if got := after.container().Args; !slices.Equal(got, arguments(mc)) {
 			t.Errorf("the arguments are %q", got)

@@ -33,7 +33,7 @@ func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Con
 
 // withMemory returns the template of a workload with the memory of mc, if only the memory differs from what was
 // recorded, and the servers can change it without a restart; otherwise nil.
-func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded record,
+func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded Record,
 	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
 	own, before := w.container(), mc.DeepCopy()
 	before.Spec.Memory = recorded.Memory
@@ -53,10 +53,4 @@ func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded record,
 		template.Spec.WithTerminationGracePeriodSeconds(drainTime(mc)) // of the next pods
 	}
 	return template
-}
-
-// ChangesInPlace returns the revisions of a StatefulSet whose servers differ from its template only in their memory.
-func ChangesInPlace(annotations map[string]string) []string {
-	r, _ := readRecord(&Workload{Annotations: annotations})
-	return r.InPlace
 }

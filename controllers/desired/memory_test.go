@@ -81,7 +81,7 @@ func TestMemoryInPlace(t *testing.T) {
 			tt.change(mc, own)
 		}
 		after := apply(mc, own, "a", Options{CanResize: !tt.noResize, OpenShift: true})
-		replace, inPlace := after.Template.Spec.SecurityContext.RunAsUser == nil, ChangesInPlace(after.Annotations)
+		replace, inPlace := after.Template.Spec.SecurityContext.RunAsUser == nil, ReadRecord(after.Annotations).InPlace
 		if replace != tt.replace || replace != (len(inPlace) == 0) {
 			t.Errorf("%s: the template is built anew: %t, the revisions %q need no replacement", name, replace, inPlace)
 		}
@@ -104,7 +104,7 @@ func TestMemoryInPlace(t *testing.T) {
 		} {
 			mc.Spec.Memory = step.memory
 			after = apply(mc, after, step.revision, Options{CanResize: true, OpenShift: true})
-			if got := ChangesInPlace(after.Annotations); !slices.Equal(got, step.want) {
+			if got := ReadRecord(after.Annotations).InPlace; !slices.Equal(got, step.want) {
 				t.Errorf("%s, then %s: the revisions %q need no replacement, want %q", name, step.memory, got, step.want)
 			}
 		}

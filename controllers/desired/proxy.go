@@ -93,25 +93,13 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 			WithTemplate(template)), mc, names.Proxies)
 }
 
-// ProxyServers is the value of ProxyServersAnnotation: a list of servers, or a change of it, by their ordinals.
-type ProxyServers struct {
-	Phase  mover.Phase `json:"phase,omitempty"`
-	Before []int       `json:"before,omitempty"`
-	After  []int       `json:"after"`
-	Mover  string      `json:"mover,omitempty"`
-}
-
-// ReadProxyServers reads the annotation of a StatefulSet. If it was lost, the ConfigMap of the proxies, which has the
-// list too, replaces it.
-func ReadProxyServers(mc *v1alpha1.Memcached, annotations map[string]string, config mover.Servers) (s ProxyServers) {
+// ReadProxyServers reads ProxyServersAnnotation of a StatefulSet. If it was lost, the ConfigMap of the proxies, which has
+// the list too, replaces it.
+func ReadProxyServers(annotations map[string]string, config mover.Servers) (s mover.Servers) {
 	if json.Unmarshal([]byte(annotations[v1alpha1.ProxyServersAnnotation]), &s) != nil {
-		return proxyServers(mc, config)
+		return config
 	}
 	return s
-}
-
-func proxyServers(mc *v1alpha1.Memcached, s mover.Servers) ProxyServers {
-	return ProxyServers{s.Phase, Ordinals(mc, s.Before), Ordinals(mc, s.After), s.Mover}
 }
 
 // Ordinals returns the ordinals of servers.

@@ -87,7 +87,8 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 	first := with(nil, "1", ca("a", 1))
 	added := with(first, "2", ca("b", 1), ca("a", 1))
-	if known := RecordedSecrets(added).TLS; !added.SameTemplate(first) || known == nil || known.Version != "2" {
+	known := ReadRecord(added.Annotations).Secrets.TLS
+	if !added.SameTemplate(first) || known == nil || known.Version != "2" {
 		t.Errorf("another version changes the template, or is not recorded: %+v", known)
 	}
 	removed := with(added, "3", ca("a", 1))
@@ -102,13 +103,14 @@ func TestSecretsInTemplate(t *testing.T) {
 	}
 
 	mc.Spec.Memory = "128Mi"
-	frozen := Resolve(mc, Current{Workload: first, Secrets: RecordedSecrets(first), Freeze: true}, options)
-	if now := ReadWorkload(deployment(mc, frozen)); !now.SameTemplate(first) || RecordedSecrets(now).TLS.Version != "1" {
+	frozen := Resolve(mc, Current{Workload: first, Secrets: ReadRecord(first.Annotations).Secrets, Freeze: true}, options)
+	if now := ReadWorkload(deployment(mc, frozen)); !now.SameTemplate(first) ||
+		ReadRecord(now.Annotations).Secrets.TLS.Version != "1" {
 		t.Error("without its Secret the template changes, or what is recorded")
 	}
 	newer := Secrets{TLS: &Secret{Name: "certificate", Version: "2"}}
 	frozen = Resolve(mc, Current{Workload: first, Secrets: newer, Freeze: true}, options)
-	if now := ReadWorkload(deployment(mc, frozen)); RecordedSecrets(now).TLS.Version != "2" {
+	if now := ReadWorkload(deployment(mc, frozen)); ReadRecord(now.Annotations).Secrets.TLS.Version != "2" {
 		t.Error("while the template is frozen, the available version of a Secret is not recorded")
 	}
 	for _, child := range NewPlan(mc, Resolve(mc, Current{Freeze: true}, options)).Children {

@@ -219,7 +219,8 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod *corev1ac.PodSpecApplyConfiguration) {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
-	_, options.LogLevel = agentOverrides(mc)
+	_, level := agentOverrides(mc)
+	_ = options.LogLevel.UnmarshalText([]byte(level)) // empty for the default
 	resources := agentResources(mc, component)
 	c := restrictedContainer(mc, names.Agent, image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),

@@ -72,7 +72,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 		seconds = max(seconds, proxyDelay)
 	}
 	if mc.Spec.Proxy != nil && !mc.Spec.Paused {
-		list, _ := json.Marshal(proxyServers(mc, in.proxyServers)) // only numbers and strings
+		list, _ := json.Marshal(in.proxyServers) // only strings
 		s.WithAnnotations(map[string]string{v1alpha1.ProxyServersAnnotation: string(list)})
 	}
 	if seconds > 0 {

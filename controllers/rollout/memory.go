@@ -43,7 +43,7 @@ func NextMemoryStep(set *appsv1.StatefulSet, pods []corev1.Pod, generation strin
 	if !canRollOut(set) {
 		return s
 	}
-	inPlace, wanted := desired.ChangesInPlace(set.Annotations), status.ReadMemory(&set.Spec.Template.Spec)
+	inPlace, wanted := desired.ReadRecord(set.Annotations).InPlace, status.ReadMemory(&set.Spec.Template.Spec)
 	for i := range pods {
 		pod := &pods[i]
 		if ordinal(set, pod) < 0 || !pod.DeletionTimestamp.IsZero() || IsDown(pod) || isOutdated(set, pod, inPlace) {

@@ -45,7 +45,7 @@ func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutS
 	if !canRollOut(set) {
 		return s
 	}
-	size, inPlace := int(ptr.Deref(set.Spec.Replicas, 1)), desired.ChangesInPlace(set.Annotations)
+	size, inPlace := int(ptr.Deref(set.Spec.Replicas, 1)), desired.ReadRecord(set.Annotations).InPlace
 	available, minReady := 0, time.Duration(set.Spec.MinReadySeconds)*time.Second
 	var down, notReady, ready []*corev1.Pod
 	for i := range pods {
@@ -97,7 +97,7 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 	if !canRollOut(set) {
 		return nil
 	}
-	inPlace := desired.ChangesInPlace(set.Annotations)
+	inPlace := desired.ReadRecord(set.Annotations).InPlace
 	for i := range pods {
 		pod := &pods[i]
 		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && isOutdated(set, pod, inPlace) &&
@@ -112,7 +112,7 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 // to move. A new template counts once the controller of the StatefulSet has observed it; a new number of servers
 // changes nothing.
 func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
-	outdated, inPlace := map[int]bool{}, desired.ChangesInPlace(set.Annotations)
+	outdated, inPlace := map[int]bool{}, desired.ReadRecord(set.Annotations).InPlace
 	for i := range pods {
 		pod := &pods[i]
 		if n := ordinal(set, pod); n >= 0 && !IsDown(pod) {

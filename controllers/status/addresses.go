@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"net"
 	"strconv"
 
@@ -22,11 +23,7 @@ func Addresses(mc *v1alpha1.Memcached, service Service) []string {
 		if !free {
 			return
 		}
-		port := mc.Spec.ContainerPort
-		if s != nil && len(s.Spec.Ports) > 0 {
-			port = s.Spec.Ports[0].Port
-		}
-		list = append(list, net.JoinHostPort(host, strconv.Itoa(int(port))))
+		list = append(list, address(host, cmp.Or(port(s), mc.Spec.ContainerPort)))
 	}
 	switch {
 	case mc.Spec.Proxy != nil:
@@ -50,8 +47,20 @@ func Addresses(mc *v1alpha1.Memcached, service Service) []string {
 // ServerAddress is the address of the Service of one server; empty for none.
 func ServerAddress(mc *v1alpha1.Memcached, ordinal int32, service Service) string {
 	s, _ := service(names.Server(mc, ordinal))
-	if s == nil || s.Spec.ClusterIP == "" || len(s.Spec.Ports) == 0 {
+	if s == nil || s.Spec.ClusterIP == "" || port(s) == 0 {
 		return ""
 	}
-	return net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))
+	return address(s.Spec.ClusterIP, port(s))
+}
+
+func address(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
+
+// port is that of memcached, beside which others may have added ports; 0 without one.
+func port(s *corev1.Service) (port int32) {
+	for i := 0; s != nil && i < len(s.Spec.Ports); i++ {
+		if s.Spec.Ports[i].Name == names.Port {
+			port = s.Spec.Ports[i].Port
+		}
+	}
+	return port
 }

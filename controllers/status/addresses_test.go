@@ -30,7 +30,8 @@ func TestAddressesOmitForeignServices(t *testing.T) {
 				return nil, name != c.foreign
 			}
 			s := &corev1.Service{}
-			s.Spec.ClusterIP, s.Spec.Ports = "10.0.0.1", []corev1.ServicePort{{Port: 11211}}
+			s.Spec.ClusterIP = "10.0.0.1"
+			s.Spec.Ports = []corev1.ServicePort{{Name: "other", Port: 80}, {Name: "memcached", Port: 11211}}
 			return s, true
 		}
 		if got := Addresses(manifest.Parse(t, manifest.Named("cache", c.spec)), service); !slices.Equal(got, c.want) {

@@ -156,7 +156,8 @@ var scenarios = []scenario{
 		steps: does(func(w *world) {
 			set := &appsv1.StatefulSet{ObjectMeta: w.object(w.key.Name)}
 			w.must(w.api.Patch(w.ctx, set, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
-				`{"metadata":{"annotations":{%q:"{\"after\":[1,0]}"}}}`, v1alpha1.ProxyServersAnnotation))))
+				`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.ProxyServersAnnotation,
+				`{"after":[{"name":"cache-1"},{"name":"cache-0"}]}`))))
 		}, func(w *world) {
 			w.checkOrder("cache-1 cache-0")
 			w.deleteProxyConfig()
