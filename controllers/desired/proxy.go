@@ -93,8 +93,8 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 			WithTemplate(template)), mc, names.Proxies)
 }
 
-// ReadProxyServers reads ProxyServersAnnotation of a StatefulSet. If it was lost, the ConfigMap of the proxies, which has
-// the list too, replaces it.
+// ReadProxyServers reads ProxyServersAnnotation of a StatefulSet. If it was lost, the ConfigMap of the proxies, which
+// has the list too, replaces it.
 func ReadProxyServers(annotations map[string]string, config mover.Servers) (s mover.Servers) {
 	if json.Unmarshal([]byte(annotations[v1alpha1.ProxyServersAnnotation]), &s) != nil {
 		return config
