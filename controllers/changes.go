@@ -37,9 +37,6 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	c.Workload, c.Empty, c.HasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.HasReady()
 	if set, ok := workload.(*appsv1.StatefulSet); ok && w.Observed {
 		c.Revision = set.Status.UpdateRevision
-		for i := range o.servers {
-			c.PodRevisions = append(c.PodRevisions, o.servers[i].Labels[appsv1.StatefulSetRevisionLabel])
-		}
 	}
 	const key = v1alpha1.TemplateRecordAnnotation
 	if record := workload.GetAnnotations()[key]; c.Annotations[key] == "" && record != "" { // owned by another manager

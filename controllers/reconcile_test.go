@@ -273,6 +273,9 @@ func TestForeignListItems(t *testing.T) {
 		"renamed container": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"containers":[
 			{"name":"memcached","$patch":"delete"},{"name":"renamed","image":"x"}]}}}}`, containers, 1, 1,
 			`{"spec":{"size":4}}`},
+		"container, and another size": {&appsv1.Deployment{},
+			`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`, containers, 2, 2,
+			`{"spec":{"size":4}}`},
 		"volume": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"volumes":[{"name":"x","emptyDir":{}}]}}}}`,
 			volumes, 3, 2, `{"spec":{"memory":"128Mi"}}`},
 	} {

@@ -129,10 +129,10 @@ const absentVersion = "1"
 // write applies the desired child over the existing one, and returns the API server's response.
 //
 // An apply does not remove a list item that another manager owns, even if the operator owns the item too. If there are
-// such items after the apply, or the API server refuses the result, for example two ports of one name, a merge patch
-// replaces all desired lists. Then the child is applied again. In managedFields, the API server records the merge patch
-// as an Update entry of the operator. No later apply could remove the fields of that entry, so the entry is deleted
-// before the second apply.
+// such items after an apply that did not keep the pod template, or the API server refuses the result, for example two
+// ports of one name, a merge patch replaces all desired lists. Then the child is applied again. In managedFields, the
+// API server records the merge patch as an Update entry of the operator. No later apply could remove the fields of that
+// entry, so the entry is deleted before the second apply.
 func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
 	if !c.interrupted {
 		response, err = s.apply(ctx, c)
@@ -140,7 +140,7 @@ func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err
 		case c.Existing == nil, IsConflict(err), err != nil && !apierrors.IsInvalid(err):
 			return response, err
 		case err == nil:
-			if e, err := s.extract(response); err != nil || !e.isChanged {
+			if e, err := s.extract(response); err != nil || !e.isChanged || keepsTemplate(c.Owned, c.Desired) {
 				return response, err
 			}
 			c.Existing = response
@@ -160,6 +160,16 @@ func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err
 		}
 	}
 	return s.apply(ctx, c)
+}
+
+// keepsTemplate reports whether a change of a workload keeps its pod template: then no server may be replaced.
+func keepsTemplate(before, after runtime.ApplyConfiguration) (found bool) {
+	var templates [2]any
+	for i, config := range []runtime.ApplyConfiguration{before, after} {
+		content, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(config) // cannot fail: generated types
+		templates[i], found, _ = unstructured.NestedFieldNoCopy(content, "spec", "template")
+	}
+	return found && equality.Semantic.DeepEqual(templates[0], templates[1])
 }
 
 // merge merges the desired spec into the existing child: each desired list then holds the desired items and no others.

@@ -53,7 +53,8 @@ func (c *Change) After() runtime.ApplyConfiguration {
 // Compare returns the children that differ from the desired ones, in the order of desired, and then the children to
 // delete: those that were applied for the owner or its predecessor and are not desired. It compares only the fields
 // that managedFields records as ours, so that fields of others never matter. Items that others added to our lists are
-// removed when a child is written for another reason, so that no server is replaced for them.
+// removed when a child is written for another reason, those in a pod template when it changes: no server is replaced
+// only for them.
 //
 // guards are, for a desired child, the children that must be written before it. With dryRun, a dry run finds out
 // whether a write would change anything. Its result is stored in State.

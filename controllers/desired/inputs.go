@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -40,9 +39,7 @@ type Current struct {
 	// Workload holds the fields of the workload of the servers that the operator owns; nil if there is none.
 	*Workload
 	// Revision is that of a StatefulSet's pod template; empty unless its controller has observed the template.
-	// PodRevisions are those of its pods.
-	Revision     string
-	PodRevisions []string
+	Revision string
 	// Empty says that the workload has no pod, so that a new pod template loses no data.
 	Empty bool
 	// HasReady says that a server of the newest pod template is ready.
@@ -72,6 +69,9 @@ type Inputs struct {
 	newTemplate         bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
+
+// maxInPlace limits Record.InPlace. A server that has missed as many changes of the memory is replaced.
+const maxInPlace = 100
 
 // Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
 //
@@ -138,12 +138,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.InPlace = recorded.InPlace
 	case withMemory != nil:
 		in.template, in.record.Template, in.record.Agent = withMemory, Digest(withMemory), cmp.Or(recorded.Agent, r.Agent)
-		in.record.InPlace = []string{current.Revision}
-		for _, revision := range recorded.InPlace {
-			if revision != current.Revision && slices.Contains(current.PodRevisions, revision) {
-				in.record.InPlace = append(in.record.InPlace, revision)
-			}
-		}
+		known := min(len(recorded.InPlace), maxInPlace-1)
+		in.record.InPlace = append([]string{current.Revision}, recorded.InPlace[:known]...)
 	default:
 		in.template = podTemplate(mc, in)
 		if in.record.Agent != "" && Digest(in.template) != recorded.Template {
@@ -240,7 +236,7 @@ type Record struct {
 	// Template is the digest of the template as the API server stored it. If the current template has another digest,
 	// somebody has changed it.
 	Template string `json:"template,omitempty"`
-	// InPlace are the revisions of the StatefulSet whose servers differ from the template only in their memory.
+	// InPlace are the newest revisions of the StatefulSet whose servers differ from the template only in their memory.
 	InPlace []string `json:"inPlace,omitempty"`
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`

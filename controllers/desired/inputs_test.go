@@ -246,7 +246,7 @@ func FuzzRecord(f *testing.F) {
 	mc := manifest.Parse(f, manifest.Named("m", "{workload: StatefulSet, metrics: {}}"))
 	o := Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true}
 	apply := func(mc *v1alpha1.Memcached, own *Workload) *Workload {
-		in := Resolve(mc, Current{Workload: own, Revision: "a", PodRevisions: []string{"a", "b"}, HasReady: true}, o)
+		in := Resolve(mc, Current{Workload: own, Revision: "a", HasReady: true}, o)
 		return ReadWorkload(convert(statefulSet(mc, in), &appsv1ac.StatefulSetApplyConfiguration{}))
 	}
 	first := apply(mc, nil)

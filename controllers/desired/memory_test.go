@@ -46,7 +46,7 @@ func TestMemoryInPlace(t *testing.T) {
 	t.Parallel()
 	apply := func(mc *v1alpha1.Memcached, own *Workload, revision string, o Options) *Workload {
 		o.DefaultImage, o.AgentImage = "memcached:1", "operator:1"
-		in := Resolve(mc, Current{Workload: own, Revision: revision, PodRevisions: []string{"a", "b"}, HasReady: true}, o)
+		in := Resolve(mc, Current{Workload: own, Revision: revision, HasReady: true}, o)
 		for _, child := range NewPlan(mc, in).Children {
 			if w := ReadWorkload(child); w != nil {
 				return w
@@ -100,7 +100,7 @@ func TestMemoryInPlace(t *testing.T) {
 			{"2Gi", "", []string{"a"}}, // has to wait
 			{"2Gi", "b", []string{"b", "a"}},
 			{"2048Mi", "c", []string{"c", "b", "a"}},
-			{"1Gi", "d", []string{"d", "b", "a"}}, // there is no pod of c
+			{"1Gi", "d", []string{"d", "c", "b", "a"}},
 		} {
 			mc.Spec.Memory = step.memory
 			after = apply(mc, after, step.revision, Options{CanResize: true, OpenShift: true})
