@@ -29,7 +29,8 @@ import (
 // moveLimit is that of the agent.
 const moveLimit rate.Limit = 20000
 
-// moveEnv makes the test binary move items between these servers: an agent of its own, whose memory can be measured.
+// moveEnv makes the test binary move items: an agent of its own, whose memory can be measured. The value has the files
+// of a list of servers, in JSON.
 const moveEnv = "MOVE_ITEMS"
 
 func TestMain(m *testing.M) {
@@ -37,9 +38,10 @@ func TestMain(m *testing.M) {
 	if text == "" {
 		os.Exit(m.Run())
 	}
-	move := mover.Mover{Limit: moveLimit}
-	err := json.Unmarshal([]byte(text), &move.Servers)
+	var files map[string]string
+	err := json.Unmarshal([]byte(text), &files)
 	if err == nil {
+		move := mover.Mover{Servers: mover.Parse(files), Limit: moveLimit}
 		err = move.Run(context.Background(), slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
@@ -149,7 +151,7 @@ func BenchmarkMove(b *testing.B) {
 		}
 		fill(b, addresses[0], keys, size)
 		all := servers(addresses...)
-		text, err := json.Marshal(mover.Servers{Phase: mover.PreferAfter, Before: all[:1], After: all[1:]})
+		text, err := json.Marshal(mover.Servers{Phase: mover.PreferAfter, Before: all[:1], After: all[1:]}.Files())
 		require.NoError(b, err)
 		cmd := exec.CommandContext(b.Context(), program)
 		cmd.Env = append(os.Environ(), moveEnv+"="+string(text), "GOMAXPROCS=1",

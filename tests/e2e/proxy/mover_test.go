@@ -25,7 +25,7 @@ func moverProcess(t testing.TB, s mover.Servers, limit float64) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
-	text, err := json.Marshal(s)
+	text, err := json.Marshal(s.Files())
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program)
 	if limit > 0 {
