@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -17,21 +18,24 @@ import (
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/tests/harness"
 )
 
 // moverProcess returns a command that runs the mover in a process of its own, as an agent does. With a limit, the
-// process has that part of a processor.
+// process has that part of a processor. A mover that does not end is killed, and the command fails.
 func moverProcess(t testing.TB, s mover.Servers, limit float64) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
 	text, err := json.Marshal(s.Files())
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), program)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, program)
 	if limit > 0 {
 		// The process joins the cgroup itself, so that no part of it runs outside.
 		script := `echo $$ >"$0" && exec "$1"`
-		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", script, filepath.Join(cpuGroup(t, limit), "cgroup.procs"),
+		cmd = exec.CommandContext(ctx, "/bin/sh", "-c", script, filepath.Join(cpuGroup(t, limit), "cgroup.procs"),
 			program)
 	}
 	cmd.Env = append(os.Environ(), moveEnv+"="+string(text), "GOMAXPROCS=1",
