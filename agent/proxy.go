@@ -36,7 +36,7 @@ type proxy struct {
 
 	mu          sync.Mutex
 	mover       *mover.Mover // nil for none
-	stopMover   func()       // nil for none
+	stopMover   func()       // waits until the mover has stopped
 	unreachable []string     // names of servers
 }
 

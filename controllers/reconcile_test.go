@@ -255,6 +255,7 @@ func TestForeignFieldsArePreserved(t *testing.T) {
 func TestForeignListItems(t *testing.T) {
 	ports := func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }
 	containers := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) }
+	agents := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.InitContainers) }
 	volumes := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Volumes) }
 	for name, tt := range map[string]struct {
 		obj           client.Object
@@ -278,6 +279,9 @@ func TestForeignListItems(t *testing.T) {
 			`{"spec":{"size":4}}`},
 		"volume": {&appsv1.Deployment{}, `{"spec":{"template":{"spec":{"volumes":[{"name":"x","emptyDir":{}}]}}}}`,
 			volumes, 3, 2, `{"spec":{"memory":"128Mi"}}`},
+		"init container": {&appsv1.Deployment{},
+			`{"spec":{"template":{"spec":{"initContainers":[{"name":"x","image":"x"}]}}}}`, agents, 2, 1,
+			`{"spec":{"memory":"128Mi"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, "{size: 3, metrics: {}}")
@@ -323,13 +327,32 @@ func TestCoOwnedItems(t *testing.T) {
 	f.mustReconcile()
 	d := get[appsv1.Deployment](f)
 	pod := d.Spec.Template.Spec
-	if s := get[corev1.Service](f).Spec.Ports; len(s) != 1 || len(pod.Containers[0].Ports) != 1 || len(pod.Volumes) != 1 {
-		t.Errorf("got ports %v and %v and volumes %v, want one each", s, pod.Containers[0].Ports, pod.Volumes)
+	if s := get[corev1.Service](f).Spec.Ports; len(s) != 1 || len(pod.Containers[0].Ports) != 1 {
+		t.Errorf("got ports %v and %v, want one each", s, pod.Containers[0].Ports)
+	}
+	if got := pod.Volumes; len(got) != 1 || got[0].Name != "auth" {
+		t.Errorf("got volumes %+v, want auth alone", got)
 	}
 	if !slices.ContainsFunc(d.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "somebody" }) {
 		t.Errorf("got owners %+v, want somebody among them, who owns an annotation", d.ManagedFields)
 	}
 	f.wantNotStalled()
+}
+
+// TestMergedFieldsCanBeRemoved: a field that the operator wrote with a merge patch, because that also removed foreign
+// list items, can be removed later.
+func TestMergedFieldsCanBeRemoved(t *testing.T) {
+	f := newFixture(t)
+	f.becomeReady()
+	f.applyAsSomebody(get[appsv1.Deployment](f),
+		`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","image":"x"}]}}}}`)
+	f.patch(`{"spec":{"pod":{"nodeSelector":{"disk":"fast"}}}}`)
+	f.mustReconcile()
+	pod := get[appsv1.Deployment](f).Spec.Template.Spec
+	if len(pod.Containers) != 1 || pod.NodeSelector["disk"] != "fast" {
+		t.Fatalf("got nodeSelector %v and containers %+v, want disk=fast and one container", pod.NodeSelector, pod.Containers)
+	}
+	f.wantNodeSelectorRemoved()
 }
 
 // TestInterruptedMerge: fields that the operator merged before it was stopped can be removed later.
