@@ -39,14 +39,14 @@ help: ## Show this help
 
 ##@ Develop
 
-.PHONY: generate manifests fmt vet lint govulncheck verify-generated build run
+.PHONY: generate manifests fmt vet lint lint-modules govulncheck verify-generated verify-bundle build run
 generate: tools-controller-gen tools-crd-ref-docs ## Generate the deep copies of the API types, and their reference in docs
 	controller-gen object paths=./api/...
 	crd-ref-docs --source-path=api/v1alpha1 --config=tools/crd-ref-docs/config.yaml --renderer=markdown \
 		--templates-dir=tools/crd-ref-docs/templates --output-path=docs/reference/api.md --log-level=ERROR
 
 manifests: tools-controller-gen ## Generate CRD and RBAC from the markers in the code, and write the default image wherever code and manifests name it
-	@grep -rlE '$(memcached_version)' api config controllers tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
+	@grep -rlE '$(memcached_version)' api config controllers internal tests | xargs sed -i -E 's|$(memcached_version)|$(MEMCACHED_IMAGE)|'
 	controller-gen rbac:roleName=manager-role crd paths=./api/... paths=./controllers/... output:crd:artifacts:config=config/crd/bases
 
 fmt: ## Format the code
@@ -54,21 +54,32 @@ fmt: ## Format the code
 
 vet: ## Vet the code
 	go vet ./...
+	go -C tests vet ./...
 
-lint: docs-lint tools-golangci-lint tools-actionlint ## Lint code, workflows, scripts and pages
+lint: tools-golangci-lint tools-actionlint ## Lint operator, tests, workflows and scripts
 	golangci-lint run --allow-parallel-runners
+	cd tests && golangci-lint run --allow-parallel-runners
 	actionlint
 	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: only actionlint checks the workflows"; fi
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git grep -l '^#!/usr/bin/env bash'); else echo "shellcheck is not installed: nothing checks the scripts"; fi
 
+lint-modules: tools-golangci-lint ## Lint the other modules with code of ours, whose dependencies take minutes to compile
+	@for module in $$(git ls-files 'tests/*/go.mod' 'tools/*/go.mod' | xargs -n 1 dirname); do \
+		[ -z "$$(git ls-files "$$module/*.go")" ] || { echo "$$module" && cd $(CURDIR)/$$module && \
+		golangci-lint run --allow-parallel-runners; } || exit 1; done
+
 govulncheck: tools-govulncheck ## Look for known vulnerabilities in code that the operator calls
 	govulncheck .
 
-GENERATED := api config bundle bundle.Dockerfile docs/reference/api.md
-verify-generated: tools-controller-gen tools-crd-ref-docs tools-operator-sdk tools-kustomize tools-yq ## Check that generated files are current
-	@before=$$(mktemp -d) && trap "rm -rf $$before" EXIT && tar -c $(GENERATED) | tar -x -C $$before && \
-	$(MAKE) --no-print-directory generate bundle && \
-	for dir in $(GENERATED); do diff -r $$before/$$dir $$dir || { echo "$$dir was not current and has been generated again: commit it"; exit 1; }; done
+# Generates in place what is committed, and fails if that differs: $(call current,TARGET,FILES).
+current = @before=$$(mktemp -d) && trap "rm -rf $$before" EXIT && tar -c $2 | tar -x -C $$before && \
+	$(MAKE) --no-print-directory $1 && for file in $2; do diff -r $$before/$$file $$file || \
+	{ echo "$$file was not current and has been generated again: commit it"; exit 1; }; done
+verify-generated: tools-controller-gen tools-crd-ref-docs ## Check that deep copies, CRD, RBAC and the reference of the API are current
+	$(call current,generate manifests,api config/crd config/rbac docs/reference/api.md)
+
+verify-bundle: tools-controller-gen tools-operator-sdk tools-kustomize tools-yq ## Check that bundle/ is current
+	$(call current,bundle,config bundle bundle.Dockerfile)
 
 build: ## Build the operator into bin/manager
 	@tools/progress 'building the operator' go build -ldflags "-s -w -X main.version=v$(VERSION)" -o $(BIN)/manager .
@@ -78,21 +89,35 @@ run: ## Run the operator on this machine, for the cluster of KUBECONFIG; it has 
 
 ##@ Test
 
-.PHONY: test test-tools test-unit fuzz crash-points specs chainsaw e2e production-e2e monitoring-test kube-state-metrics-test monitoring-e2e
-test: ## Run all tests before a pull request, on a kwok cluster of their own, with a summary
-	@tools/steps test-tools verify-generated vet lint test-unit install-test monitoring-test validate-bundle chainsaw e2e; result=$$?; \
+.PHONY: test verify test-unit test-slow race fuzz crash-points specs chainsaw e2e production-e2e monitoring-test
+.PHONY: kube-state-metrics-test monitoring-e2e
+test: ## Run the tests that a change needs, the fastest first, on a kwok cluster of their own, with a summary
+	@tools/steps verify-generated lint test-unit chainsaw 'e2e ARGS=-short'; result=$$?; \
 	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
-test-tools: tools-controller-gen tools-crd-ref-docs tools-golangci-lint tools-actionlint tools-hugo tools-htmltest \
-	tools-vale tools-operator-sdk $(tools_catalog) tools-crdify tools-kustomize tools-helm tools-promtool $(tools_kwok) \
-	tools-chainsaw tools-gotestsum
+verify: ## Run what else a merge needs: pages, bundle, chart, alerts, generated specs, crash points
+	@tools/steps verify-bundle validate-bundle install-test test-docs docs-lint test-slow monitoring-test lint-modules
 
-test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, tests of the API server's validation, some specs and crash points, and each Go benchmark once
-	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m \
-		gotestsum --format pkgname -- $$(go list ./... | grep -v -E '/tests/(bench|bundle|cache|chaos|clients|docs/run|e2e|images|install|olm|olmv1|production|release|rename|simulation)(/|$$)') $(ARGS)
-	KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m go test -count=1 -run Specs ./tests/simulation -specs=400 -accepted=40
+# Runs tests, and then prints the slowest of them: $(call gotest,FORMAT,ARGUMENTS).
+gotest = gotestsum --format $1 --jsonfile-timing-events $(TIMES) \
+	--post-run-command 'gotestsum tool slowest --num 8 --threshold 3s --jsonfile $(TIMES)' -- $2 $(ARGS)
+TIMES  := $(BIN)/times.json
+envtest = KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m
+
+test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, and tests of the API server's validation
+	$(envtest) $(call gotest,pkgname,./...)
+	cd tests && $(envtest) $(call gotest,pkgname,./api ./cluster/... ./e2e/truth ./leak ./ring)
+
+test-slow: tools-kubernetes tools-etcd ## Try some specs and crash points, and run each Go benchmark once
+	cd tests && $(envtest) go test -count=1 -run Specs ./simulation -specs=400 -accepted=40
 	@$(MAKE) --no-print-directory crash-points ARGS="-every=12 -run '/^(change_the_template_of_a_StatefulSet|delete_and_create_again)'"
 	go test -run '^$$' -bench . -benchtime 1x ./controllers
+
+test-docs: tools-gotestsum ## Test the pages: links, names that the code has, YAML and commands
+	cd tests && $(call gotest,pkgname,./docs ./permissions)
+
+race: tools-kubernetes tools-etcd tools-gotestsum ## Run the unit tests with the race detector, which needs a C compiler
+	CGO_ENABLED=1 $(envtest) $(call gotest,pkgname,-race -timeout=30m ./...)
 
 fuzz: ## Fuzz what reads text of others, each target for FUZZTIME (1m); ARGS=Parse selects targets
 	@FUZZTIME=$(or $(FUZZTIME),1m) tests/fuzz $(ARGS)
@@ -102,26 +127,26 @@ crash-points: tools-kubernetes tools-etcd ## Let each request of the operator fa
 		go test -count=1 -timeout=5h -parallel=10 -skip Specs -every=1 $(ARGS)
 
 specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with the operator, and with CLUSTER=node on a real memcached; ARGS='-specs=200 -accepted=50' tries fewer
-	KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./tests/simulation -specs=10000 $(ARGS)
+	cd tests && KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./simulation -specs=10000 $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./tests/e2e/truth/sample chainsaw test tests/chainsaw --config tests/chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
+	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./e2e/truth/sample chainsaw test chainsaw --config chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
 
-e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
-		gotestsum --format testname -- -count=1 -timeout=40m ./tests/e2e/... $(ARGS)
-	CLUSTER=$(CLUSTER) go test -count=1 -v -run 'TestRequests|TestSecretContents' ./tests/permissions
+e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER; ARGS=-short leaves out those that take minutes
+	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
+		$(call gotest,testname,-count=1 -timeout=40m ./e2e/...)
+	cd tests && CLUSTER=$(CLUSTER) go test -count=1 -v -run 'TestRequests|TestSecretContents' ./permissions
 
 .PHONY: docs-e2e
 docs-e2e: tools-gotestsum tools-kustomize operator-start ## Run the commands of README and docs, on CLUSTER
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=40m ./tests/docs/run $(ARGS)
+	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=40m ./docs/run $(ARGS)
 
 need_real_pods = @[ $(CLUSTER) != kwok ] || { echo "kwok only simulates pods: make $@ CLUSTER=node, or kind"; exit 1; }
 .PHONY: clients-e2e
 clients-e2e: tools-gotestsum ## Test the client programs of docs/how-to/clients, on CLUSTER=node or kind
 	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
-	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/clients $(ARGS)
+	cd tests && CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./clients $(ARGS)
 
 monitoring-test: tools-promtool tools-kustomize ## Test alerts by promtool, dashboard and monitors by the libraries that read them
 	cd tests/monitoring && go test -count=1 . $(ARGS)
@@ -137,11 +162,11 @@ monitoring-e2e: tools-prometheus tools-promtool tools-kube-state-metrics ## Test
 production-e2e: tools-cert-manager tools-kube-network-policies tools-gotestsum ## Test TLS with a real cert-manager, and enforced NetworkPolicies, on CLUSTER=node or kind
 	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
-	CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./tests/production $(ARGS)
+	cd tests && CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=20m ./production $(ARGS)
 
 .PHONY: chaos
 chaos: cluster-up operator-$(CLUSTER) ## Break operator, control plane and children at random, on CLUSTER=kwok or node; ARGS=-lasts=1h goes on for so long
-	KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) go test -count=1 -v -timeout=9h ./tests/chaos $(ARGS)
+	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) go test -count=1 -v -timeout=9h ./chaos $(ARGS)
 
 .PHONY: soak
 soak: ## Run make chaos for eight hours, on CLUSTER=kwok or node
@@ -151,28 +176,28 @@ soak: ## Run make chaos for eight hours, on CLUSTER=kwok or node
 cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resizes and losses, on CLUSTER=node or kind
 	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
-	CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./tests/cache $(ARGS)
+	cd tests && CLUSTER=$(CLUSTER) IMG=$(IMG) gotestsum --format standard-verbose -- -count=1 -timeout=20m ./cache $(ARGS)
 
 .PHONY: moves
 moves: ## Let many clients write while items move for minutes, and measure misses, with processes of real memcached on this machine
-	CLUSTER=node go test -count=1 -v -timeout 60m -run 'TestModel$$|TestClients/items_move|TestGaps|TestStoppedMover' \
-		./tests/e2e/proxy -model 5m -clients 3m -measure $(ARGS)
+	cd tests && CLUSTER=node go test -count=1 -v -timeout 60m \
+		-run 'TestModel$$|TestClients/items_move|TestGaps|TestStoppedMover' ./e2e/proxy -model 5m -clients 3m -measure $(ARGS)
 
 .PHONY: bench bench-proxy
 bench: $(tools_kwok) build cluster-tool ## Measure what the operator costs, compared with what no operator can avoid, on new kwok clusters
-	@tools/progress 'building the benchmark' go build -o $(BIN)/bench ./tests/bench
+	@tools/progress 'building the benchmark' go build -C tests -o $(BIN)/bench ./bench
 	@$(BIN)/bench $(ARGS); result=$$?; $(BIN)/cluster -kind kwok down; exit $$result
 
 bench-proxy: ## Measure the proxy, and moving 1 GiB of items, with processes of real memcached on this machine
-	CLUSTER=node go test -run '^$$' -bench . -benchtime 5x -timeout 30m ./tests/e2e/proxy $(ARGS)
+	cd tests && CLUSTER=node go test -run '^$$' -bench . -benchtime 5x -timeout 30m ./e2e/proxy $(ARGS)
 
 .PHONY: first-command install-test install-e2e gitops-e2e nightly
 install-test: tools-kustomize tools-yq tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
-	gotestsum --format testname -- -count=1 -skip E2E ./tests/install $(ARGS)
+	cd tests && gotestsum --format testname -- -count=1 -skip E2E ./install $(ARGS)
 
 install-e2e: $(tools_kwok) tools-kustomize tools-yq tools-helm tools-crane tools-gotestsum build ## Test install, upgrade and removal by Helm, kustomize and install.yaml, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
-	@KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./tests/install $(ARGS); \
+	@cd tests && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./install $(ARGS); \
 	result=$$?; $(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
 
 nightly: ## Run what takes longer than .ci/run: GitOps, OLM, chaos, a part of specs and crash-points, TLS, images, a release
@@ -238,7 +263,7 @@ demo-tools: ## Build what the demo needs
 	@$(MAKE) --no-print-directory $(tools_$(demo_cluster))
 
 demo-on: operator-start
-	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
+	@tools/progress 'building the demo' go build -C tests -o $(BIN)/demo ./demo
 	@$(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl $(if $(filter kwok,$(CLUSTER)),-protocol=false) $(ARGS)
 
 demo-down: ## Delete the cluster of the demo
@@ -259,7 +284,7 @@ docs-serve: tools-hugo ## Serve the site on this machine, and show changes at on
 demo-picture: tools-freeze ## Draw the picture of the quickstart from a run of the demo, on CLUSTER=node or kind
 	$(need_real_pods)
 	@$(MAKE) --no-print-directory operator-start
-	@tools/progress 'building the demo' go build -o $(BIN)/demo ./tests/demo
+	@tools/progress 'building the demo' go build -C tests -o $(BIN)/demo ./demo
 	@set -o pipefail; $(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl | sed '1d; /Scaled to/,$$d' | \
 		freeze --language ansi --window --padding 16 --background '#1e1e1e' --border.radius 6 --font.size 13 --line-height 1.3 \
 		--font.family 'ui-monospace, SFMono-Regular, Menlo, Consolas, monospace' --output docs/getting-started/demo.svg
@@ -332,7 +357,7 @@ validate-bundle: $(tools_catalog) tools-operator-sdk tools-kustomize tools-crdif
 	@echo "Ignore the warning about events: a rule for events.k8s.io has no version, and the operator uses v1, not the removed v1beta1."
 	tools/with-registry MIRROR tools/catalog verify
 	cd tools/opm && go test -count=1 -tags $(tags_opm) ./channels
-	go test -count=1 ./tests/bundle $(ARGS)
+	cd tests && go test -count=1 ./bundle $(ARGS)
 
 scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard on the cluster of KUBECONFIG
 	operator-sdk scorecard ./bundle --namespace default --wait-time 120s --pod-security restricted $(ARGS)
@@ -351,20 +376,20 @@ release-publish: tools-cosign tools-crane tools-yq ## Publish and sign what rele
 	@$(release_environment) tools/release publish $(VERSION)
 
 verify-images: cluster-tool tools-crane ## Build the operator's image twice with the Dockerfile and twice as a release does, and compare
-	PLATFORMS=$(PLATFORMS) VERSION=$(VERSION) tools/with-registry REGISTRY go test -v -count=1 -timeout=60m ./tests/images
+	cd tests && PLATFORMS=$(PLATFORMS) VERSION=$(VERSION) ../tools/with-registry REGISTRY go test -v -count=1 -timeout=60m ./images
 
 release-dry-run: $(tools_release) tools-grpcurl ## Rehearse a whole release, with failures, to a registry in memory
-	@$(release_environment) VERSION=$(VERSION) tools/with-registry MIRROR go test -v -count=1 -timeout=60m ./tests/release $(ARGS)
+	@cd tests && $(release_environment) VERSION=$(VERSION) ../tools/with-registry MIRROR go test -v -count=1 -timeout=60m ./release $(ARGS)
 
 .PHONY: rename-test
-rename-test: test-tools $(tools_release) tools-grpcurl ## Rename a clone of the last commit with tools/rename, and run make test and two release dry runs there
-	go test -v -count=1 -timeout=60m ./tests/rename $(ARGS)
+rename-test: $(tools_release) tools-grpcurl ## Rename a clone of the last commit with tools/rename, and run make test and two release dry runs there
+	cd tests && go test -v -count=1 -timeout=60m ./rename $(ARGS)
 
 ##@ Tools
 
 .PHONY: clean cluster-tool
 cluster-tool:
-	@tools/progress 'building bin/cluster' go build -o $(BIN)/cluster ./tests/cluster/cmd
+	@tools/progress 'building bin/cluster' go build -C tests -o $(BIN)/cluster ./cluster/cmd
 
 clean: ## Remove what was built; delete clusters first
 	@if ls -d .cluster/*/kubeconfig 2>/dev/null; then echo "delete these clusters first: make cluster-down CLUSTER=…"; exit 1; fi

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // subprocess is an environment variable that makes this test program an agent with these arguments.

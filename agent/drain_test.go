@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // TestDrain: the kubelet gets its answer once the operator lets the server stop, and not at once.

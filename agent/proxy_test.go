@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/example/memcached-operator/agent/mover"
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // TestListOfAll: a list is reported once all threads use it, by the answers that memcached 1.6.45 gave.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	"github.com/example/memcached-operator/controllers/credentials"
-	"github.com/example/memcached-operator/tests/testca"
+	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
 // server responds as memcached does.

@@ -21,8 +21,8 @@ import (
 
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/tests/manifest"
-	"github.com/example/memcached-operator/tests/specs"
+	"github.com/example/memcached-operator/internal/testing/manifest"
+	"github.com/example/memcached-operator/internal/testing/specs"
 )
 
 // TestExtractMatchesClientGo: for the children of many specs, Set.Extract returns the same fields as the generated

@@ -17,7 +17,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/tests/testca"
+	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
 // createPasswords creates the Secret for spec.auth.

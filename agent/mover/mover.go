@@ -12,8 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dgryski/go-jump"
-	"github.com/zeebo/xxh3"
 	"golang.org/x/time/rate"
 )
 
@@ -80,7 +78,7 @@ func addressOf(servers []Server, key string) string {
 	if len(servers) == 0 {
 		return ""
 	}
-	return servers[jump.Hash(xxh3.HashString(key), len(servers))].Address
+	return servers[Position(key, len(servers))].Address
 }
 
 // target returns the server to which an item of a server must be moved: the same one if the item must be deleted, and

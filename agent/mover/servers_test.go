@@ -85,3 +85,16 @@ func TestTarget(t *testing.T) {
 		t.Errorf("%d of 1000 keys move from 2 to 3 servers, want about a third", moved)
 	}
 }
+
+// TestJump: the results are those of other implementations of the jump hash.
+func TestJump(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		key           uint64
+		servers, want int
+	}{{1, 1, 0}, {42, 57, 43}, {0xDEAD10CC, 1, 0}, {0xDEAD10CC, 666, 361}, {256, 1024, 520}, {7, 0, 0}} {
+		if got := jump(c.key, c.servers); got != c.want {
+			t.Errorf("key %d of %d servers: got %d, want %d", c.key, c.servers, got, c.want)
+		}
+	}
+}

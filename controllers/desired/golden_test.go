@@ -14,7 +14,7 @@ import (
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/credentials"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

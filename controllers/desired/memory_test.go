@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // TestDrainTime: the grace period of a server with a drain follows its memory, also if only the memory changes.

@@ -9,7 +9,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // TestProxyFiles: a proxy may open as many files as its threads have connections to servers, and a few servers more do

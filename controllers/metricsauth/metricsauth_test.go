@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/tests/apiserver"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 )
 
 // TestFilter: a real API server decides who may read metrics.

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/tests/apiserver"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 )
 
 const root = "../.."

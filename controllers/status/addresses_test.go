@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // TestAddressesOmitForeignServices: clients are not sent to a Service that somebody else created with the name of a

@@ -11,8 +11,8 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/tests/manifest"
-	"github.com/example/memcached-operator/tests/specs"
+	"github.com/example/memcached-operator/internal/testing/manifest"
+	"github.com/example/memcached-operator/internal/testing/specs"
 )
 
 // TestChildren: for each spec that the API server accepts, it also accepts all children and a pod of the template. If

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // TestSecretsPolicy: with the sample policy, users can name only those Secrets in a Memcached that they may get.

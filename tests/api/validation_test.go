@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/tests/specs"
+	"github.com/example/memcached-operator/internal/testing/specs"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // Names of the subjects that are always measured.

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/procfs"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // phase is what one phase cost a subject. Unless a field says otherwise, the figures are totals for all objects.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // TestMeasure: measure reports each kind of unexpected loss, and accepts the losses that theory predicts.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/example/memcached-operator/tests/testca"
+	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
 const (

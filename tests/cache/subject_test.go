@@ -19,8 +19,8 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // before is how long the load runs before the action of the scenario.

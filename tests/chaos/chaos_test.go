@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/figure"
-	"github.com/example/memcached-operator/tests/harness"
 )
 
 var (

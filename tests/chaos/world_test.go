@@ -33,11 +33,11 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/manifest"
+	"github.com/example/memcached-operator/internal/testing/testca"
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/e2e/truth"
-	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/manifest"
-	"github.com/example/memcached-operator/tests/testca"
 )
 
 // specs are what users ask for, and withProxies what they ask for where agents answer.

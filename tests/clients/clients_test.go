@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/harness"
 )
 
 // programs are the commands of the programs in cluster.ClientsImage.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // All programs of a node cluster run in one cgroup, and so do all containers, through the kubelet's cgroupRoot. This is

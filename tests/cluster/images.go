@@ -16,7 +16,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // pauseImage is the image of the pod sandbox. It is in the local registry, as all images.

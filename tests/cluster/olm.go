@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // The versions in tools, with which upstream tags the images.

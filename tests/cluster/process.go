@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // start runs a program that outlives this process: in its own session, with its output in logs/<name>.log and its

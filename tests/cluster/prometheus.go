@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // Prometheus runs Prometheus beside the cluster until stop is called, and returns its URL. It starts without data, and

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/example/memcached-operator/tests/apiserver"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 	"github.com/example/memcached-operator/tests/docs/blocks"
 )
 

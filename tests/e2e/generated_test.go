@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/tests/manifest"
-	"github.com/example/memcached-operator/tests/specs"
+	"github.com/example/memcached-operator/internal/testing/manifest"
+	"github.com/example/memcached-operator/internal/testing/specs"
 )
 
 // TestGenerated creates a Memcached for each of some generated specs that the API server accepts. A real memcached runs

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/testca"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
 // password is a password of users that no test tells apart. TestSecretContents of tests/permissions looks for passwords

@@ -20,7 +20,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/tests/specs"
+	"github.com/example/memcached-operator/internal/testing/specs"
 )
 
 // memcacheds is the number of memcached processes that run in one container at the same time.

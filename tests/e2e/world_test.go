@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 	"github.com/example/memcached-operator/tests/e2e/truth"
-	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/manifest"
 )
 
 // world is the environment of a step: the cluster and a namespace. An error ends the step.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/harness"
 )
 
 // world is a kwok cluster on which no operator is installed. Its pods are simulated; the operator runs as a process of

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/tests/testca"
+	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
 // TestContents: contents are found in each form, and nothing else is.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 func alerts(t *testing.T) map[string]monitoringv1.Rule {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiversion "k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // Set by `make release-dry-run`.

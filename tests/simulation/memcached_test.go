@@ -23,8 +23,8 @@ import (
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/harness"
 )
 
 // memcachedCommand runs a real memcached as a process of this machine.

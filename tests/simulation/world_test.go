@@ -27,7 +27,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // world is a namespace with one Memcached, an operator that reconciles it, and simulated controllers and kubelets.

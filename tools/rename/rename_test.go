@@ -9,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // fork has other names in every part. The repository must not contain them, and neither may this file.
@@ -24,21 +23,30 @@ func TestRename(t *testing.T) {
 	before := copyTo(t, root(t), dir)
 	r := commit(t, dir)
 	original := r.names
-	require.Equal(t, root(t).names, original)
+	if original != root(t).names {
+		t.Fatalf("a copy has the names %+v", original)
+	}
 	_, err := r.rename(fork)
-	require.NoError(t, err)
+	harness.Must(t, err)
 	mustNotHave(t, read(t, dir), original)
 
 	r = commit(t, dir)
-	assert.Equal(t, names{strings.ToLower(fork.owner), fork.repository, fork.module, fork.group, fork.registry}, r.names)
+	want := names{strings.ToLower(fork.owner), fork.repository, fork.module, fork.group, fork.registry}
+	if r.names != want {
+		t.Errorf("the fork has the names %+v, want %+v", r.names, want)
+	}
 	_, err = r.rename(original)
-	require.NoError(t, err)
+	harness.Must(t, err)
 	after := read(t, dir)
 	mustNotHave(t, after, fork)
 	for _, name := range []string{"PROJECT", "go.mod", "config/crd/kustomization.yaml", "main.go", "tools/catalog"} {
-		assert.Equal(t, before[name], after[name], name)
+		if before[name] != after[name] {
+			t.Errorf("%s is not as it was", name)
+		}
 	}
-	assert.Len(t, after, len(before))
+	if len(after) != len(before) {
+		t.Errorf("%d files, want %d", len(after), len(before))
+	}
 }
 
 // mustNotHave fails if a file or its name contains one of these names.
@@ -47,7 +55,9 @@ func mustNotHave(t *testing.T, files map[string]string, names names) {
 	for _, old := range []string{names.module, names.registry, names.group, names.repository,
 		"/" + path.Dir(names.registry) + "/charts/", "github.com/" + names.owner + "/", "ghcr.io/" + names.owner + "/"} {
 		for name, text := range files {
-			assert.NotContains(t, name, old)
+			if strings.Contains(name, old) {
+				t.Errorf("the file %s still has %s in its name", name, old)
+			}
 			for line := range strings.Lines(text) {
 				if strings.Contains(line, old) {
 					t.Errorf("%s still has %s: %s", name, old, line)
@@ -61,7 +71,7 @@ func mustNotHave(t *testing.T, files map[string]string, names names) {
 func root(t *testing.T) *repository {
 	t.Helper()
 	r, err := open("../..")
-	require.NoError(t, err)
+	harness.Must(t, err)
 	return r
 }
 
@@ -71,14 +81,14 @@ func copyTo(t *testing.T, r *repository, dir string) map[string]string {
 	for _, name := range r.files {
 		from := filepath.Join(r.dir, name)
 		info, err := os.Lstat(from)
-		require.NoError(t, err)
+		harness.Must(t, err)
 		if !info.Mode().IsRegular() {
 			continue
 		}
 		content, err := os.ReadFile(from)
-		require.NoError(t, err)
-		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, info.Mode().Perm()))
+		harness.Must(t, err)
+		harness.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		harness.Must(t, os.WriteFile(filepath.Join(dir, name), content, info.Mode().Perm()))
 	}
 	return read(t, dir)
 }
@@ -87,7 +97,7 @@ func copyTo(t *testing.T, r *repository, dir string) map[string]string {
 func read(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	require.NoError(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+	harness.Must(t, fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil && name == ".git" {
 			return fs.SkipDir
 		}
@@ -106,21 +116,27 @@ func commit(t *testing.T, dir string) *repository {
 	t.Helper()
 	for _, args := range [][]string{{"init", "--quiet"}, {"add", "--all"}} {
 		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...).CombinedOutput()
-		require.NoError(t, err, string(out))
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	r, err := open(dir)
-	require.NoError(t, err)
+	harness.Must(t, err)
 	return r
 }
 
 func TestComplete(t *testing.T) {
 	old := names{repository: "some-operator"}
 	got, err := names{owner: "Acme"}.complete(old)
-	require.NoError(t, err)
-	assert.Equal(t, names{"Acme", "some-operator", "github.com/Acme/some-operator", "cache.acme.github.io",
-		"ghcr.io/acme/some-operator"}, got)
-	_, err = root(t).rename(names{repository: "memcached"})
-	require.ErrorContains(t, err, "already")
+	harness.Must(t, err)
+	want := names{"Acme", "some-operator", "github.com/Acme/some-operator", "cache.acme.github.io",
+		"ghcr.io/acme/some-operator"}
+	if got != want {
+		t.Errorf("got the names %+v, want %+v", got, want)
+	}
+	if _, err = root(t).rename(names{repository: "memcached"}); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("a name that occurs already gets the error %v", err)
+	}
 	for want, bad := range map[string]names{
 		"-owner":      {},
 		"-repository": {owner: "a", repository: "Upper"},
@@ -128,7 +144,8 @@ func TestComplete(t *testing.T) {
 		"-group":      {owner: "a", group: "cache"},
 		"-registry":   {owner: "a", registry: "ghcr.io/a/b:v1"},
 	} {
-		_, err := bad.complete(old)
-		assert.ErrorContains(t, err, want)
+		if _, err := bad.complete(old); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v gets the error %v, want one with %s", bad, err, want)
+		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/docs/blocks"
-	"github.com/example/memcached-operator/tests/harness"
 )
 
 // placeholder is what a reader replaces; the entry of the block sets a variable of that name.

@@ -9,10 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/dgryski/go-jump"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/zeebo/xxh3"
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/tests/versions"
@@ -54,9 +52,6 @@ func startLarge(t testing.TB, number int) pair {
 	return p
 }
 
-// position returns the position of the server that stores a key.
-func position(key string, servers int) int { return int(jump.Hash(xxh3.HashString(key), servers)) }
-
 // TestGaps measures how long acknowledged keys are missing while they move, under load, with a mover that may use only
 // a part of a processor. However slow it is, no item is lost, no value is old, and no request fails. No other test runs
 // at the same time, because it would disturb the measurement.
@@ -92,9 +87,9 @@ func TestGaps(t *testing.T) {
 				moves func(key string) bool
 				do    func()
 			}{
-				{"3 to 4", func(key string) bool { return position(key, 4) == 3 }, func() { change(all[:3], all) }},
-				{"4 to 3", func(key string) bool { return position(key, 4) == 3 }, func() { change(all, all[:3]) }},
-				{fmt.Sprint(replaced, " replaced"), func(key string) bool { return position(key, 3) < replaced }, func() {
+				{"3 to 4", func(key string) bool { return mover.Position(key, 4) == 3 }, func() { change(all[:3], all) }},
+				{"4 to 3", func(key string) bool { return mover.Position(key, 4) == 3 }, func() { change(all, all[:3]) }},
+				{fmt.Sprint(replaced, " replaced"), func(key string) bool { return mover.Position(key, 3) < replaced }, func() {
 					list, spare := slices.Clone(all[:3]), 3
 					for n := range replaced {
 						before, old := slices.Clone(list), slices.Index(all, list[n])

@@ -18,7 +18,7 @@ import (
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
-	"github.com/example/memcached-operator/tests/harness"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // moverProcess returns a command that runs the mover in a process of its own, as an agent does. With a limit, the

@@ -27,9 +27,9 @@ import (
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/harness"
-	"github.com/example/memcached-operator/tests/manifest"
 )
 
 const miss = "END"

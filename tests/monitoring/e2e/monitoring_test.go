@@ -21,10 +21,10 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/testca"
 	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/harness"
 	"github.com/example/memcached-operator/tests/monitoring"
-	"github.com/example/memcached-operator/tests/testca"
 )
 
 const (

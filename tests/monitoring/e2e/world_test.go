@@ -17,8 +17,8 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
-	"github.com/example/memcached-operator/tests/harness"
 )
 
 var update = flag.Bool("update", false, "draw docs/how-to/monitoring.svg from the measurements")

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/tests/manifest"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // TestGenerateSetsEveryField: Generate sets every field of the spec, or no test would combine that field with others.

@@ -35,14 +35,14 @@ func (c Command) Run(ctx context.Context, name string, args ...string) (string, 
 	return stdout.String(), nil
 }
 
-// Repository returns the root of the repository: the nearest folder upwards with a go.mod.
+// Repository returns the root of the repository: the nearest folder upwards with the file PROJECT of operator-sdk.
 func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(d, "PROJECT")); err == nil {
 			return filepath.EvalSymlinks(d)
 		}
 		if d == filepath.Dir(d) {
