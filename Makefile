@@ -98,9 +98,14 @@ test: ## Run the tests that a change needs, the fastest first, on a kwok cluster
 verify: ## Run what else a merge needs: pages, bundle, chart, alerts, generated specs, crash points
 	@tools/steps verify-bundle validate-bundle install-test test-docs docs-lint test-slow monitoring-test lint-modules
 
+# How many tests wait at the same time: real pods need a processor.
+parallel_kwok := 8
+parallel_node := 2
+parallel_kind := 2
+
 # Runs tests, and then prints the slowest of them: $(call gotest,FORMAT,ARGUMENTS).
 gotest = gotestsum --format $1 --jsonfile-timing-events $(TIMES) \
-	--post-run-command 'gotestsum tool slowest --num 8 --threshold 3s --jsonfile $(TIMES)' -- $2 $(ARGS)
+	--post-run-command 'gotestsum tool slowest --threshold 5s --jsonfile $(TIMES)' -- $2 $(ARGS)
 TIMES  := $(BIN)/times.json
 envtest = KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m
 
@@ -134,7 +139,7 @@ chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; AR
 
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER; ARGS=-short leaves out those that take minutes
 	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
-		$(call gotest,testname,-count=1 -timeout=40m ./e2e/...)
+		$(call gotest,testname,-count=1 -timeout=40m -parallel=$(parallel_$(CLUSTER)) ./e2e/...)
 	cd tests && CLUSTER=$(CLUSTER) go test -count=1 -v -run 'TestRequests|TestSecretContents' ./permissions
 
 .PHONY: docs-e2e

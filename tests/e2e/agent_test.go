@@ -204,6 +204,7 @@ func TestMetrics(t *testing.T) {
 
 // TestAgentUpgrade: an upgrade of the operator, which changes the image of the agent, replaces no server.
 func TestAgentUpgrade(t *testing.T) {
+	needMoreTime(t)
 	var before map[string]string
 	testEnv.Test(t, features.New("an upgrade of the agent").
 		Setup(step(func(w world) {

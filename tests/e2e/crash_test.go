@@ -83,6 +83,7 @@ func (w world) restart() {
 }
 
 func TestOperatorKilled(t *testing.T) {
+	needMoreTime(t)
 	testEnv.Test(t, features.New("operator killed").
 		Assess("during creation", step(func(w world) {
 			w.killDuring(w.createFleetMember, func(e watch.EventType, _ client.Object) bool { return e == watch.Added }, w.ready)
@@ -207,6 +208,7 @@ func (w world) noChildren() error {
 }
 
 func TestStandby(t *testing.T) {
+	needMoreTime(t)
 	testEnv.Test(t, features.New("a standby").
 		Assess("takes over from a killed leader", step(func(w world) {
 			w.must(operator.Start(w.ctx, 2))

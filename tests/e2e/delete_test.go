@@ -19,6 +19,7 @@ import (
 const everyChild = `{size: 2, workload: StatefulSet, networkPolicy: {}, proxy: {size: 1}}`
 
 func TestDeletionCreatesNothing(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	feature := features.New("a deletion creates no child again")
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground,

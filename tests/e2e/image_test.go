@@ -20,6 +20,7 @@ import (
 // TestRestartTakesNewDefaultImage: a restart selects the default image of an upgraded operator once, even while writing
 // another child fails permanently.
 func TestRestartTakesNewDefaultImage(t *testing.T) {
+	needMoreTime(t)
 	const image = "docker.io/library/memcached:1.6" // not the default
 	testEnv.Test(t, features.New("a restart by an upgraded operator, with a foreign PodDisruptionBudget").
 		Setup(step(func(w world) {

@@ -102,6 +102,15 @@ func needRealPods(t *testing.T) {
 	}
 }
 
+// needMoreTime skips a test with -short where pods are real: simulated pods show almost as much, in a fraction of the
+// time.
+func needMoreTime(t *testing.T) {
+	t.Helper()
+	if testing.Short() && cluster.RealPods(testCluster.Kind) {
+		t.Skip("make e2e CLUSTER=kwok runs it, and without ARGS=-short also real pods")
+	}
+}
+
 // createNamespace creates a namespace for each feature.
 func createNamespace(ctx context.Context, cfg *envconf.Config, t *testing.T, _ types.Feature) (context.Context, error) {
 	t.Helper()

@@ -15,6 +15,8 @@ import (
 )
 
 func TestNamespaceDeleted(t *testing.T) {
+	needMoreTime(t)
+	t.Parallel()
 	testEnv.Test(t, features.New("a namespace with many Memcacheds").Assess("is deleted without a false alarm",
 		step(func(w world) {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-many-"}}
@@ -61,9 +63,10 @@ func TestNamespaceDeleted(t *testing.T) {
 // TestManyDeleted: with many workers, each event of a terminating child may cause a reconcile of its own; with few
 // workers, one reconcile handles several events.
 func TestManyDeleted(t *testing.T) {
+	needMoreTime(t)
 	const most = 10
 	count := 60
-	if testCluster.Kind != "kwok" {
+	if testing.Short() || testCluster.Kind != "kwok" {
 		count = 20 // a small node has no CPU for more
 	}
 	testEnv.Test(t, features.New("many deleted Memcacheds, with many workers").

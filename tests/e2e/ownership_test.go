@@ -17,6 +17,7 @@ import (
 )
 
 func TestFieldsOfOtherManagers(t *testing.T) {
+	needMoreTime(t)
 	testEnv.Test(t, features.New("fields of other managers").
 		Setup(step(func(w world) {
 			w.create("cache", 2)

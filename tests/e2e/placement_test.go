@@ -15,6 +15,7 @@ import (
 
 // TestSpread: the scheduler puts servers, and proxies, on different nodes as long as there are any.
 func TestSpread(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	testEnv.Test(t, features.New("servers and proxies").
 		Assess("are spread over the nodes", step(func(w world) {

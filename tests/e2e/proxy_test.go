@@ -135,6 +135,9 @@ func TestProxy(t *testing.T) {
 // TestNoOldValues: while servers are added and removed behind two proxies, no client reads a value older than one whose
 // write or delete was acknowledged, whatever is killed meanwhile.
 func TestNoOldValues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 minutes; tests/e2e/proxy tests the same with processes")
+	}
 	needRealPods(t)
 	// As with the Service, clients find a proxy once it is ready. They keep their connections until it is deleted.
 	proxies := func(w world, connected []string) (addresses []string) {

@@ -13,6 +13,7 @@ import (
 // TestDeletedAndCreatedAtOnce: a Memcached that is created right after one of the same name was deleted is never
 // Failed, although children of the deleted one may still exist.
 func TestDeletedAndCreatedAtOnce(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	const tries = 36
 	testEnv.Test(t, features.New("deleted and created at once").Assess("is never Failed", step(func(w world) {

@@ -21,6 +21,7 @@ import (
 )
 
 func TestStatefulSet(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	var addresses []string
 	testEnv.Test(t, features.New("a StatefulSet").

@@ -21,6 +21,7 @@ import (
 )
 
 func TestNoOperator(t *testing.T) {
+	needMoreTime(t)
 	testEnv.Test(t, features.New("without an operator").
 		Setup(step(func(w world) {
 			w.create("old", 1)

@@ -33,6 +33,7 @@ import (
 // TestTenantLearnsNoSecret: whatever Secret a tenant names in a Memcached, nothing of its content appears in what the
 // tenant may read, nor in children and events.
 func TestTenantLearnsNoSecret(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	contents := leak.Contents{}
 	specs := map[string]string{}
@@ -151,6 +152,7 @@ var privileged = []string{
 // TestTenantRunsNoPrivilegedPod: in a namespace that enforces the restricted Pod Security Standard, a spec that asks
 // for more starts no pod, and the status says why. The other tests show that all else runs in such a namespace.
 func TestTenantRunsNoPrivilegedPod(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	testEnv.Test(t, features.New("a tenant").
 		Assess("starts no pod that may do more than Pod Security allows", step(func(w world) {
@@ -178,8 +180,8 @@ func TestTenantRunsNoPrivilegedPod(t *testing.T) {
 			tenant := w.tenant()
 			for _, name := range w.names() {
 				tenant.merge(name, `{"pod":null}`)
-				w.awaitReady(name)
 			}
+			w.awaitReady(w.names()...)
 		})).
 		Assess("gets no token of a ServiceAccount", step(func(w world) {
 			w.must(w.Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "powerful"}}))
@@ -200,6 +202,7 @@ func TestTenantRunsNoPrivilegedPod(t *testing.T) {
 // TestTenantReachesNoOtherCache: names, labels, annotations and owner references of a tenant's Memcacheds change
 // nothing for other Memcacheds of the namespace and of other namespaces.
 func TestTenantReachesNoOtherCache(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	const proxied = `{size: 2, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, ` + smallServer + `}`
 	var before map[string]types.UID

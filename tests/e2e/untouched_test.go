@@ -18,6 +18,7 @@ import (
 )
 
 func TestChangeWithoutRollout(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	feature := features.New("a change that replaces no server").
 		Setup(step(func(w world) {

@@ -17,6 +17,7 @@ import (
 
 // TestStatusRestored: backup tools create an object and then restore its old status. The operator corrects that status.
 func TestStatusRestored(t *testing.T) {
+	needMoreTime(t)
 	testEnv.Test(t, features.New("a status from a backup").
 		Setup(step(func(w world) {
 			w.create("resting", 2)
@@ -54,6 +55,7 @@ func TestStatusRestored(t *testing.T) {
 // TestStatusWrittenLate: a former leader may write the status late. The operator corrects the status, although nothing
 // else changes.
 func TestStatusWrittenLate(t *testing.T) {
+	needMoreTime(t)
 	feature := features.New("a status that the operator did not write").
 		Setup(step(func(w world) {
 			w.create("cache", 2)

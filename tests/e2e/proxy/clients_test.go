@@ -191,6 +191,9 @@ func (p pair) run(s mover.Servers) {
 // removed and replaced, and items move. If items do not move, each program notices that. No other test runs at the same
 // time, because the programs need the processors.
 func TestClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make moves runs it every night")
+	}
 	if os.Getuid() != 0 {
 		t.Skip("the programs run in a folder with Debian packages as their root, which needs root")
 	}

@@ -56,6 +56,9 @@ func startLarge(t testing.TB, number int) pair {
 // a part of a processor. However slow it is, no item is lost, no value is old, and no request fails. No other test runs
 // at the same time, because it would disturb the measurement.
 func TestGaps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make moves runs it every night")
+	}
 	// With few small items, many large ones are in one batch of the mover, which takes seconds with so little time.
 	small, replaced, limits := 100, 1, []float64{0.02}
 	if *measure {

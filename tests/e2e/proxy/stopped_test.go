@@ -22,6 +22,9 @@ import (
 // missing only while it is on its way: so few reads miss it that a client that reads again finds it. No other test runs
 // at the same time, because reading needs the processors.
 func TestStoppedMover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make moves runs it every night")
+	}
 	const (
 		hot, others = 300, 20000
 		stops       = 20
