@@ -27,8 +27,8 @@ func (c *Cluster) LoadClients(ctx context.Context) error {
 		return err
 	}
 	programs := c.images("clients")
-	if _, err = run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", c.root, "-trimpath", "-ldflags=-s -w", "-o",
-		programs+"/", "./tests/clients/gomemcache..."); err != nil {
+	if _, err = run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", filepath.Join(c.root, "tests"), "-trimpath",
+		"-ldflags=-s -w", "-o", programs+"/", "./clients/gomemcache..."); err != nil {
 		return err
 	}
 	files, err := tree(root, func(name string) bool { return !notNeeded.MatchString(name) })

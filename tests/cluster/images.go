@@ -140,8 +140,8 @@ func (c *Cluster) images(elem ...string) string {
 
 func (n *node) pause(ctx context.Context) (*image, error) {
 	binary := n.images("pause")
-	_, err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", n.root, "-trimpath", "-ldflags=-s -w", "-o", binary,
-		"./tests/cluster/pause")
+	_, err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", filepath.Join(n.root, "tests"), "-trimpath",
+		"-ldflags=-s -w", "-o", binary, "./cluster/pause")
 	return &image{
 		name: strings.Split(pauseImage, ":")[0], tags: []string{"local"}, user: "65535:65535",
 		cmd: []string{"/pause"}, files: map[string]file{"pause": {from: binary, mode: 0o755}},
