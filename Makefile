@@ -92,8 +92,7 @@ run: ## Run the operator on this machine, for the cluster of KUBECONFIG; it has 
 .PHONY: test verify test-unit test-slow race fuzz crash-points specs chainsaw e2e production-e2e monitoring-test
 .PHONY: kube-state-metrics-test monitoring-e2e
 test: ## Run the tests that a change needs, the fastest first, on a kwok cluster of their own, with a summary
-	@tools/steps verify-generated lint test-unit chainsaw 'e2e ARGS=-short'; result=$$?; \
-	$(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
+	@tools/steps verify-generated lint test-unit chainsaw 'e2e ARGS=-short' 'cluster-down CLUSTER=kwok'
 
 verify: ## Run what else a merge needs: pages, bundle, chart, alerts, generated specs, crash points
 	@tools/steps verify-bundle validate-bundle install-test test-docs docs-lint test-slow monitoring-test lint-modules
@@ -392,7 +391,9 @@ rename-test: $(tools_release) tools-grpcurl ## Rename a clone of the last commit
 
 ##@ Tools
 
-.PHONY: clean cluster-tool
+.PHONY: tools clean cluster-tool
+tools: $(patsubst tools/%/go.mod,tools-%,$(wildcard tools/*/go.mod)) tools-kubectl tools-channels tools-promtool ## Build all tools, which takes long
+
 cluster-tool:
 	@tools/progress 'building bin/cluster' go build -C tests -o $(BIN)/cluster ./cluster/cmd
 
