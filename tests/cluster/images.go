@@ -3,11 +3,12 @@ package cluster
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,6 +16,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -195,20 +202,47 @@ func tree(root string, keep func(name string) bool) (map[string]file, error) {
 
 // write writes a docker archive of the image; equal content gives equal bytes.
 func (img *image) write(archive string) error {
+	content, err := img.layer()
+	if err != nil {
+		return err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(content)), nil
+	}, tarball.WithCompressionLevel(gzip.NoCompression))
+	if err != nil {
+		return err
+	}
+	built, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return err
+	}
+	config, err := built.ConfigFile()
+	if err != nil {
+		return err
+	}
+	config.Architecture, config.OS = runtime.GOARCH, "linux"
+	config.Config = v1.Config{User: img.user, Cmd: img.cmd, Env: img.env, Labels: img.labels}
+	if built, err = mutate.ConfigFile(built, config); err != nil {
+		return err
+	}
+	tag, err := name.NewTag(img.name + ":" + img.tags[0])
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(archive, tag, built)
+}
+
+// layer returns the files of the image as a tar archive.
+func (img *image) layer() ([]byte, error) {
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	names := make([]string, 0, len(img.files))
-	for name := range img.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(img.files)) {
 		f := img.files[name]
 		content := []byte(f.text)
 		if f.from != "" {
 			var err error
 			if content, err = os.ReadFile(f.from); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: f.mode, Size: int64(len(content))}
@@ -218,48 +252,13 @@ func (img *image) write(archive string) error {
 		case strings.HasSuffix(name, "/"):
 			header.Typeflag = tar.TypeDir
 		}
-		if err := add(w, header, content); err != nil {
-			return err
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(content); err != nil {
+			return nil, err
 		}
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"User": img.user, "Cmd": img.cmd, "Env": img.env, "Labels": img.labels},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x",
-			sha256.Sum256(layer.Bytes()))}},
-	})
-	if err != nil {
-		return err
-	}
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "Layers": []string{"layer.tar"},
-		"RepoTags": []string{img.name + ":" + img.tags[0]}}})
-	if err != nil {
-		return err
-	}
-	var whole bytes.Buffer
-	w = tar.NewWriter(&whole)
-	for _, part := range []struct {
-		name    string
-		content []byte
-	}{{"config.json", config}, {"layer.tar", layer.Bytes()}, {"manifest.json", manifest}} {
-		if err := add(w, &tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))},
-			part.content); err != nil {
-			return err
-		}
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(archive, whole.Bytes(), 0o644)
-}
-
-func add(w *tar.Writer, header *tar.Header, content []byte) error {
-	if err := w.WriteHeader(header); err != nil {
-		return err
-	}
-	_, err := w.Write(content)
-	return err
+	err := w.Close()
+	return layer.Bytes(), err
 }
