@@ -19,6 +19,9 @@ import (
 // TestGenerated creates a Memcached for each of some generated specs that the API server accepts. A real memcached runs
 // and the Memcached becomes ready, or its status says what to change.
 func TestGenerated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 2 minutes; make specs CLUSTER=node tests the same with processes")
+	}
 	needRealPods(t)
 	t.Parallel()
 	schema, err := specs.NewSchema(manifest.Schema(t).Properties["spec"])
