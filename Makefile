@@ -1,7 +1,7 @@
 # The usual targets of operator-sdk, and the tests, clusters and tools of this project.
 # Everything is built from pinned Go modules into bin/: only Go, git and make must be installed.
 
-VERSION        ?= 0.0.3
+VERSION        ?= 0.1.0
 IMAGE_TAG_BASE ?= example.com/memcached-operator
 IMG            ?= $(IMAGE_TAG_BASE):v$(VERSION)
 BUNDLE_IMG     ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
@@ -337,7 +337,7 @@ chart: tools-kustomize tools-yq tools-helm ## Package the Helm chart of VERSION,
 
 ##@ Bundle and catalog for OLM
 
-.PHONY: bundle bundle-build bundle-push catalog catalog-build catalog-push validate-bundle scorecard
+.PHONY: bundle bundle-build bundle-push catalog catalog-add catalog-build catalog-push validate-bundle scorecard
 bundle: tools-operator-sdk tools-kustomize tools-yq manifests ## Generate bundle/ for VERSION and IMG
 	tools/bundle $(VERSION) $(IMG) $(IMAGE_TAG_BASE)-catalog:latest
 
@@ -347,8 +347,14 @@ bundle-build: cluster-tool ## Build the bundle's image BUNDLE_IMG with Docker, p
 bundle-push: ## Push BUNDLE_IMG
 	@$(MAKE) --no-print-directory docker-push IMG=$(BUNDLE_IMG)
 
-catalog: $(tools_catalog) ## Render catalog/ from its template
-	tools/with-registry MIRROR bash -c 'tools/catalog rebuild $$MIRROR && tools/catalog render'
+# A registry to pull from instead of those that the bundles name: one in memory, or that of a dry run.
+with_mirror = $(if $(MIRROR),,tools/with-registry MIRROR)
+catalog: $(tools_catalog) ## Render catalog/ from its template, with the published bundles
+	$(with_mirror) tools/catalog render
+
+catalog-add: $(tools_catalog) ## Add the release VERSION, with the image BUNDLE by digest, to catalog/
+	tools/catalog add $(VERSION) $(BUNDLE)
+	@$(MAKE) --no-print-directory catalog
 
 catalog-build: cluster-tool ## Build the catalog's image CATALOG_IMG
 	@$(BIN)/cluster build $(CATALOG_IMG) catalog.Dockerfile
@@ -359,7 +365,7 @@ catalog-push: ## Push CATALOG_IMG
 validate-bundle: $(tools_catalog) tools-operator-sdk tools-kustomize tools-crdify ## Run every check of bundle/ and catalog/ that needs no cluster, also the six tests of scorecard
 	operator-sdk bundle validate ./bundle --select-optional suite=operatorframework
 	@echo "Ignore the warning about events: a rule for events.k8s.io has no version, and the operator uses v1, not the removed v1beta1."
-	tools/with-registry MIRROR tools/catalog verify
+	tools/catalog verify
 	cd tools/opm && go test -count=1 -tags $(tags_opm) ./channels
 	cd tests && go test -count=1 ./bundle $(ARGS)
 
@@ -370,7 +376,7 @@ scorecard: tools-operator-sdk $(NEED_KUBECTL) ## Run the six tests of scorecard 
 
 tools_release := $(tools_catalog) tools-operator-sdk tools-kustomize tools-cosign tools-helm tools-oras tools-syft
 release_environment = IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) PLATFORMS=$(PLATFORMS)
-.PHONY: release release-build release-publish release-dry-run verify-images
+.PHONY: release release-build release-publish catalog-release registry-login registry-logout release-dry-run verify-images
 release: release-build release-publish ## Build, publish and sign operator, bundle and catalog of VERSION as IMAGE_TAG_BASE
 
 release-build: $(tools_release) ## Build all of a release into dist/, and publish nothing
@@ -379,14 +385,25 @@ release-build: $(tools_release) ## Build all of a release into dist/, and publis
 release-publish: tools-cosign tools-crane tools-yq ## Publish and sign what release-build left in dist/
 	@$(release_environment) tools/release publish $(VERSION)
 
+catalog-release: $(tools_release) ## Build, publish and sign the catalog of this commit alone, such as after a deprecation
+	@$(release_environment) tools/with-registry STAGE tools/release build catalog
+	@$(release_environment) tools/release publish catalog
+
+registry = $(firstword $(subst /, ,$(IMAGE_TAG_BASE)))
+registry-login: tools-crane ## Log in to the registry of IMAGE_TAG_BASE, as REGISTRY_USER with REGISTRY_PASSWORD of the environment
+	@printenv REGISTRY_PASSWORD | crane auth login $(registry) --username "$$REGISTRY_USER" --password-stdin
+
+registry-logout: ## Log out from the registry of IMAGE_TAG_BASE
+	@crane auth logout $(registry)
+
 verify-images: cluster-tool tools-crane ## Build the operator's image twice with the Dockerfile and twice as a release does, and compare
 	cd tests && PLATFORMS=$(PLATFORMS) VERSION=$(VERSION) ../tools/with-registry REGISTRY go test -v -count=1 -timeout=60m ./images
 
-release-dry-run: $(tools_release) tools-grpcurl ## Rehearse a whole release, with failures, to a registry in memory
+release-dry-run: $(tools_release) ## Rehearse a release with failures, and five releases in order, to a registry in memory
 	@cd tests && $(release_environment) VERSION=$(VERSION) ../tools/with-registry MIRROR go test -v -count=1 -timeout=60m ./release $(ARGS)
 
 .PHONY: rename-test
-rename-test: $(tools_release) tools-grpcurl ## Rename a clone of the last commit with tools/rename, and run make test and two release dry runs there
+rename-test: $(tools_release) ## Rename a clone of the last commit with tools/rename, and run make test and two release dry runs there
 	cd tests && go test -v -count=1 -timeout=60m ./rename $(ARGS)
 
 ##@ Tools

@@ -65,7 +65,7 @@ endef
 tools-%: $(BIN)/.built/% ;
 $(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
 	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
-$(BIN)/.built/channels: tools/opm/go.mod tools/opm/go.sum tools/opm/channels/main.go
+$(BIN)/.built/channels: tools/opm/go.mod tools/opm/go.sum $(wildcard tools/opm/channels/*.go)
 	$(call build_tool,channels,opm,./channels)
 $(BIN)/.built/prometheus $(BIN)/.built/promtool: $(BIN)/.built/%: tools/prometheus/go.mod tools/prometheus/go.sum
 	$(call build_tool,$*,prometheus,github.com/prometheus/prometheus/cmd/$*)

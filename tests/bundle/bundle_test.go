@@ -68,8 +68,8 @@ func TestValidators(t *testing.T) {
 	}
 }
 
-// TestImages: relatedImages lists every image of the operator. Tools that mirror the operator for a disconnected
-// cluster copy only these.
+// TestImages: relatedImages lists the images in the operator's environment, and the operator's own. Tools that mirror
+// the operator for a disconnected cluster copy only these.
 func TestImages(t *testing.T) {
 	csv := load(t).CSV
 	container := csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
@@ -85,8 +85,12 @@ func TestImages(t *testing.T) {
 			related = append(related, operatorsv1alpha1.RelatedImage{Name: strings.ToLower(name), Image: env.Value})
 		}
 	}
-	if len(related) == 0 || !reflect.DeepEqual(related, csv.Spec.RelatedImages) {
-		t.Errorf("relatedImages are %v, but the environment of the operator has %v", csv.Spec.RelatedImages, related)
+	if len(related) == 0 {
+		t.Error("the environment of the operator has no image")
+	}
+	related = append(related, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
+	if !reflect.DeepEqual(related, csv.Spec.RelatedImages) {
+		t.Errorf("relatedImages are %v, but the operator uses %v", csv.Spec.RelatedImages, related)
 	}
 }
 
@@ -281,5 +285,28 @@ func TestOverlay(t *testing.T) {
 	installed := regexp.MustCompile(`(?m)^ +image: (\S.*)$`).FindAllStringSubmatch(string(out), -1)
 	if len(installed) != 1 || installed[0][1] != image {
 		t.Errorf("want the image %s, got %q", image, installed)
+	}
+}
+
+// TestOPM: the version of opm that renders the catalog also serves it, and stands in for upstream's image in tests.
+func TestOPM(t *testing.T) {
+	versions := map[string]string{}
+	for file, pattern := range map[string]string{
+		"tools/opm/go.mod":     `github.com/operator-framework/operator-registry (v\S+)`,
+		"catalog.Dockerfile":   `FROM quay.io/operator-framework/opm:(v[^@]+)@sha256:`,
+		"tests/cluster/olm.go": `opmVersion\s+= "(v[^"]+)"`,
+	} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		match := regexp.MustCompile(pattern).FindSubmatch(text)
+		if match == nil {
+			t.Fatalf("%s names no version of opm", file)
+		}
+		versions[file] = string(match[1])
+	}
+	if len(slices.Compact(slices.Sorted(maps.Values(versions)))) != 1 {
+		t.Errorf("different versions of opm: %v", versions)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // The versions in tools, with which upstream tags the images.
 const (
 	scorecardVersion = "v1.42.3"
-	opmVersion       = "v1.64.0"
+	opmVersion       = "v1.73.0"
 )
 
 // PublishOLM makes the images of a version of OLM, such as 0.40.0, available to the nodes of a node cluster, with those

@@ -4,7 +4,10 @@ package release
 
 import (
 	"archive/tar"
+	"bytes"
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +18,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	apiversion "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -28,14 +30,13 @@ var (
 )
 
 // kinds are what a release pushes to the registry, in the order of images.txt.
-var kinds = []string{"operator", "bundle", "catalog", "manifests", "chart"}
+var kinds = []string{"operator", "bundle", "manifests", "chart", "catalog"}
 
 // rehearsal is a release of the last commit.
 type rehearsal struct {
-	root, work, name string
-	highest          string   // version in the channel stable so far, or empty
-	images           []string // in the order of kinds, as they are named in public
-	clones           []string
+	root, work string
+	images     map[string]string // by kind, as they are named in public
+	clones     []string
 }
 
 func TestMain(m *testing.M) {
@@ -76,8 +77,7 @@ func failOnce(program string, args []string) int {
 func newRehearsal(t *testing.T) *rehearsal {
 	root, err := harness.Repository()
 	require.NoError(t, err)
-	_, name, _ := strings.Cut(base, "/")
-	r := &rehearsal{root: root, work: t.TempDir(), name: name}
+	r := &rehearsal{root: root, work: t.TempDir()}
 	t.Setenv("PATH", filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
 	t.Setenv("COSIGN_PASSWORD", "")
 	r.run(t, r.work, "cosign", "generate-key-pair", "--output-key-prefix", "key")
@@ -90,19 +90,15 @@ func newRehearsal(t *testing.T) *rehearsal {
 	dockerfile, err := os.ReadFile(filepath.Join(root, "catalog.Dockerfile"))
 	require.NoError(t, err)
 	image := string(regexp.MustCompile(`(?m)^FROM (\S+)`).FindSubmatch(dockerfile)[1])
-	standIn := r.standIn(t, "stand-in:opm")
+	standIn := r.standIn(t, mirror+"/stand-in:opm")
 	if _, err := r.try(t, root, "timeout", "20", "crane", "digest", image); err != nil {
 		t.Setenv("OPM_IMAGE", standIn)
 		t.Logf("%s cannot be pulled: the catalog has another digest than in a real release", image)
 	}
 
-	// What earlier releases left: their bundles, and a catalog that is in force.
-	r.run(t, root, "tools/catalog", "rebuild", mirror)
-	r.highest = r.run(t, root, "tools/catalog", "last", "stable")
-	for _, tag := range []string{"latest", "v" + r.highest} {
-		if _, err := r.try(t, root, "crane", "digest", mirror+"/"+name+"-catalog:"+tag); err != nil && tag != "v" {
-			r.standIn(t, name+"-catalog:"+tag)
-		}
+	// The bundles of earlier releases.
+	for image := range strings.FieldsSeq(r.run(t, root, "tools/catalog", "bundles")) {
+		r.run(t, root, "crane", "copy", image, published(image))
 	}
 	for _, clone := range []string{"first", "second"} {
 		r.clones = append(r.clones, r.clone(t, clone))
@@ -133,17 +129,25 @@ func (r *rehearsal) standIn(t *testing.T, image string) string {
 	require.NoError(t, layer.Close())
 	require.NoError(t, file.Close())
 	return r.run(t, r.work, "crane", "append", "--oci-empty-base", "--new_layer", file.Name(), "--new_tag",
-		mirror+"/"+image)
+		image)
 }
 
-// clone clones the last commit, with the tools of this repository.
+// clone clones the last commit, with the tools of this repository, and gives the clone real maintainers. All clones are
+// equal.
 func (r *rehearsal) clone(t *testing.T, name string) string {
 	t.Helper()
 	dir := filepath.Join(r.work, name)
-	r.run(t, r.root, "git", "clone", "--quiet", r.root, dir)
-	r.run(t, dir, "git", "checkout", "--quiet", "--detach", r.run(t, r.root, "git", "rev-parse", "HEAD"))
+	r.run(t, r.root, "git", "clone", "--quiet", "--no-tags", r.root, dir)
+	r.run(t, dir, "git", "checkout", "--quiet", "-B", "main", r.run(t, r.root, "git", "rev-parse", "HEAD"))
 	r.write(t, filepath.Join(dir, ".git", "info", "exclude"), "/bin\n")
 	require.NoError(t, os.Symlink(filepath.Join(r.root, "bin"), filepath.Join(dir, "bin")))
+	for key, value := range map[string]string{"user.name": "test", "user.email": "test@example.com"} {
+		r.run(t, dir, "git", "config", key, value)
+	}
+	r.run(t, dir, "bash", "-c", "grep -rl OWNER config bundle | xargs --no-run-if-empty sed -i s/OWNER/maintainer/")
+	date := r.run(t, dir, "git", "log", "-1", "--format=%cI")
+	r.run(t, dir, "env", "GIT_AUTHOR_DATE="+date, "GIT_COMMITTER_DATE="+date, "git", "commit", "--quiet", "--all",
+		"--allow-empty", "--message", "Name the maintainers")
 	return dir
 }
 
@@ -152,16 +156,28 @@ func (r *rehearsal) write(t *testing.T, file, text string) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
-// build builds a release in a clone, and returns its images.
-func (r *rehearsal) build(t *testing.T, clone string, environment ...string) []string {
+// build builds a release in a clone.
+func (r *rehearsal) build(t *testing.T, clone string, environment ...string) error {
 	t.Helper()
 	start := time.Now()
 	command := append([]string{"env"}, environment...)
-	r.run(t, clone, append(command, "tools/with-registry", "STAGE", "tools/release", "build", version)...)
+	_, err := r.try(t, clone, append(command, "tools/with-registry", "STAGE", "tools/release", "build", version)...)
 	t.Logf("built in %s", time.Since(start).Round(time.Second))
-	images, err := os.ReadFile(filepath.Join(clone, "dist", "images.txt"))
+	return err
+}
+
+// imagesOf returns the images in dist, by kind.
+func imagesOf(t *testing.T, clone string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(clone, "dist", "images.txt"))
 	require.NoError(t, err)
-	return strings.Fields(string(images))
+	names := strings.Fields(string(text))
+	require.Len(t, names, len(kinds))
+	images := map[string]string{}
+	for i, kind := range kinds {
+		images[kind] = names[i]
+	}
+	return images
 }
 
 func (r *rehearsal) publish(t *testing.T, clone string) error {
@@ -178,10 +194,10 @@ func published(image string) string {
 // verify verifies the signatures and attestations of all images, and the checksums of all files.
 func (r *rehearsal) verify(t *testing.T) error {
 	dist := filepath.Join(r.clones[0], "dist")
-	for i, kind := range kinds {
+	for _, kind := range kinds {
 		sboms, err := filepath.Glob(filepath.Join(dist, kind+"*.spdx.json"))
 		require.NoError(t, err)
-		command := append([]string{"tools/sign", "verify", published(r.images[i]), kind + ".provenance.json"}, sboms...)
+		command := append([]string{"tools/sign", "verify", published(r.images[kind]), kind + ".provenance.json"}, sboms...)
 		if _, err := r.try(t, r.root, command...); err != nil {
 			return err
 		}
@@ -202,13 +218,53 @@ func (r *rehearsal) tags(t *testing.T) (tagged []string) {
 	return tagged
 }
 
-// latest returns the digest of the catalog that is in force.
-func (r *rehearsal) latest(t *testing.T) string {
+// latest returns the digest of the catalog that is in force, or nothing before the first release.
+func (r *rehearsal) latest(t *testing.T, base string) string {
 	t.Helper()
-	return r.run(t, r.work, "crane", "digest", mirror+"/"+r.name+"-catalog:latest")
+	digest, err := r.try(t, r.work, "crane", "digest", published(base+"-catalog:latest"))
+	if err != nil {
+		require.Regexp(t, "NAME_UNKNOWN|MANIFEST_UNKNOWN|404", err.Error())
+	}
+	return digest
 }
 
-// isBackport reports whether a later version is released already.
-func isBackport(highest string) bool {
-	return highest != "" && apiversion.MustParseSemantic(version).LessThan(apiversion.MustParseSemantic(highest))
+// offers serves a catalog, as its image does, and returns what it offers to clusters in each channel: lines of
+// `channels offers`.
+func (r *rehearsal) offers(t *testing.T, catalog string) string {
+	t.Helper()
+	content, err := os.MkdirTemp(r.work, "catalog")
+	require.NoError(t, err)
+	platform, _, _ := strings.Cut(os.Getenv("PLATFORMS"), ",")
+	r.run(t, content, "bash", "-c", `crane export --platform "$0" "$1" - | tar --extract --preserve-permissions`, platform,
+		published(catalog))
+	address, err := harness.FreeAddress()
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var log bytes.Buffer
+	server := exec.CommandContext(ctx, "opm", "serve", filepath.Join(content, "configs"), "--port", port, "--pprof-addr", "",
+		"--cache-dir", filepath.Join(content, "tmp", "cache"), "--cache-enforce-integrity", "--termination-log",
+		filepath.Join(content, "termination.log"))
+	server.Stdout, server.Stderr = &log, &log
+	require.NoError(t, server.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Wait() }()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	var lines string
+	harness.Eventually(t, "the catalog is served", harness.Patience, func() error {
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("opm serve ended: %v: %s", err, &log)
+		default:
+		}
+		var err error
+		lines, err = r.try(t, r.work, "channels", "offers", address)
+		return err
+	})
+	return lines
 }

@@ -50,11 +50,12 @@ func run(to names) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.allowLongLines(long), r.emptyCatalog(to)); err != nil {
+	if err := r.allowLongLines(long); err != nil {
 		return err
 	}
 	for _, command := range [][]string{
-		{"make", "generate", "bundle"},
+		{"make", "generate", "bundle"}, // builds also what the next command needs
+		{"tools/catalog", "empty", "catalog"},
 		{"go", "test", "./controllers/desired", "-run", "TestGolden", "-update"},
 	} {
 		if err := show(command...); err != nil {
@@ -75,7 +76,7 @@ Left to do:
   then make bundle. The catalog is empty until your first release.
 - Replace the maintainers, with their address, and the provider: config/manifests/bases (OWNER), config/operatorhub
   (OWNER) and .github.
-- On GitHub, allow Actions, create the environment "release", and protect the branch main with the check "ci".
+- On GitHub, set up the repository as docs/how-to/release.md says ("On GitHub").
 - Clusters with the original keep their objects: this operator looks only at objects of %s.
 - Nothing is published under %s yet: docs say how to release.
 `

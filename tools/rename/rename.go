@@ -226,30 +226,6 @@ func (r *repository) allowLongLines(lines []string) error {
 		0o644)
 }
 
-// emptyCatalog removes the releases of the original from the catalog and its template, which keeps only the package.
-func (r *repository) emptyCatalog(to names) error {
-	file := filepath.Join(r.dir, "catalog", "catalog-template.yaml")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	comment, _, _ := bytes.Cut(text, []byte("\nschema:"))
-	var template struct {
-		Schema  string           `json:"schema"`
-		Entries []map[string]any `json:"entries"`
-	}
-	if err := yaml.Unmarshal(text, &template); err != nil {
-		return err
-	}
-	template.Entries = slices.DeleteFunc(template.Entries, func(entry map[string]any) bool {
-		return entry["schema"] != "olm.package"
-	})
-	empty, err := yaml.Marshal(template)
-	return errors.Join(err, os.WriteFile(file, fmt.Appendf(nil, "%s\n%s", comment, empty), 0o644),
-		os.WriteFile(filepath.Join(r.dir, "catalog", to.repository, "catalog.yaml"), []byte("# There is no release yet.\n"),
-			0o644))
-}
-
 // tooLong returns the lines that have become longer than the linter allows.
 func tooLong(before, after string) (lines []string) {
 	old := strings.Split(before, "\n")

@@ -1,7 +1,11 @@
-// Program channels writes the channels of a basic template of opm, with the upgrades between all releases in it:
+// Program channels keeps the basic template of opm, from which the catalog is rendered. It writes the channels, with
+// the upgrades between all releases in them:
 //
-//	channels add VERSION BUNDLE <template >new      add a release, with the image of its bundle by digest
-//	channels skip VERSION <template >new            upgrade past a bad release, which has a later one
+//	channels add VERSION BUNDLE <template >new          add a release, with the image of its bundle by digest
+//	channels deprecate VERSION MESSAGE <template >new   deprecate a bad release, which later releases skip
+//	channels before VERSION [CHANNEL] <template         print the release that VERSION replaces, if there is one
+//	channels verify CATALOG <template                   check that a rendered catalog has what its template has
+//	channels offers ADDRESS                             print what a served catalog offers to clusters
 //
 // opm's own semver template cannot do this: its channels have the major version in their names, so subscriptions would
 // not follow to the next major version. It also skips each patch release but the last, so nobody could install these.
@@ -9,6 +13,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,24 +47,45 @@ type image struct {
 
 // catalog is the content of a template.
 type catalog struct {
-	pkg      declcfg.Package
-	bundles  []image
-	versions []semver.Version // ascending
-	bad      []string         // the versions that upgrades skip
+	pkg        declcfg.Package
+	bundles    []image
+	versions   []semver.Version // ascending
+	deprecated []declcfg.DeprecationEntry
 }
 
 func main() {
-	text, err := io.ReadAll(os.Stdin)
-	if err == nil {
-		text, err = edit(text, os.Args[1:])
-	}
-	if err == nil {
-		_, err = os.Stdout.Write(text)
-	}
-	if err != nil {
+	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "channels:", err)
 		os.Exit(1)
 	}
+}
+
+func run(args []string, in io.Reader, out io.Writer) error {
+	if len(args) == 2 && args[0] == "offers" {
+		return offers(context.Background(), args[1], out)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 2 && args[0] == "verify":
+		rendered, err := os.ReadFile(args[1])
+		if err != nil {
+			return err
+		}
+		return verify(text, rendered)
+	case len(args) == 2 && args[0] == "before":
+		text, err = before(text, args[1], "")
+	case len(args) == 3 && args[0] == "before":
+		text, err = before(text, args[1], args[2])
+	default:
+		text, err = edit(text, args)
+	}
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
 }
 
 // edit applies a command to the text of a template. The comment at its beginning stays.
@@ -71,10 +97,11 @@ func edit(text []byte, args []string) ([]byte, error) {
 	switch {
 	case len(args) == 3 && args[0] == "add":
 		err = c.add(args[1], args[2])
-	case len(args) == 2 && args[0] == "skip":
-		err = c.skip(args[1])
+	case len(args) == 3 && args[0] == "deprecate":
+		err = c.deprecate(args[1], args[2])
 	default:
-		err = errors.New("usage: channels add VERSION BUNDLE | skip VERSION")
+		err = errors.New("usage: channels add VERSION BUNDLE | deprecate VERSION MESSAGE | before VERSION [CHANNEL] | " +
+			"verify CATALOG | offers ADDRESS")
 	}
 	if err != nil {
 		return nil, err
@@ -114,6 +141,10 @@ func parse(text []byte) (*catalog, error) {
 			if err = json.Unmarshal(entry, &channel); err == nil {
 				err = c.read(channel)
 			}
+		case declcfg.SchemaDeprecation:
+			var deprecation declcfg.Deprecation
+			err = json.Unmarshal(entry, &deprecation)
+			c.deprecated = append(c.deprecated, deprecation.Entries...)
 		default:
 			err = fmt.Errorf("unknown schema %q", meta.Schema)
 		}
@@ -131,15 +162,15 @@ func (c *catalog) read(channel declcfg.Channel) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", entry.Name, err)
 		}
-		for _, name := range entry.Skips {
-			c.bad = append(c.bad, strings.TrimPrefix(name, c.pkg.Name+".v"))
-		}
 		if _, found := c.find(version); !found {
 			c.insert(version)
 		}
 	}
 	return nil
 }
+
+// name returns the name of the bundle of a release.
+func (c *catalog) name(version semver.Version) string { return c.pkg.Name + ".v" + version.String() }
 
 // find returns the place of a version. Build metadata does not order versions, so a release must not differ only there.
 func (c *catalog) find(version semver.Version) (int, bool) {
@@ -153,9 +184,9 @@ func (c *catalog) insert(version semver.Version) {
 
 // add adds a release wherever its version belongs. Adding it again changes nothing.
 func (c *catalog) add(text, bundle string) error {
-	version, err := semver.Parse(text)
+	version, err := parseVersion(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", text, err)
+		return err
 	}
 	if len(version.Build) > 0 {
 		return fmt.Errorf("%s: a version with build metadata has no place in an order", text)
@@ -175,29 +206,37 @@ func (c *catalog) add(text, bundle string) error {
 	return nil
 }
 
-// skip makes upgrades pass over a release. It stays in the catalog for those who have it.
-func (c *catalog) skip(text string) error {
-	version, err := semver.Parse(text)
+// deprecate marks a bad release, or changes its message. The release stays in the catalog for those who have it.
+func (c *catalog) deprecate(text, message string) error {
+	version, err := parseVersion(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", text, err)
+		return err
 	}
 	if _, found := c.find(version); !found {
 		return fmt.Errorf("the catalog has no v%s", version)
 	}
-	later := slices.ContainsFunc(c.versions, func(v semver.Version) bool {
-		inItsChannels := len(v.Pre) == 0 || len(version.Pre) > 0
-		return v.GT(version) && inItsChannels && !slices.Contains(c.bad, v.String())
-	})
-	if !later {
-		return fmt.Errorf("first release a version after v%s: there is nothing to upgrade to", version)
+	if strings.TrimSpace(message) == "" {
+		return errors.New("say in the message what is wrong, and what to do")
 	}
-	c.bad = append(c.bad, version.String())
+	entry := declcfg.DeprecationEntry{Message: message,
+		Reference: declcfg.PackageScopedReference{Schema: declcfg.SchemaBundle, Name: c.name(version)}}
+	if i := c.deprecation(version); i >= 0 {
+		c.deprecated[i] = entry
+	} else {
+		c.deprecated = append(c.deprecated, entry)
+	}
 	return nil
 }
 
+// deprecation returns the index of the deprecation of a release, or -1.
+func (c *catalog) deprecation(version semver.Version) int {
+	return slices.IndexFunc(c.deprecated, func(e declcfg.DeprecationEntry) bool {
+		return e.Reference.Schema == declcfg.SchemaBundle && e.Reference.Name == c.name(version)
+	})
+}
+
 func (c *catalog) format() ([]byte, error) {
-	channels := []declcfg.Channel{c.channel(candidate, func(semver.Version) bool { return true }),
-		c.channel(stable, func(v semver.Version) bool { return len(v.Pre) == 0 })}
+	channels := []declcfg.Channel{c.channel(candidate), c.channel(stable)}
 	// opm accepts no channel without releases.
 	channels = slices.DeleteFunc(channels, func(c declcfg.Channel) bool { return len(c.Entries) == 0 })
 	c.pkg.DefaultChannel = stable
@@ -211,25 +250,137 @@ func (c *catalog) format() ([]byte, error) {
 	for _, bundle := range c.bundles {
 		entries = append(entries, bundle)
 	}
+	if len(c.deprecated) > 0 {
+		entries = append(entries, declcfg.Deprecation{Schema: declcfg.SchemaDeprecation, Package: c.pkg.Name,
+			Entries: c.deprecated})
+	}
 	text, err := yaml.Marshal(entries)
 	return append([]byte("schema: olm.template.basic\nentries:\n"), text...), err
 }
 
-// channel returns a channel in which each release replaces the good one before it, and skips the bad ones in between.
-func (c *catalog) channel(name string, has func(semver.Version) bool) declcfg.Channel {
+// channel returns a channel. In it, a release
+//
+//   - replaces the next lower release that is not deprecated: nobody is offered a deprecated one after that
+//   - skips the deprecated ones in between, so that clusters with one of them are offered this release
+//   - skips the pre-releases in between, also in stable, which does not have them: a Subscription that moves from
+//     candidate to stable is offered this release.
+//
+// The highest release is the head of the channel even if it is deprecated. Without an edge to it, the channel would have
+// two heads, which is invalid; with an edge back, clusters that have it would be offered an older release.
+func (c *catalog) channel(name string) declcfg.Channel {
 	channel := declcfg.Channel{Schema: declcfg.SchemaChannel, Name: name, Package: c.pkg.Name}
-	good, bad := "", []string(nil)
+	members := c.members(name)
+	replaces, skips := "", []string(nil)
 	for _, version := range c.versions {
-		if !has(version) {
+		entry := declcfg.ChannelEntry{Name: c.name(version)}
+		isMember := slices.ContainsFunc(members, version.Equals)
+		switch {
+		case !isMember:
+			skips = append(skips, entry.Name)
 			continue
-		}
-		entry := declcfg.ChannelEntry{Name: c.pkg.Name + ".v" + version.String(), Replaces: good}
-		if slices.Contains(c.bad, version.String()) {
-			bad = append(bad, entry.Name)
-		} else {
-			entry.Skips, good, bad = bad, entry.Name, nil
+		case c.deprecation(version) >= 0 && !version.Equals(members[len(members)-1]):
+			skips = append(skips, entry.Name)
+		default:
+			entry.Replaces, entry.Skips = replaces, skips
+			replaces, skips = entry.Name, nil
 		}
 		channel.Entries = append(channel.Entries, entry)
 	}
 	return channel
+}
+
+// members returns the versions in a channel, ascending.
+func (c *catalog) members(channel string) []semver.Version {
+	return slices.DeleteFunc(slices.Clone(c.versions), func(v semver.Version) bool {
+		return channel == stable && len(v.Pre) > 0
+	})
+}
+
+// before returns the release that a version replaces in a channel, or would replace if it were added: the highest lower
+// one that is not deprecated. It returns nothing if there is none. By default, the channel is stable, and candidate for
+// a pre-release.
+func before(text []byte, version, channel string) ([]byte, error) {
+	c, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	v, err := parseVersion(version)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case channel == "" && len(v.Pre) > 0:
+		channel = candidate
+	case channel == "":
+		channel = stable
+	case channel != candidate && channel != stable:
+		return nil, fmt.Errorf("there is no channel %s", channel)
+	}
+	for _, lower := range slices.Backward(c.members(channel)) {
+		if lower.LT(v) && c.deprecation(lower) < 0 {
+			return []byte(lower.String() + "\n"), nil
+		}
+	}
+	return nil, nil
+}
+
+// verify returns an error if a template has other channels than its releases determine, or if the catalog that was
+// rendered from it has other channels, deprecations or bundles.
+func verify(text, rendered []byte) error {
+	c, err := parse(text)
+	if err != nil {
+		return err
+	}
+	formatted, err := c.format()
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(append(comment(text), formatted...), text) {
+		return errors.New("the template is not as channels writes it: edit it only with tools/catalog")
+	}
+	var entries struct{ Entries []*declcfg.Meta }
+	if err := yaml.Unmarshal(text, &entries); err != nil {
+		return err
+	}
+	want, err := declcfg.LoadSlice(entries.Entries)
+	if err != nil {
+		return err
+	}
+	got, err := declcfg.LoadReader(bytes.NewReader(rendered))
+	if err != nil {
+		return err
+	}
+	wantText, err := content(want)
+	if err != nil {
+		return err
+	}
+	gotText, err := content(got)
+	if err != nil {
+		return err
+	}
+	if gotText != wantText {
+		return fmt.Errorf("the catalog has\n%s\nbut its template has\n%s", gotText, wantText)
+	}
+	return nil
+}
+
+// content returns what a template and its catalog have in common: all but what is in the bundles.
+func content(cfg *declcfg.DeclarativeConfig) (string, error) {
+	var text strings.Builder
+	for _, b := range cfg.Bundles {
+		fmt.Fprintln(&text, b.Image)
+	}
+	images := slices.Sorted(strings.Lines(text.String()))
+	text.Reset()
+	cfg.Bundles = nil
+	err := declcfg.WriteYAML(*cfg, &text)
+	return text.String() + strings.Join(images, ""), err
+}
+
+func parseVersion(text string) (semver.Version, error) {
+	version, err := semver.Parse(text)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", text, err)
+	}
+	return version, err
 }
