@@ -196,13 +196,13 @@ bench-proxy: ## Measure the proxy, and moving 1 GiB of items, with processes of 
 	cd tests && CLUSTER=node go test -run '^$$' -bench . -benchtime 5x -timeout 30m ./e2e/proxy $(ARGS)
 
 .PHONY: first-command install-test install-e2e gitops-e2e nightly
-install-test: tools-kustomize tools-yq tools-helm tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
-	cd tests && gotestsum --format testname -- -count=1 -skip E2E ./install $(ARGS)
+install-test: tools-kustomize tools-yq tools-helm tools-channels tools-gotestsum ## Test that chart, kustomization and install.yaml install the same objects
+	cd tests && gotestsum --format testname -- -count=1 -skip E2E ./install ./earlier $(ARGS)
 
-install-e2e: $(tools_kwok) tools-kustomize tools-yq tools-helm tools-crane tools-gotestsum build ## Test install, upgrade and removal by Helm, kustomize and install.yaml, on a kwok cluster of its own
+install-e2e: $(tools_kwok) tools-kustomize tools-yq tools-helm tools-crane tools-channels tools-gotestsum build ## Test install, upgrade and removal by Helm, kustomize and install.yaml, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
-	@cd tests && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./install $(ARGS); \
-	result=$$?; $(MAKE) --no-print-directory cluster-down CLUSTER=kwok; exit $$result
+	@cd tests && CLUSTER=kwok VERSION=$(VERSION) gotestsum --format testname -- -count=1 -timeout=20m -run E2E ./install $(ARGS); \
+	result=$$?; $(MAKE) --no-print-directory -C $(CURDIR) cluster-down CLUSTER=kwok; exit $$result
 
 nightly: ## Run what takes longer than .ci/run: GitOps, OLM, chaos, a part of specs and crash-points, TLS, images, a release
 	.ci/run nightly
@@ -214,19 +214,21 @@ gitops-e2e: tools-kustomize-controller tools-kustomize ## Test Flux and Argo CD'
 	@$(MAKE) --no-print-directory operator-start CLUSTER=kwok
 	cd tests/gitops && KUBECONFIG=$(CURDIR)/.cluster/kwok/kubeconfig go test -count=1 -timeout=20m $(ARGS)
 
-# The version of OLM: empty for the newest, or 0.27.0, which operator-sdk contains. On kind, upstream's images run.
+# The version of OLM on kind: empty for that of operator-sdk, or newest, with upstream's images. A node has the newest.
 OLM ?=
-tools_olm_node := tools-grpc-health-probe $(if $(OLM),tools-olm-$(basename $(OLM)),tools-olm tools-helm)
+tools_olm_newest := tools-olm tools-helm
+tools_olm_node   := $(tools_olm_newest) tools-grpc-health-probe
 .PHONY: olm-e2e
-olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) $(tools_catalog) tools-operator-sdk cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
+olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) $(tools_olm_$(OLM)) $(tools_catalog) tools-operator-sdk cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
 	@[ $(CLUSTER) != kwok ] || { echo "OLM runs in pods, which are simulated on kwok: make olm-e2e CLUSTER=node, or kind"; exit 1; }
 	@$(cluster) down
-	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
+	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) \
+		PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
 
 .PHONY: olmv1-e2e
 olmv1-e2e: tools-operator-controller $(tools_catalog) $(tools_kwok) build ## Test install, upgrade and removal by OLM v1, on a kwok cluster of its own
 	@$(MAKE) --no-print-directory cluster-down cluster-up CLUSTER=kwok
-	@cd tests/olmv1 && go test -count=1 -timeout=20m $(ARGS); result=$$?; \
+	@cd tests/olmv1 && CLUSTER=kwok VERSION=$(VERSION) IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) go test -count=1 -timeout=20m $(ARGS); result=$$?; \
 	$(MAKE) --no-print-directory -C $(CURDIR) cluster-down CLUSTER=kwok; exit $$result
 
 ##@ Clusters
@@ -403,8 +405,8 @@ release-dry-run: $(tools_release) ## Rehearse a release with failures, and five 
 	@cd tests && $(release_environment) VERSION=$(VERSION) ../tools/with-registry MIRROR go test -v -count=1 -timeout=60m ./release $(ARGS)
 
 .PHONY: rename-test
-rename-test: $(tools_release) ## Rename a clone of the last commit with tools/rename, and run make test and two release dry runs there
-	cd tests && go test -v -count=1 -timeout=60m ./rename $(ARGS)
+rename-test: $(tools_release) ## Rename a clone of the last commit, and run there what its first push runs; with CLUSTER=node or kind also OLM v0; ARGS='-run TestFork/make_test' runs one target
+	cd tests && CLUSTER=$(CLUSTER) go test -v -count=1 -timeout=5h ./rename $(ARGS)
 
 ##@ Tools
 

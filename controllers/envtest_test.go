@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,6 +36,7 @@ import (
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
@@ -46,12 +46,14 @@ var apiServer = sync.OnceValues(func() (client.WithWatch, error) { return startA
 
 func startAPIServer(environment *envtest.Environment) (client.WithWatch, error) {
 	environment.CRDDirectoryPaths = []string{"../config/crd/bases"}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory, _ = filepath.Abs("../bin")
+	programs, err := apiserver.Programs()
+	if err != nil {
+		return nil, err
 	}
+	environment.BinaryAssetsDirectory = programs
 	config, err := environment.Start()
 	if err != nil {
-		return nil, fmt.Errorf("start the API server (make test-unit builds it): %w", err)
+		return nil, fmt.Errorf("start the API server: %w", err)
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -98,6 +100,7 @@ func newFixture(t *testing.T) *fixture {
 // newFixtureOf creates a Memcached with this spec.
 func newFixtureOf(t *testing.T, spec string) *fixture {
 	t.Helper()
+	apiserver.Need(t)
 	t.Parallel()
 	api, err := apiServer()
 	if err != nil {

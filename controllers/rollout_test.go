@@ -20,6 +20,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 )
 
 // server is the state of one server of a StatefulSet, for setServers.
@@ -430,6 +431,7 @@ func TestServerServices(t *testing.T) {
 
 // TestIPv6: in a cluster whose Services have IPv6 addresses, clients and proxies get these, in brackets.
 func TestIPv6(t *testing.T) {
+	apiserver.Need(t)
 	t.Parallel()
 	var environment envtest.Environment
 	environment.ControlPlane.GetAPIServer().Configure().

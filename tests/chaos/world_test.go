@@ -83,10 +83,7 @@ type world struct {
 // newWorld starts the cluster and two replicas of the operator, and creates a namespace.
 func newWorld(t *testing.T, specs []string) *world {
 	t.Helper()
-	kind := os.Getenv("CLUSTER")
-	if kind == "" {
-		t.Skip("make chaos runs it on a cluster")
-	}
+	kind := cluster.Need(t, "chaos")
 	ctrl.SetLogger(log.Log)
 	t.Logf("seed %d", *seed)
 	root, err := harness.Repository()

@@ -4,7 +4,6 @@ package clients
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +175,7 @@ type world struct {
 // load builds and loads the image of the clients, once.
 var load = sync.OnceValues(func() (*rest.Config, error) {
 	log.SetLogger(log.Log)
-	under, err := cluster.New(cmp.Or(os.Getenv("CLUSTER"), "node"))
+	under, err := cluster.New(os.Getenv("CLUSTER"))
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +191,7 @@ var load = sync.OnceValues(func() (*rest.Config, error) {
 // setUp creates a namespace that enforces the restricted Pod Security Standard.
 func setUp(t *testing.T) world {
 	ctx := t.Context()
+	cluster.Need(t, "clients-e2e CLUSTER=node")
 	config, err := load()
 	require.NoError(t, err)
 	api, err := client.New(config, client.Options{Scheme: clientgoscheme.Scheme})

@@ -40,7 +40,6 @@ type node struct{ *Cluster }
 type nodeOptions struct {
 	Name, NodeIP, ServiceCIDR, APIServiceIP, DNSServiceIP, PodCIDR string
 	Bin, Dir, Run, PKI, Cgroup, Registry, PauseImage               string
-	Repository, Tag                                                string
 	RestrictOOMScore                                               bool
 }
 

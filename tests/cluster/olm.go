@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -16,18 +15,18 @@ import (
 // The versions in tools, with which upstream tags the images.
 const (
 	scorecardVersion = "v1.42.3"
+	olmVersion       = "v0.40.0"
 	opmVersion       = "v1.73.0"
 )
 
-// PublishOLM makes the images of a version of OLM, such as 0.40.0, available to the nodes of a node cluster, with those
-// of opm and of scorecard. It builds them from the binaries in bin and pushes them under their upstream names. The
-// nodes of a kind cluster pull the real ones.
-func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
+// PublishOLM makes the images of the OLM of tools/olm available to the nodes of a node cluster, with those of opm and of
+// scorecard. It builds them from the binaries in bin and pushes them under their upstream names. The nodes of a kind
+// cluster pull the real ones.
+func (c *Cluster) PublishOLM(ctx context.Context) error {
 	if c.Kind != "node" {
 		return nil
 	}
 	n := &node{c}
-	release := "olm-" + version[:strings.LastIndex(version, ".")]
 	if err := n.needTools("opm", "operator-sdk", "grpc-health-probe"); err != nil {
 		return err
 	}
@@ -39,10 +38,10 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 		"configs/": {mode: 0o755}}
 	olm := map[string]file{}
 	for _, name := range []string{"olm", "catalog", "package-server", "copy-content", "cpb"} {
-		olm["bin/"+name] = n.tool(filepath.Join(release, name))
+		olm["bin/"+name] = n.tool(filepath.Join("olm-0.40", name))
 	}
 	for _, img := range []*image{
-		{name: "quay.io/operator-framework/olm", tags: []string{"v" + version}, cmd: []string{"/bin/olm"}, files: olm},
+		{name: "quay.io/operator-framework/olm", tags: []string{olmVersion}, cmd: []string{"/bin/olm"}, files: olm},
 		{
 			name: "quay.io/operator-framework/opm", tags: []string{opmVersion, "latest"}, cmd: []string{"/bin/opm"}, files: opm,
 			// For `operator-sdk run bundle`, which by default uses this image as an empty catalog.
@@ -62,7 +61,7 @@ func (c *Cluster) PublishOLM(ctx context.Context, version string) error {
 			return err
 		}
 	}
-	return n.redirectDigests(ctx, "quay.io/operator-framework/olm", "v"+version)
+	return nil
 }
 
 func (n *node) tool(name string) file { return file{from: filepath.Join(n.bin, name), mode: 0o755} }
@@ -73,31 +72,8 @@ func merge(a, b map[string]file) map[string]file {
 	return both
 }
 
-// redirectDigests creates a policy with which the API server replaces a repository's digests by a tag in every pod. The
-// manifests in operator-sdk name OLM's image by the digest of the upstream build, which our build does not have.
-func (n *node) redirectDigests(ctx context.Context, repository, tag string) error {
-	file, err := n.configure(&nodeOptions{Repository: repository, Tag: tag}, "digests.yaml")
-	if err != nil {
-		return err
-	}
-	if _, err := n.kubectl(ctx, "apply", "-f", file); err != nil {
-		return err
-	}
-	// The policy takes effect a moment after its creation.
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
-	defer cancel()
-	return harness.Poll(ctx, func(ctx context.Context) error {
-		image, err := n.kubectl(ctx, "run", "digests", "--image", repository+"@sha256:"+strings.Repeat("0", 64),
-			"--dry-run=server", "--output", "jsonpath={.spec.containers[0].image}")
-		if err == nil && image != repository+":"+tag {
-			err = fmt.Errorf("the image of a pod is still %s", image)
-		}
-		return err
-	})
-}
-
-// Registry returns the address of a plain HTTP registry to which this machine can push. Nodes pull images from it if
-// their names begin with example.com or with this address.
+// Registry returns the address of a plain HTTP registry to which this machine can push. Nodes pull our images from it,
+// under the registry of ImageBase or this address.
 func (c *Cluster) Registry(ctx context.Context) (string, error) {
 	r, ok := c.driver.(interface {
 		registry(context.Context) (string, error)
@@ -150,7 +126,8 @@ func (k *kind) registry(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"example.com", address} {
+	public, _ := ImageBase()
+	for _, name := range []string{public, address} {
 		dir := "/etc/containerd/certs.d/" + name
 		_, err1 := run(ctx, nil, "docker", "exec", k.name+"-control-plane", "mkdir", "-p", dir)
 		_, err2 := run(ctx, nil, "docker", "cp", hosts, k.name+"-control-plane:"+dir+"/hosts.toml")

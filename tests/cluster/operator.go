@@ -35,12 +35,14 @@ var errNoLeader = errors.New("no replica of the operator holds the lease")
 // are simulated, each replica is a process of this machine with the flags, the environment and the service account of
 // the Deployment. In both cases it has only the permissions of config/rbac.
 type Operator struct {
-	// Image is the image of the Deployment, by default that of config/default. On kwok, bin/manager runs instead.
+	// Image is the image of the Deployment, by default that of config/default. On kwok, Manager runs instead.
 	Image string
 	// DefaultImage is the image of Memcacheds without spec.image, by default that of config/default.
 	DefaultImage string
 	// AgentImage is the image of agents, by default the operator's own.
 	AgentImage string
+	// Manager is the program that runs on kwok, by default bin/manager.
+	Manager string
 
 	c *Cluster
 }

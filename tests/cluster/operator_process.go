@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (o *Operator) processes() (running []process) {
 	return running
 }
 
-// startProcesses runs bin/manager until there is this number of replicas, as the Deployment would.
+// startProcesses runs replicas until there is this number of replicas, as the Deployment would.
 func (o *Operator) startProcesses(ctx context.Context, deployment *appsv1.Deployment, replicas int) error {
 	for i := range replicas {
 		if err := o.startProcess(ctx, deployment, fmt.Sprintf("operator-%d", i+1)); err != nil {
@@ -66,10 +67,10 @@ func (o *Operator) StartBeside(ctx context.Context, name string, flags ...string
 		o.startProcess(ctx, deployment, name, flags...)
 }
 
-// startProcess runs bin/manager, unless it runs already, and waits until it is ready.
+// startProcess runs a replica, unless it runs already, and waits until it is ready.
 func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployment, name string,
 	flags ...string) error {
-	manager := filepath.Join(o.c.bin, "manager")
+	manager := cmp.Or(o.Manager, filepath.Join(o.c.bin, "manager"))
 	if _, err := os.Stat(manager); err != nil {
 		return fmt.Errorf("%s is not built: run `make build`", manager)
 	}

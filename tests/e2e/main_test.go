@@ -1,9 +1,7 @@
-// Package e2e tests sequences that YAML cannot express, on the cluster that CLUSTER names: kwok (default), node or
-// kind.
+// Package e2e tests sequences that YAML cannot express, on the cluster that CLUSTER names: kwok, node or kind.
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,22 +34,24 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Println("FAIL:", err)
-		code = 1
-	}
-	os.Exit(code)
+	cluster.Main("e2e", func(kind string) int {
+		code, err := run(m, kind)
+		if err != nil {
+			fmt.Println("FAIL:", err)
+			code = 1
+		}
+		return code
+	})
 }
 
 // run runs the suite with one replica of the operator, and with the sampler, which watches every status. Each test must
 // leave the operator running. Tests are parallel if they wait for pods most of the time, and neither stop the operator,
 // count its requests, check each request of clients, nor change children: a status must follow that within a second.
-func run(m *testing.M) (int, error) {
+func run(m *testing.M, kind string) (int, error) {
 	ctx := context.Background()
 	log.SetLogger(log.Log)
 	var err error
-	if testCluster, err = cluster.New(cmp.Or(os.Getenv("CLUSTER"), "kwok")); err != nil {
+	if testCluster, err = cluster.New(kind); err != nil {
 		return 1, err
 	}
 	root, err := filepath.Abs("../..")

@@ -148,10 +148,10 @@ func (e *env) olm(kind schema.GroupVersionKind, status string) *unstructured.Uns
 
 const (
 	catalogReady   = `{"connectionState": {"lastObservedState": "READY"}}`
-	upgradePending = `{"state": "UpgradePending", "currentCSV": "memcached-operator.v0.0.1",
+	upgradePending = `{"state": "UpgradePending", "currentCSV": "memcached-operator.v0.1.0",
 		"lastUpdated": "2026-01-01T00:00:00Z"}`
-	installed = `{"state": "AtLatestKnown", "currentCSV": "memcached-operator.v0.0.1",
-		"installedCSV": "memcached-operator.v0.0.1", "lastUpdated": "2026-01-01T00:00:00Z",
+	installed = `{"state": "AtLatestKnown", "currentCSV": "memcached-operator.v0.1.0",
+		"installedCSV": "memcached-operator.v0.1.0", "lastUpdated": "2026-01-01T00:00:00Z",
 		"conditions": [{"type": "CatalogSourcesUnhealthy", "status": "False"}]}`
 )
 

@@ -255,8 +255,8 @@ func TestFluxOCI(t *testing.T) {
 	layer := filepath.Join(t.TempDir(), "manifests.tar")
 	f.run("tools/manifests", "config", image, layer)
 	archive := f.run("tools/with-registry", "REGISTRY", "bash", "-c", `crane append --oci-empty-base --new_layer "$0" \
-		--new_tag $REGISTRY/memcached-operator-manifests:v0.0.3 >/dev/null &&
-		crane blob $REGISTRY/memcached-operator-manifests@"$(crane manifest $REGISTRY/memcached-operator-manifests:v0.0.3 |
+		--new_tag $REGISTRY/memcached-operator-manifests:v0.1.0 >/dev/null &&
+		crane blob $REGISTRY/memcached-operator-manifests@"$(crane manifest $REGISTRY/memcached-operator-manifests:v0.1.0 |
 		sed 's/.*"layers":\[{[^}]*"digest":"\([^"]*\)".*/\1/')"`, layer)
 	var k *unstructured.Unstructured
 	for text := range strings.SplitSeq(f.run("bin/kustomize", "build", "config/gitops/flux-oci"), "\n---\n") {
@@ -270,7 +270,7 @@ func TestFluxOCI(t *testing.T) {
 			k = impatient(obj)
 		}
 	}
-	revision := "v0.0.3@sha256:" + strings.Repeat("2", 64)
+	revision := "v0.1.0@sha256:" + strings.Repeat("2", 64)
 	f.serve([]byte(archive), revision)
 	f.create(k)
 	f.await(k, applied(revision))

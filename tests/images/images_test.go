@@ -41,7 +41,9 @@ var ways = map[string]func(t *testing.T, clone, image string){
 // have the same digest. The two ways have different layers and histories, but the same program, entrypoint, user and
 // labels.
 func TestImages(t *testing.T) {
-	require.NotEmpty(t, registry, "run this test by make verify-images")
+	if registry == "" {
+		t.Skip("needs a registry: make verify-images")
+	}
 	commit := run(t, ".", "git", "rev-parse", "HEAD")
 	for _, tag := range []string{"1", "2"} {
 		dir := clone(t, commit)

@@ -13,11 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/earlier"
 )
 
 // world is a kwok cluster on which no operator is installed. Its pods are simulated; the operator runs as a process of
@@ -31,11 +30,9 @@ type world struct {
 // newWorld skips the test if there is no cluster. `make install-e2e` starts one.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if os.Getenv("KUBECONFIG") == "" {
-		t.Skip("needs a cluster without the operator: make install-e2e")
-	}
-	c, err := cluster.New("kwok")
+	c, err := cluster.New(cluster.Need(t, "install-e2e"))
 	require.NoError(t, err)
+	t.Setenv("KUBECONFIG", c.GetKubeconfig())
 	w := &world{T: t, operator: c.Operator(""), dir: t.TempDir()}
 	require.NotContains(t, w.kubectl("get", "crds,namespaces"), "memcached", "the test before removes everything")
 	t.Cleanup(w.cleanUp)
@@ -60,6 +57,10 @@ func (w *world) cleanUp() {
 }
 
 func (w *world) kubectl(args ...string) string { w.Helper(); return run(w.T, "kubectl", args...) }
+
+func (w *world) tryKubectl(args ...string) (string, error) {
+	return command.Run(w.Context(), "kubectl", args...)
+}
 
 // file writes a file and returns its path.
 func (w *world) file(name, text string) string {
@@ -102,72 +103,58 @@ func (w *world) uids(namespace string) []string {
 	return uids
 }
 
-// older returns manifests of an older release: its CRD lacks spec.proxy.
-func older(t *testing.T, manifests string) string {
-	t.Helper()
-	var all []string
-	for text := range strings.SplitSeq(manifests, "\n---\n") {
-		if strings.Contains(text, "\nkind: CustomResourceDefinition\n") {
-			crd := &unstructured.Unstructured{}
-			require.NoError(t, yaml.Unmarshal([]byte(text), &crd.Object))
-			versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
-			require.NoError(t, err)
-			schema := versions[0].(map[string]any)
-			spec := []string{"schema", "openAPIV3Schema", "properties", "spec"}
-			unstructured.RemoveNestedField(schema, append(spec, "properties", "proxy")...)
-			unstructured.RemoveNestedField(schema, append(spec, "x-kubernetes-validations")...)
-			require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
-			changed, err := yaml.Marshal(crd.Object)
-			require.NoError(t, err)
-			text = string(changed)
-		}
-		all = append(all, text)
-	}
-	return strings.Join(all, "\n---\n")
-}
-
-// knowsProxy reports whether the API server accepts the field that the older CRD lacks.
-func (w *world) knowsProxy() bool {
+// earlier builds the version from which to upgrade. Its Source has the manifests.
+func (w *world) earlier() (from earlier.Version, manager string) {
 	w.Helper()
-	_, err := command.Run(w.Context(), "kubectl", "create", "--dry-run=server", "--validate=strict", "--filename",
-		"config/samples/cache_v1alpha1_memcached_proxy.yaml")
-	return err == nil
+	from, err := earlier.Before(w.Context(), os.Getenv("VERSION"), filepath.Join(w.dir, "earlier"))
+	require.NoError(w, err)
+	manager, err = from.Build(w.Context())
+	require.NoError(w, err)
+	return from, manager
 }
 
-// TestE2EHelm runs the commands of docs/how-to/helm.md: it installs the chart from a registry, upgrades it, uninstalls
-// it, and installs it again.
+// TestE2EHelm runs the commands of docs/how-to/helm.md: it installs the chart of the version before from a registry,
+// upgrades it, uninstalls it, and installs it again.
 func TestE2EHelm(t *testing.T) {
 	w := newWorld(t)
-	manifests := run(t, "kustomize", "build", "config/default")
+	from, manager := w.earlier()
+	newer := os.Getenv("VERSION")
+	install := block(t, "helm.md", "## Install", "sh", "")
+	ref := regexp.MustCompile(`oci://[^/\s]+(\S*)/(\S+) --version \S+`).FindStringSubmatch(install)
+	require.NotNil(t, ref, "the page installs no chart")
 	registry := w.registry()
-	for version, text := range map[string]string{"0.0.3": older(t, manifests), "0.0.4": manifests} {
-		run(t, "tools/chart", version, w.file(version, text), w.dir)
+	for version, source := range map[string]string{from.Version: from.Source, newer: "."} {
+		manifests := run(t, "kustomize", "build", filepath.Join(source, "config/default"))
+		run(t, filepath.Join(source, "tools/chart"), version, w.file(version, manifests), w.dir)
 		// The last command of the page.
-		push := regexp.MustCompile(`helm push \S+/(\S+)-\S+ (\S+)`).FindStringSubmatch(
+		push := regexp.MustCompile(`helm push \S+/(\S+)-\S+ oci://`).FindStringSubmatch(
 			block(t, "helm.md", "## A chart of your own", "sh", ""))
+		require.Equal(t, ref[2], push[1])
 		run(t, "helm", "push", "--plain-http", fmt.Sprintf("%s/%s-%s.tgz", w.dir, push[1], version),
-			strings.Replace(push[2], "registry.example.com", registry, 1))
+			"oci://"+registry+ref[1])
 	}
 	shell := func(heading, start string, settings ...string) {
 		t.Helper()
 		commands := start + block(t, "helm.md", heading, "sh", start)
-		commands = regexp.MustCompile(`(oci://)example\.com(/\S+ --version) \S+`).ReplaceAllString(commands,
-			"--plain-http "+strings.Join(settings, " ")+" ${1}"+registry+"${2} $$version")
+		commands = regexp.MustCompile(`oci://[^/\s]+(\S+ --version) \S+`).ReplaceAllString(commands,
+			"--plain-http "+strings.Join(settings, " ")+" oci://"+registry+"${1} $$version")
 		run(t, "bash", "-ec", strings.NewReplacer("helm uninstall", "helm uninstall --timeout=60s", "kubectl delete",
 			"kubectl delete --timeout=60s").Replace(commands))
 	}
-	t.Setenv("version", "0.0.3")
+	t.Setenv("version", from.Version)
 	shell("## Install", "")
 	shell("## Install", "kubectl label")
+	w.operator.Manager = manager
 	w.start()
-	assert.False(t, w.knowsProxy())
 	servers := w.cache("default")
+	caches := earlier.Create(t, from, w.tryKubectl)
 
 	w.stop()
-	t.Setenv("version", "0.0.4")
+	t.Setenv("version", newer)
 	shell("## Upgrade", "", "--set=replicas=2,log.level=debug")
+	w.operator.Manager = ""
 	w.start()
-	assert.True(t, w.knowsProxy(), "the upgrade did not bring the new CRD")
+	caches.Upgraded()
 	assert.Equal(t, servers, w.servers("default"))
 	assert.Contains(t, w.kubectl("get", "poddisruptionbudgets", "--namespace", namespace, "--output=name"),
 		cluster.OperatorDeployment)
@@ -247,6 +234,27 @@ func TestE2ESettings(t *testing.T) {
 	w.stop()
 	w.kubectl("delete", "--timeout=60s", "--filename", file)
 	w.kubectl("delete", "--timeout=60s", "namespace", "shop", "forum")
+}
+
+// TestE2EInstallYAMLUpgrade applies install.yaml of a version over that of the version before.
+func TestE2EInstallYAMLUpgrade(t *testing.T) {
+	w := newWorld(t)
+	from, manager := w.earlier()
+	w.kubectl("apply", "--server-side", "--filename", w.file("earlier.yaml", run(t,
+		filepath.Join(from.Source, "tools/install-yaml"), filepath.Join(from.Source, "overlay/install"),
+		imageName+":v"+from.Version)))
+	w.operator.Manager = manager
+	w.start()
+	caches := earlier.Create(t, from, w.tryKubectl)
+
+	w.stop()
+	file := w.file("install.yaml", installYAML(t))
+	w.kubectl("apply", "--server-side", "--filename", file)
+	w.operator.Manager = ""
+	w.start()
+	caches.Upgraded()
+	w.stop()
+	w.kubectl("delete", "--timeout=60s", "--filename", file)
 }
 
 // TestE2EInstallYAML removes what install.yaml installed with its own file: as its head says, and also without the

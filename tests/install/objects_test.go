@@ -25,7 +25,7 @@ import (
 
 const (
 	namespace = "memcached-operator-system"
-	version   = "0.0.3-test"
+	version   = "0.1.0-test"
 	// Names that tools/rename changes.
 	repositoryURL = "https://github.com/example/memcached-operator"
 	imageName     = "example.com/memcached-operator"

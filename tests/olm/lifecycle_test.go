@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/example/memcached-operator/tests/earlier"
 )
 
 const (
@@ -29,8 +31,10 @@ func TestLifecycle(t *testing.T) {
 	w.succeeded(from)
 	served := fill(w, "caches", "memcached-sample")
 	milestones.note("caches hold %d keys on %d servers", keys*len(served.servers), len(served.servers))
+	upgraded := earlier.Create(w, source, kubectl)
 
 	w.step("upgrade", func() { w.upgrade(served) })
+	w.step("pod templates after the upgrade", upgraded.Upgraded)
 	w.step("operator removed, caches stay", func() { w.remove(served) })
 	w.step("operator installed again", func() {
 		w.kubectl("apply", "-k", files)
@@ -123,7 +127,7 @@ func (t test) removeClusterScoped(namespaces ...string) {
 	t.kubectl("delete", "clusterrole", "--selector", "app.kubernetes.io/name=memcached-operator")
 	for _, namespace := range namespaces {
 		t.kubectl("delete", "clusterroles,clusterrolebindings", "--selector",
-			"operators.coreos.com/memcached-operator."+namespace) // OLM 0.27 creates them again meanwhile
+			"operators.coreos.com/memcached-operator."+namespace)
 		t.kubectl("delete", "--ignore-not-found", "operators.operators.coreos.com", "memcached-operator."+namespace)
 		// OLM removes these with their OperatorGroup, but a concurrent sync of the group may create them again.
 		t.kubectl("delete", "clusterroles", "--selector",

@@ -2,14 +2,13 @@
 // Manager (OLM).
 //
 //	make olm-e2e CLUSTER=node            the newest OLM, from its own chart
-//	make olm-e2e CLUSTER=node OLM=0.27.0 installed by operator-sdk olm install --version 0.27.0, from embedded manifests
-//	make olm-e2e CLUSTER=kind            installed by operator-sdk olm install, in its default version; no stand-ins
+//	make olm-e2e CLUSTER=kind OLM=newest the same, with the images of upstream
+//	make olm-e2e CLUSTER=kind            the version that operator-sdk olm install installs
 //
 // Whatever users do by a command, the tests do by the same command.
 package olm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,32 +20,38 @@ import (
 	"time"
 
 	"github.com/example/memcached-operator/tests/cluster"
-)
-
-const (
-	newestOLM = "0.40.0" // the pin of tools/olm
-	chosenOLM = "0.28.0" // the default of operator-sdk
+	"github.com/example/memcached-operator/tests/earlier"
 )
 
 var (
-	root       string // the repository
-	work       string // folder for files of the tests
-	kind       = cmp.Or(os.Getenv("CLUSTER"), "node")
-	olmVersion = cmp.Or(os.Getenv("OLM"), map[string]string{"kind": chosenOLM}[kind], newestOLM)
-	files      string // a copy of config/gitops/operator
-	registry   string // host:port, plain HTTP; nodes pull images of example.com from it
-	// from and to are the releases before and after the upgrade.
+	root string // the repository
+	work string // folder for files of the tests
+	kind string // of the cluster
+	// newest says that the newest OLM is tested, that of tools/olm.
+	newest bool
+	files  string // a copy of config/gitops/operator
+	// registry is host:port, plain HTTP. Nodes pull our images from it.
+	registry string
+	// from and to are the versions before and after the upgrade; from is built from source.
 	from, to release
+	source   earlier.Version
 )
 
 func TestMain(m *testing.M) {
+	cluster.Main("olm-e2e CLUSTER=node", func(chosen string) int {
+		kind, newest = chosen, chosen == "node" || os.Getenv("OLM") == "newest"
+		return run(m)
+	})
+}
+
+func run(m *testing.M) (code int) {
 	begin := time.Now()
 	if err := setUp(context.Background()); err != nil {
 		fmt.Println("FAIL:", err)
 		dumpState()
-		os.Exit(1)
+		return 1
 	}
-	code := m.Run()
+	code = m.Run()
 	if code != 0 {
 		dumpState()
 	}
@@ -55,10 +60,10 @@ func TestMain(m *testing.M) {
 	}
 	milestones.add("everything", begin)
 	fmt.Print(&milestones)
-	os.Exit(code)
+	return code
 }
 
-// setUp starts a cluster with OLM, and a registry with the images of two releases.
+// setUp starts a cluster with OLM, and a registry with the images of two versions.
 func setUp(ctx context.Context) (err error) {
 	if root, err = filepath.Abs("../.."); err != nil {
 		return err
@@ -82,7 +87,7 @@ func setUp(ctx context.Context) (err error) {
 		return err
 	}
 	start := time.Now()
-	if err := c.PublishOLM(ctx, olmVersion); err != nil {
+	if err := c.PublishOLM(ctx); err != nil {
 		return err
 	}
 	milestones.add("images of OLM published", start)
@@ -93,7 +98,7 @@ func setUp(ctx context.Context) (err error) {
 	}
 	var releases, olm error
 	var both sync.WaitGroup
-	both.Go(func() { releases = buildReleases() })
+	both.Go(func() { releases = buildReleases(ctx) })
 	both.Go(func() { olm = installOLM() })
 	both.Wait()
 	return errors.Join(releases, olm)
@@ -105,23 +110,21 @@ func installOLM() error {
 	if _, err := kubectl("get", "deployment", "olm-operator", "--namespace", "olm"); err == nil {
 		return nil
 	}
-	if kind == "node" && olmVersion == newestOLM {
+	if newest {
 		return installChart()
 	}
-	if olmVersion == chosenOLM {
-		return operatorSDK("olm", "install", "--timeout", "5m")
-	}
-	return operatorSDK("olm", "install", "--version", olmVersion, "--timeout", "5m")
+	return operatorSDK("olm", "install", "--timeout", "5m")
 }
 
 // installChart installs OLM's manifests, rendered from its chart like the olm.yaml of a release.
 func installChart() error {
-	dir, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}}",
+	module, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}} {{.Version}}",
 		"github.com/operator-framework/operator-lifecycle-manager")
 	if err != nil {
 		return err
 	}
-	dir = filepath.Join(strings.TrimSpace(dir), "deploy")
+	dir, version, _ := strings.Cut(strings.TrimSpace(module), " ")
+	dir = filepath.Join(dir, "deploy")
 	if _, err := kubectl("create", "-f", filepath.Join(dir, "chart", "crds")); err != nil {
 		return err
 	}
@@ -132,7 +135,7 @@ func installChart() error {
 	args := []string{"template", "--namespace", "olm", "--values", filepath.Join(dir, "upstream", "values.yaml"),
 		filepath.Join(dir, "chart")}
 	for _, part := range []string{"olm", "catalog", "package"} {
-		args = append(args, "--set", part+".image.ref=quay.io/operator-framework/olm:v"+olmVersion)
+		args = append(args, "--set", part+".image.ref=quay.io/operator-framework/olm:"+version)
 	}
 	rendered, err := command(time.Minute, "helm", args...)
 	if err != nil {

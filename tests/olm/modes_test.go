@@ -28,8 +28,7 @@ func TestInstallModes(t *testing.T) {
 	}
 	milestones.add("OwnNamespace and SingleNamespace installed, MultiNamespace refused", start)
 
-	for _, namespace := range []string{"elsewhere", "own", "single",
-		"served"} { // those without an operator first
+	for _, namespace := range []string{"elsewhere", "own", "single", "served"} { // those without an operator first
 		if namespace == "elsewhere" {
 			w.kubectl("create", "namespace", namespace)
 		}
@@ -73,8 +72,8 @@ spec: {targetNamespaces: [%[2]s]}
 apiVersion: operators.coreos.com/v1alpha1
 kind: Subscription
 metadata: {name: memcached-operator, namespace: %[1]s}
-spec: {name: memcached-operator, channel: stable, source: memcached-operator, sourceNamespace: olm}
-`, namespace, strings.Join(targets, ", "))
+spec: {name: memcached-operator, channel: %[3]s, source: memcached-operator, sourceNamespace: olm}
+`, namespace, strings.Join(targets, ", "), channel())
 	file := filepath.Join(work, namespace+".yaml")
 	t.must(os.WriteFile(file, []byte(manifests.String()), 0o644))
 	t.kubectl("apply", "-f", file)

@@ -2,48 +2,34 @@ package olm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/example/memcached-operator/tests/cluster"
+	"github.com/example/memcached-operator/tests/earlier"
 )
 
-// release is a version of the operator, with its images named as in a released catalog: example.com/...@sha256:...
+// release is a version of the operator, with its images by digest, as a released catalog names them.
 type release struct{ version, operator, bundle string }
 
 func (r release) csv() string { return "memcached-operator.v" + r.version }
 
-// buildReleases builds the last release from its commit and the next one from the working tree, with the tools and
-// files of a release. It pushes one catalog without the next release and one with it.
-func buildReleases() (err error) {
+// buildReleases builds the version from which to upgrade and the next one from the working tree, with the tools and
+// files of a release. It pushes one catalog without the next version and one with it.
+func buildReleases(ctx context.Context) (err error) {
 	defer milestones.add("two releases built", time.Now())
-	old := filepath.Join(work, "released")
-	if to.version = os.Getenv("VERSION"); to.version == "" {
-		return errors.New("VERSION is not set: use make olm-e2e")
-	}
-	graph, err := os.ReadFile(filepath.Join(root, "catalog", "catalog-template.yaml"))
-	if err != nil {
+	version := os.Getenv("VERSION")
+	if source, err = earlier.Before(ctx, version, filepath.Join(work, "earlier")); err != nil {
 		return err
 	}
-	for _, released := range regexp.MustCompile(`- name: memcached-operator\.v(.*)`).FindAllSubmatch(graph, -1) {
-		if version := string(released[1]); version != to.version {
-			from.version = version // the last one of the last channel, which is stable
-		}
-	}
-	commit, err := command(time.Minute, "tools/release-commit", from.version)
-	if err != nil {
+	if from, err = build(source.Version, source.Source); err != nil {
 		return err
 	}
-	if _, err := command(time.Minute, "bash", "-c", `mkdir "$0" && git archive "$1" | tar -x -C "$0"`, old,
-		strings.TrimSpace(commit)); err != nil {
-		return err
-	}
-	if from, err = build(from.version, old); err != nil {
-		return err
-	}
-	if to, err = build(to.version, root); err != nil {
+	if to, err = build(version, root); err != nil {
 		return err
 	}
 	return errors.Join(pushCatalog(from), pushCatalog(from, to), copyFiles())
@@ -70,12 +56,19 @@ func build(version, source string) (release, error) {
 
 // image builds and pushes an image, and returns its public name with its digest.
 func image(what, source, version string) (string, error) {
-	name := "memcached-operator"
-	if what != "operator" {
-		name += "-" + what
+	part := "-" + what
+	if what == "operator" {
+		part = ""
 	}
-	pushed, err := command(15*time.Minute, "tools/image", what, source, registry+"/"+name+":v"+version, version)
-	return strings.Replace(strings.TrimSpace(pushed), registry, "example.com", 1), err
+	pushed, err := command(15*time.Minute, "tools/image", what, source, pushedImage(part)+":v"+version, version)
+	public, _ := cluster.ImageBase()
+	return strings.Replace(strings.TrimSpace(pushed), registry, public, 1), err
+}
+
+// pushedImage is the name of the operator's image, or that of a part of the release, in the registry of the cluster.
+func pushedImage(part string) string {
+	_, path := cluster.ImageBase()
+	return registry + "/" + path + part
 }
 
 // pushCatalog pushes a catalog with these releases, each added as a release adds itself to catalog/.
@@ -99,39 +92,65 @@ func pushCatalog(releases ...release) error {
 
 // moveCatalog moves the tag latest, which CatalogSources poll, to the catalog with this newest release.
 func moveCatalog(newest release) error {
-	_, err := command(time.Minute, "crane", "tag", registry+"/memcached-operator-catalog:v"+newest.version, "latest")
+	_, err := command(time.Minute, "crane", "tag", pushedImage("-catalog")+":v"+newest.version, "latest")
 	return err
 }
 
 // copyFiles copies config/gitops/operator, which users apply. The copy makes OLM poll the catalog every 10 seconds
-// instead of every 30 minutes.
+// instead of every 30 minutes, and subscribes to the channel that has the version.
 func copyFiles() error {
 	files = filepath.Join(work, "operator")
 	if err := os.CopyFS(files, os.DirFS(filepath.Join(root, "config", "gitops", "operator"))); err != nil {
 		return err
 	}
-	source := filepath.Join(files, "catalogsource.yaml")
-	text, err := os.ReadFile(source)
-	if err != nil {
-		return err
+	for file, change := range map[string][2]string{
+		"catalogsource.yaml": {"interval: 30m", "interval: 10s"},
+		"subscription.yaml":  {"channel: stable", "channel: " + channel()},
+	} {
+		path := filepath.Join(files, file)
+		text, err := os.ReadFile(path)
+		if err == nil && !bytes.Contains(text, []byte(change[0])) {
+			err = errors.New(path + " has no " + change[0])
+		}
+		if err != nil {
+			return err
+		}
+		text = bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1)
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
 	}
-	text = bytes.Replace(text, []byte("interval: 30m"), []byte("interval: 10s"), 1)
-	return os.WriteFile(source, text, 0o644)
+	return nil
 }
 
-// memcachedImage returns the default image of a release, by the digest of its tag in the registry.
+// channel is the channel of releases or, for a pre-release, the one that also has pre-releases.
+func channel() string {
+	if strings.Contains(os.Getenv("VERSION"), "-") {
+		return "candidate"
+	}
+	return "stable"
+}
+
+// memcachedImage returns the default image of a release, by the digest of its tag. On a node cluster, the registry has
+// no real images: that of the earlier version gets a digest of its own.
 func memcachedImage(source string) (string, error) {
-	tag, err := command(time.Minute, "sed", "-n", "s/^  - image: //p",
+	tag, err := command(time.Minute, "yq", `.spec.relatedImages[] | select(.name == "memcached") | .image`,
 		filepath.Join(source, "bundle", "manifests", "memcached-operator.clusterserviceversion.yaml"))
 	if err != nil {
 		return "", err
 	}
 	tag = strings.TrimSpace(tag)
-	from := tag
+	pulled := tag
 	if kind == "node" {
-		from = strings.Replace(tag, "docker.io", registry, 1)
+		pulled = strings.Replace(tag, "docker.io", registry, 1)
+		if source != root {
+			latest := registry + "/library/memcached:latest"
+			if _, err := command(time.Minute, "crane", "mutate", latest, "--label", "test=earlier", "--tag", pulled); err != nil {
+				return "", err
+			}
+		}
 	}
-	digest, err := command(time.Minute, "crane", "digest", from)
+	digest, err := command(time.Minute, "crane", "digest", pulled)
 	name, _, _ := strings.Cut(tag, ":")
 	return name + "@" + strings.TrimSpace(digest), err
 }

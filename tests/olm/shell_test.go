@@ -97,7 +97,7 @@ func (l *timeline) note(format string, args ...any) {
 func (l *timeline) String() string {
 	var out strings.Builder
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "\nOLM %s on a %s cluster\n%s\n\n", olmVersion, kind, strings.Join(l.lines, "\n"))
+	fmt.Fprintf(table, "\nOLM on a %s cluster\n%s\n\n", kind, strings.Join(l.lines, "\n"))
 	_ = table.Flush()
 	return out.String()
 }

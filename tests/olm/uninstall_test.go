@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// TestUninstall removes OLM with operator-sdk, which downloads the manifests of any version from GitHub.
+// TestUninstall removes OLM with operator-sdk, after the operator.
 func TestUninstall(t *testing.T) {
-	if kind != "kind" {
-		t.Skip("needs manifests from GitHub")
+	if newest {
+		t.Skip("operator-sdk has manifests of the OLM that it installs; those of a newer one it would download from GitHub")
 	}
 	w := test{t}
 	w.step("operator-sdk olm uninstall", func() { w.must(operatorSDK("olm", "uninstall", "--timeout", "5m")) })

@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// release is a bundle in the registry, with the image of its operator.
-type release struct{ version, bundle, operator string }
+// release is a bundle in the registry, with the image and the program of its operator.
+type release struct{ version, bundle, operator, manager string }
 
 const csvFile = "manifests/memcached-operator.clusterserviceversion.yaml"
 
@@ -17,14 +19,26 @@ var (
 	operatorOf = regexp.MustCompile(`(?m)^ {4}containerImage: (\S+)$`)
 )
 
+// image is the name, without a tag, of the operator's image, or of that of a part of the release, in the test's registry.
+func (w *world) image(part string) string {
+	_, path := cluster.ImageBase()
+	return w.registry + "/" + path + part
+}
+
+// public returns the name under which nodes and OLM know an image of the test's registry.
+func (w *world) public(image string) string {
+	registry, _ := cluster.ImageBase()
+	return strings.Replace(image, w.registry, registry, 1)
+}
+
 // release pushes the bundle in a folder.
-func (w *world) release(folder string) release {
+func (w *world) release(folder, manager string) release {
 	w.Helper()
 	csv, err := os.ReadFile(filepath.Join(folder, csvFile))
 	w.must(err)
 	version := string(versionOf.FindSubmatch(csv)[1])
-	image := w.run("tools/image", "bundle", folder, w.registry+"/memcached-operator-bundle:v"+version, version)
-	return release{version, strings.Replace(image, w.registry, "example.com", 1), string(operatorOf.FindSubmatch(csv)[1])}
+	image := w.run("tools/image", "bundle", folder, w.image("-bundle")+":v"+version, version)
+	return release{version, w.public(image), string(operatorOf.FindSubmatch(csv)[1]), manager}
 }
 
 // catalog pushes a catalog with these releases, each added as a release adds itself.
@@ -37,20 +51,8 @@ func (w *world) catalog(tag string, releases ...release) {
 	}
 	w.run("env", "MIRROR="+w.registry, "tools/catalog", "render", folder)
 	// OLM v1 reads only the files of the catalog, so any image can replace opm.
-	w.run("env", "OPM_IMAGE="+strings.Replace(releases[0].bundle, "example.com", w.registry, 1), "PLATFORMS=linux/amd64",
-		"tools/image", "catalog", filepath.Join(folder,
-			"memcached-operator"), w.registry+"/memcached-operator-catalog:"+tag, "0")
-}
-
-// last returns the source of the last release, with its operator built. The test needs that operator, because the
-// permissions of the last release may not suffice for a later operator.
-func (w *world) last() (folder string) {
-	w.Helper()
-	commit := w.run("tools/release-commit", w.run("tools/catalog", "last"))
-	w.run("git", "archive", "--output", w.path("last.tar"), "--prefix=last/", commit)
-	w.run("tar", "--extract", "--file", w.path("last.tar"), "--directory", w.dir)
-	w.run("go", "build", "-C", w.path("last"), "-o", "bin/manager", ".")
-	return w.path("last")
+	w.run("env", "OPM_IMAGE="+w.image("-bundle")+":v"+releases[0].version, "PLATFORMS=linux/amd64",
+		"tools/image", "catalog", filepath.Join(folder, "memcached-operator"), w.image("-catalog")+":"+tag, "0")
 }
 
 // breaking returns a later version of a bundle whose CRD refuses values that the bundle's own CRD allows.

@@ -6,6 +6,9 @@ package olmv1
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/tests/earlier"
 )
 
 const (
@@ -28,34 +32,40 @@ const (
 // installation. Its caches exist from the first version on, and must stay the same.
 func TestUpgradeAndRemoval(t *testing.T) {
 	w := newWorld(t)
-	last := w.last()
-	before, now := w.release(last+"/bundle"), w.release(w.root+"/bundle")
+	from, err := earlier.Before(t.Context(), os.Getenv("VERSION"), w.path("earlier"))
+	w.must(err)
+	manager, err := from.Build(t.Context())
+	w.must(err)
+	before, now := w.release(from.Source+"/bundle", manager), w.release(w.root+"/bundle", w.root+"/bin/manager")
 	w.catalog("latest", before)
 
-	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
-	w.installed(before)
-	installed := w.get(deployment)
-	w.image(installed, before)
-	stop := w.startOperator(last, installed)
+	w.install(before)
+	stop := w.startOperator(before)
 	w.run("kubectl", "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml", "--filename",
 		"config/samples/cache_v1alpha1_memcached_minimal.yaml")
 	w.cachesReady(2)
 	caches := w.caches()
+	upgraded := earlier.Create(w, from, func(args ...string) (string, error) { return w.try("kubectl", args...) })
 	w.logf("v%s is installed, and caches are ready:\n%s", before.version, strings.Join(caches, "\n"))
 
 	w.catalog("next", before, now)
-	w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`) // as docs/how-to/olm.md says
+	newRules := w.rulesOf(from.Source) != w.rulesOf(w.root)
+	if newRules { // OLM v1 refuses a CRD with rules that it cannot compare, unless the user allows it, as docs/how-to/olm.md says
+		w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`)
+	}
 	w.useCatalog("next")
 	w.installed(now)
-	w.crdUpgradeSafety("null")
-	w.image(w.get(deployment), now)
+	if newRules {
+		w.crdUpgradeSafety("null")
+	}
 	stop()
-	stop = w.startOperator(w.root, w.get(deployment))
+	stop = w.startOperator(now)
+	upgraded.Upgraded()
 	w.createAndDelete(caches)
 	w.mustBeSame("the upgrade", caches)
 	w.logf("v%s is installed by the graph, and the caches are the same", now.version)
 
-	broken := w.release(w.breaking(w.root+"/bundle", "99.0.0"))
+	broken := w.release(w.breaking(w.root+"/bundle", "99.0.0"), "")
 	w.catalog("broken", before, now, broken)
 	w.useCatalog("broken")
 	w.condition("Progressing", "crd upgrade safety refuses it", func(message string) bool {
@@ -74,9 +84,8 @@ func TestUpgradeAndRemoval(t *testing.T) {
 
 	w.adopt()
 	w.catalog("latest", before, now)
-	w.run("kubectl", "apply", "--kustomize", "config/olmv1")
-	w.installed(now)
-	stop = w.startOperator(w.root, w.get(deployment))
+	w.install(now)
+	stop = w.startOperator(now)
 	w.createAndDelete(caches)
 	w.mustBeSame("another installation", caches)
 	if got := w.get(crd).GetUID(); got != crdBefore {
@@ -93,8 +102,30 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.logf("everything is removed")
 }
 
-// crdUpgradeSafety sets spec.install of the ClusterExtension. By default, OLM v1 refuses a CRD with rules that it
-// cannot compare.
+// install applies config/olmv1. A pre-release is only in the channel candidate.
+func (w *world) install(r release) {
+	w.Helper()
+	manifests := w.run("kubectl", "kustomize", "config/olmv1")
+	if strings.Contains(os.Getenv("VERSION"), "-") {
+		stable := regexp.MustCompile(`(channels:\s+- )stable`)
+		if !stable.MatchString(manifests) {
+			w.Fatalf("config/olmv1 does not name the channel stable")
+		}
+		manifests = stable.ReplaceAllString(manifests, "${1}candidate")
+	}
+	w.write("olmv1.yaml", manifests)
+	w.run("kubectl", "apply", "--filename", w.path("olmv1.yaml"))
+	w.installed(r)
+}
+
+// rulesOf returns the rules of a version's CRD that OLM v1 cannot compare.
+func (w *world) rulesOf(source string) string {
+	w.Helper()
+	return w.run("yq", `[.. | select(has("x-kubernetes-validations")) | ."x-kubernetes-validations"]`,
+		filepath.Join(source, "bundle/manifests/cache.example.com_memcacheds.yaml"))
+}
+
+// crdUpgradeSafety sets spec.install of the ClusterExtension.
 func (w *world) crdUpgradeSafety(install string) {
 	w.Helper()
 	w.run("kubectl", "patch", extension, "--type=merge", "--patch", `{"spec":{"install":`+install+`}}`)
@@ -151,18 +182,7 @@ func (w *world) adopt() {
 func (w *world) useCatalog(tag string) {
 	w.Helper()
 	w.run("kubectl", "patch", "clustercatalog", "memcached-operator", "--type", "merge", "--patch",
-		`{"spec": {"source": {"image": {"ref": "example.com/memcached-operator-catalog:`+tag+`"}}}}`)
-}
-
-// image fails unless the operator's Deployment has the image of the release.
-func (w *world) image(deployment *unstructured.Unstructured, r release) {
-	w.Helper()
-	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
-	w.must(err)
-	image := containers[0].(map[string]any)["image"].(string)
-	if image != r.operator {
-		w.Errorf("the Deployment runs %s, but the bundle of v%s has %s", image, r.version, r.operator)
-	}
+		`{"spec": {"source": {"image": {"ref": "`+w.public(w.image("-catalog"))+":"+tag+`"}}}}`)
 }
 
 // cachesReady waits until all Memcacheds are ready, and fails unless there are this many.

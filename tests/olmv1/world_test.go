@@ -26,7 +26,7 @@ import (
 type world struct {
 	*testing.T
 	root, dir string // the repository, and a folder that is removed with the cluster
-	registry  string // replaces example.com
+	registry  string // replaces that of the images
 	began     time.Time
 }
 
@@ -34,7 +34,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, began: time.Now()}
-	c, err := cluster.New("kwok")
+	c, err := cluster.New(cluster.Need(t, "olmv1-e2e"))
 	w.must(err)
 	kubeconfig, err := c.Create(t.Context())
 	w.must(err)
@@ -54,8 +54,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// startOLM starts catalogd and operator-controller with the objects that they need. They pull images of example.com
-// from the registry of the test, and ignore this machine's settings for images.
+// startOLM starts catalogd and operator-controller with the objects that they need. They pull our images from
+// the registry of the test, and ignore this machine's settings for images.
 func (w *world) startOLM() {
 	w.Helper()
 	module := w.run("go", "-C", "tools/operator-controller", "list", "-m", "-f", "{{.Dir}}",
@@ -69,8 +69,9 @@ func (w *world) startOLM() {
 	w.must(err)
 	w.write("certificates/tls.crt", string(certificate))
 	w.write("tls.key", string(key))
+	registry, _ := cluster.ImageBase()
 	w.write("home/.config/containers/registries.conf",
-		fmt.Sprintf("[[registry]]\nprefix = %q\nlocation = %q\ninsecure = true\n", "example.com", w.registry))
+		fmt.Sprintf("[[registry]]\nprefix = %q\nlocation = %q\ninsecure = true\n", registry, w.registry))
 	w.write("home/.config/containers/policy.json", `{"default": [{"type": "insecureAcceptAnything"}]}`)
 	w.must(os.Mkdir(w.path("tmp"), 0o755))
 	env := []string{"HOME=" + w.path("home"), "XDG_CONFIG_HOME=" + w.path("home/.config"), "XDG_RUNTIME_DIR=" +
@@ -90,10 +91,10 @@ func (w *world) startOLM() {
 	w.ready(controller)
 }
 
-// startOperator starts bin/manager of a source tree as the operator's Deployment would, with the permissions that OLM
-// granted.
-func (w *world) startOperator(source string, deployment *unstructured.Unstructured) (stop func()) {
+// startOperator starts the operator of a release as its Deployment would, with the permissions that OLM granted.
+func (w *world) startOperator(r release) (stop func()) {
 	w.Helper()
+	deployment := w.get(deployment)
 	annotations, _, err := unstructured.NestedStringMap(deployment.Object, "spec", "template", "metadata", "annotations")
 	w.must(err)
 	watched, ok := annotations["olm.targetNamespaces"]
@@ -111,7 +112,11 @@ func (w *world) startOperator(source string, deployment *unstructured.Unstructur
 	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	w.must(err)
 	container := containers[0].(map[string]any)
-	env := []string{"WATCH_NAMESPACE=" + watched, "AGENT_IMAGE=" + container["image"].(string)}
+	image := container["image"].(string)
+	if image != r.operator {
+		w.Errorf("the Deployment runs %s, but the bundle of v%s has %s", image, r.version, r.operator)
+	}
+	env := []string{"WATCH_NAMESPACE=" + watched, "AGENT_IMAGE=" + image}
 	variables, _, err := unstructured.NestedSlice(container, "env")
 	w.must(err)
 	for _, v := range variables {
@@ -119,7 +124,7 @@ func (w *world) startOperator(source string, deployment *unstructured.Unstructur
 			env = append(env, v.(map[string]any)["name"].(string)+"="+value)
 		}
 	}
-	stop = w.start("operator", env, filepath.Join(source, "bin/manager"), "--kubeconfig="+w.path("operator.kubeconfig"),
+	stop = w.start("operator", env, r.manager, "--kubeconfig="+w.path("operator.kubeconfig"),
 		"--leader-elect", "--leader-elect-namespace="+namespace, "--metrics-bind-address=0",
 		"--health-probe-bind-address="+probes)
 	w.ready(probes)

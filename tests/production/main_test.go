@@ -3,7 +3,6 @@
 package production
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -28,12 +27,14 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	var err error
-	if testCluster, api, err = cluster.Connect(cmp.Or(os.Getenv("CLUSTER"), "node")); err != nil {
-		fmt.Println("FAIL:", err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	cluster.Main("production-e2e CLUSTER=node", func(kind string) int {
+		var err error
+		if testCluster, api, err = cluster.Connect(kind); err != nil {
+			fmt.Println("FAIL:", err)
+			return 1
+		}
+		return m.Run()
+	})
 }
 
 // world is the environment of a test: the cluster and a namespace. An error ends the test.

@@ -1,12 +1,14 @@
-// Package rename tests a fork: a clone of the last commit, with the names that tools/rename gave it, passes make test
-// and rehearses its first two releases. `make rename-test` runs it.
+// Package rename tests a fork: a clone of the last commit, with the names that tools/rename gave it, passes what its
+// first push runs, make target by make target in the order of the workflows. `make rename-test` runs it.
 package rename
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,58 +16,62 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // The names of the fork. In one piece, tools/rename would refuse the name of the repository, as used already.
-const owner, repository = "Fork-Team", "other-" + "memcached"
+const (
+	owner, repository, group = "Fork-Team", "other-" + "memcached", "store.other.dev"
+	registry                 = "registry.example.org/team/sub/" + repository
+)
 
-// releases rehearses the releases of two versions with the same registry: the second one has the first in its catalog.
-const releases = `
-set -euo pipefail
-commit() { git add --all && git commit --quiet --message "$1"; }
-VERSION=$first go test -v -count=1 -timeout=30m ./tests/release | tee dist/log
-git tag v$first
-tools/catalog add $first $(grep -o '[^ ]*-bundle@sha256:[0-9a-f]*$' dist/log | tail -n 1)
-tools/catalog render
-commit "Catalog v$first"
-make bundle VERSION=$second
-sed -i "s/^\(VERSION  *?=\) .*/\1 $second/" Makefile
-commit "Release v$second"
-VERSION=$second go test -v -count=1 -timeout=30m ./tests/release
-`
-
+// TestFork runs each target as a subtest, which can run alone: make rename-test ARGS='-run TestFork/make_test'.
 func TestFork(t *testing.T) {
+	kind := cluster.Need(t, "rename-test")
 	root, err := harness.Repository()
 	require.NoError(t, err)
 	dir := filepath.Join(root, ".cluster", "fork")
 	require.NoError(t, os.RemoveAll(dir))
+	// The fork has the settings of its own Makefile.
+	environment := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains([]string{"ARGS", "CLUSTER", "MAKEFLAGS", "MAKELEVEL", "VERSION"}, name)
+	})
+	environment = append(environment, "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com",
+		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com",
+		"PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
 	run := func(t *testing.T, command ...string) {
 		t.Helper()
 		start := time.Now()
-		cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
-		cmd.Env = append(os.Environ(), "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com",
-			"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com", "MAKEFLAGS=", "ARGS=",
-			"first=0.1.0", "second=0.1.1", "PLATFORMS=linux/amd64",
-			"IMAGE_TAG_BASE=ghcr.io/"+strings.ToLower(owner)+"/"+repository,
-			"PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), command[0], command[1:]...) // cleanups run too
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, environment, os.Stdout, os.Stderr
 		require.NoError(t, cmd.Run())
 		t.Logf("%.60s took %s", strings.Join(command, " "), time.Since(start).Round(time.Second))
 	}
 	clone, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "--no-tags", root, dir).CombinedOutput()
 	require.NoError(t, err, string(clone))
 	linkTools(t, filepath.Join(root, "bin"), filepath.Join(dir, "bin"))
-
-	run(t, "go", "run", "./tools/rename", "-owner", owner, "-repository", repository, "-group", "store.other.dev")
-	run(t, "make", "bundle", "VERSION=0.1.0")
-	run(t, "sed", "-i", `s/^\(VERSION  *?=\) .*/\1 0.1.0/`, "Makefile")
+	run(t, "go", "run", "./tools/rename", "-owner", owner, "-repository", repository, "-group", group,
+		"-registry", registry)
 	run(t, "git", "add", "--all")
-	run(t, "git", "commit", "--quiet", "--message", "Release v0.1.0")
-	t.Run("make test", func(t *testing.T) { run(t, "make", "test") })
-	t.Run("releases", func(t *testing.T) {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, "dist"), 0o755))
-		run(t, "tools/with-registry", "MIRROR", "bash", "-c", releases)
-	})
+	run(t, "git", "commit", "--quiet", "--message", "Rename")
+
+	for _, target := range []string{"test", "verify", "install-e2e", "olmv1-e2e", "olm-e2e", "release-dry-run"} {
+		t.Run("make "+target, func(t *testing.T) {
+			switch target {
+			case "olm-e2e":
+				if !cluster.RealPods(kind) {
+					t.Skip("OLM runs in pods: make rename-test CLUSTER=node, or kind")
+				}
+				t.Cleanup(func() { run(t, "make", "cluster-down", "CLUSTER="+kind) })
+				run(t, "make", target, "CLUSTER="+kind)
+			case "release-dry-run":
+				run(t, "make", target, "PLATFORMS=linux/amd64")
+			default:
+				run(t, "make", target)
+			}
+		})
+	}
 	if !t.Failed() {
 		require.NoError(t, os.RemoveAll(dir))
 	}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 )
 
 // reliability is the page with the numbers.
@@ -171,6 +172,7 @@ const slack = 40
 func each(t *testing.T, kind string, disturbances func(undisturbed result) map[string]disturbance,
 	check func(t *testing.T, s scenario, undisturbed, got result)) {
 	t.Helper()
+	apiserver.Need(t)
 	server, err := startServer()
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
@@ -45,16 +45,18 @@ type server struct {
 const operatorUser = "system:serviceaccount:" + cluster.OperatorNamespace + ":" + cluster.OperatorDeployment
 
 var startServer = sync.OnceValues(func() (*server, error) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory, _ = filepath.Abs("../../bin")
+	programs, err := apiserver.Programs()
+	if err != nil {
+		return nil, err
 	}
+	environment.BinaryAssetsDirectory = programs
 	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16").
 		Set("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
 	environment.ControlPlane.Etcd = &envtest.Etcd{}
 	environment.ControlPlane.Etcd.Configure().Set("unsafe-no-fsync", "true")
 	config, err := environment.Start()
 	if err != nil {
-		return nil, fmt.Errorf("start the API server (make crash-points builds it): %w", err)
+		return nil, fmt.Errorf("start the API server: %w", err)
 	}
 	config.QPS = -1
 	s := &server{config: config, scheme: runtime.NewScheme()}

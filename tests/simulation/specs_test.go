@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/apiserver"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 	"github.com/example/memcached-operator/internal/testing/specs"
 	"github.com/example/memcached-operator/tests/figure"
@@ -40,6 +41,7 @@ var (
 // the Memcached becomes Ready, or Stalled with a message that says what to change. A Memcached whose spec was another
 // one before gets the same children as a new one.
 func TestSpecs(t *testing.T) {
+	apiserver.Need(t)
 	server, err := startServer()
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +76,7 @@ var foundSpecs = map[string][]string{
 
 // TestFoundSpecs tries the changes of a spec that TestSpecs and others found to end wrong.
 func TestFoundSpecs(t *testing.T) {
+	apiserver.Need(t)
 	server, err := startServer()
 	if err != nil {
 		t.Fatal(err)

@@ -2,32 +2,57 @@
 package apiserver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
+
+// Programs returns the folder with the programs of an API server: KUBEBUILDER_ASSETS or, by default, bin/ of the
+// repository. If nobody has built them there, it returns an error that names the make target.
+func Programs() (folder string, err error) {
+	if folder = os.Getenv("KUBEBUILDER_ASSETS"); folder != "" {
+		return folder, nil
+	}
+	root, err := harness.Repository()
+	if err != nil {
+		return "", err
+	}
+	folder = filepath.Join(root, "bin")
+	for _, name := range []string{"kube-apiserver", "etcd", "kubectl"} {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			return "", fmt.Errorf("needs an API server: make tools-kubernetes tools-etcd builds it (%w)", err)
+		}
+	}
+	return folder, nil
+}
+
+// Need returns what Programs does, or skips the test.
+func Need(t testing.TB) (folder string) {
+	t.Helper()
+	folder, err := Programs()
+	if err != nil {
+		t.Skip(err)
+	}
+	return folder
+}
 
 // Start runs an API server until the test ends. root is the path of the repository, crds are files or folders with
 // CRDs, relative to root.
 func Start(t *testing.T, root string, crds ...string) *rest.Config {
 	t.Helper()
-	cluster := envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS"), ErrorIfCRDPathMissing: true}
-	if cluster.BinaryAssetsDirectory == "" {
-		bin, err := filepath.Abs(filepath.Join(root, "bin"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cluster.BinaryAssetsDirectory = bin
-	}
+	cluster := envtest.Environment{BinaryAssetsDirectory: Need(t), ErrorIfCRDPathMissing: true}
 	for _, crd := range crds {
 		cluster.CRDDirectoryPaths = append(cluster.CRDDirectoryPaths, filepath.Join(root, crd))
 	}
 	config, err := cluster.Start()
 	if err != nil {
-		t.Fatalf("start an API server (make tools-kubernetes tools-etcd builds one): %v", err)
+		t.Fatalf("start an API server: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/docs/blocks"
 )
 
@@ -25,12 +26,13 @@ var placeholder = regexp.MustCompile(`\b(NAME|NODE|POD)\b`)
 // TestRun runs the blocks in the order of the list, in one folder that has all files of the repository and those that
 // the blocks write.
 func TestRun(t *testing.T) {
+	chosen := cluster.Need(t, "docs-e2e")
 	root, err := harness.Repository()
 	require.NoError(t, err)
 	list, err := blocks.List(root)
 	require.NoError(t, err)
 	kind := "real"
-	if os.Getenv("CLUSTER") == "kwok" {
+	if chosen == "kwok" {
 		kind = "simulated"
 	}
 	dir := t.TempDir()
