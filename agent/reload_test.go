@@ -31,6 +31,7 @@ type server struct {
 	*tls.Config
 	authority *testca.CA
 	login     string // "user password"
+	also      string // another login that it accepts
 	refresh   func() // makes the server read its certificate
 	signals   int
 	current   atomic.Pointer[tls.Config] // from trust; nil for Config
@@ -85,7 +86,7 @@ func (s *server) serve(conn net.Conn) {
 		answer := "CLIENT_ERROR unauthenticated"
 		switch request := lines.Text(); {
 		case strings.HasPrefix(request, "set ") && lines.Scan():
-			if loggedIn = lines.Text() == s.login; loggedIn {
+			if loggedIn = lines.Text() == s.login || lines.Text() == s.also; loggedIn {
 				answer = "STORED"
 			}
 		case loggedIn && request == "version":
@@ -290,6 +291,20 @@ func TestChangeOfCA(t *testing.T) {
 	case <-trusted:
 	default:
 		t.Error("a CA is called active before memcached has read it")
+	}
+}
+
+// TestRemovedPassword: new passwords are not active before memcached refuses the removed ones.
+func TestRemovedPassword(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.also = "a second"
+	r, _, putAuth := s.start(t)
+	r.tls.activate()
+	r.auth.activate()
+	putAuth(credentials.Data{"authfile": []byte("a:second\n")})
+	if err := r.reloadIfChanged(t.Context()); err == nil || r.auth.pendingSeconds() == 0 {
+		t.Errorf("%v, pending for %v s", err, r.auth.pendingSeconds())
 	}
 }
 

@@ -270,6 +270,9 @@ func (f *fixture) pods() []corev1.Pod {
 	f.Helper()
 	var pods corev1.PodList
 	f.must(f.api.List(f.ctx, &pods, client.InNamespace(f.mc.Namespace)))
+	if len(pods.Items) == 0 { // a loop over them would test nothing
+		f.Fatal("there is no pod")
+	}
 	return pods.Items
 }
 

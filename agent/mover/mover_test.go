@@ -218,6 +218,21 @@ func TestProblem(t *testing.T) {
 	}
 }
 
+// TestPlaceholders: another mover may have left placeholders, so that the move is not done before they have expired.
+// Nothing can be left before the change.
+func TestPlaceholders(t *testing.T) {
+	t.Parallel()
+	source, target := newFake(t), newFake(t)
+	m, begin := replace(source, target), time.Now()
+	if err := run(t, m, func() bool { return time.Since(begin) > leaseTime/2 }); err == nil {
+		t.Errorf("the mover is done after %s, and placeholders last for %s", time.Since(begin), leaseTime)
+	}
+	m.Phase = Purge
+	if err := run(t, m, func() bool { return time.Since(begin) > leaseTime }); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTokens: an item that a client was told to renew moves. One that is stale, or that a client has yet to set, is
 // dropped: without its token, which cannot move with it, other clients would take it for an item with an empty value.
 func TestTokens(t *testing.T) {

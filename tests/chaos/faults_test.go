@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -25,6 +27,8 @@ import (
 // fault is something that goes wrong.
 type fault struct {
 	name string
+	// only is the kind of cluster on which it can happen; empty for all.
+	only string
 	// do begins the fault, which end ends; end is nil for a fault that is over at once.
 	do func(w *world) (end func() error, err error)
 }
@@ -34,27 +38,22 @@ var errNone = errors.New("there is none")
 
 // outages break the operator and the control plane. They are no reason to replace a server.
 var outages = []fault{
-	{"the leader is killed", once((*world).killLeader)},
-	{"the leader is killed, and returns as another release", once(func(w *world) error {
-		if w.cluster.Kind != "kwok" {
-			return errNone
-		}
+	{name: "the leader is killed", do: once((*world).killLeader)},
+	{name: "the leader is killed, and returns as another release", only: "kwok", do: once(func(w *world) error {
 		release := w.random.IntN(3)
 		w.operator.DefaultImage = fmt.Sprintf("memcached:%d", release)
 		w.operator.AgentImage = fmt.Sprintf("operator:%d", release)
 		return w.killLeader()
 	})},
-	{"the leader is frozen, and wakes up late", func(w *world) (func() error, error) { return w.operator.Freeze(w.ctx) }},
-	{"an operator of another release works without a lease", func(w *world) (func() error, error) {
+	{name: "the leader is frozen, and wakes up late", do: func(w *world) (func() error, error) {
+		return w.operator.Freeze(w.ctx)
+	}},
+	{name: "an operator of another release works without a lease", only: "kwok", do: func(w *world) (func() error, error) {
 		rival := w.cluster.Operator("")
 		rival.DefaultImage, rival.AgentImage = "memcached:rival", "operator:rival"
-		stop, err := rival.StartBeside(w.ctx, "rival", "--leader-elect=false")
-		if errors.Is(err, errors.ErrUnsupported) {
-			return nil, errNone
-		}
-		return stop, err
+		return rival.StartBeside(w.ctx, "rival", "--leader-elect=false")
 	}},
-	{"the operator gets 429, because its account floods the API server", (*world).throttle},
+	{name: "the operator gets 429, because its account floods the API server", do: (*world).throttle},
 	freezes("the API server is frozen", "kube-apiserver"),
 	freezes("etcd is frozen", "etcd"),
 	freezes("the controllers are frozen", "kube-controller-manager"),
@@ -67,7 +66,7 @@ var outages = []fault{
 
 // changes are what users, administrators and others do with the objects.
 var changes = []fault{
-	{"the node is cut off for a minute", once(func(w *world) error {
+	{name: "the node is cut off for a minute", do: once(func(w *world) error {
 		end, err := w.freeze("kubelet", "kwok-controller")
 		if err != nil {
 			return err
@@ -75,55 +74,58 @@ var changes = []fault{
 		time.Sleep(time.Minute) // until the control plane takes the node for lost
 		return end()
 	})},
-	{"a child is deleted", once(func(w *world) error { return w.onObject(children, w.delete) })},
-	{"a child is changed", once(func(w *world) error {
+	{name: "a child is deleted", do: once(func(w *world) error { return w.onObject(children, w.delete) })},
+	{name: "a child is changed", do: once(func(w *world) error {
 		return w.onObject(children, func(obj client.Object) error {
 			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels":
 				{"app.kubernetes.io/managed-by": "somebody"}, "annotations": null, "ownerReferences": null}}`)))
 		})
 	})},
-	{"a workload is changed", once(func(w *world) error {
+	{name: "a workload is changed", do: once(func(w *world) error {
 		return w.onObject([]client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}},
 			func(obj client.Object) error {
 				return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 1, "template":
 					{"metadata": {"labels": {"somebody": "was-here"}}}}}`)))
 			})
 	})},
-	{"a pod is deleted", once(func(w *world) error { return w.onObject(pods, w.delete) })},
-	{"a pod is evicted", once(func(w *world) error {
+	{name: "a pod is deleted", do: once(func(w *world) error { return w.onObject(pods, w.delete) })},
+	{name: "a pod is evicted", do: once(func(w *world) error {
 		return w.onObject(pods, func(obj client.Object) error {
 			return w.SubResource("eviction").Create(w.ctx, obj, &policyv1.Eviction{})
 		})
 	})},
-	{"a node is drained, as far as budgets allow", func(w *world) (func() error, error) {
+	{name: "a node is drained, as far as budgets allow", do: func(w *world) (func() error, error) {
 		var nodes corev1.NodeList
 		if err := w.List(w.ctx, &nodes); err != nil {
 			return nil, err
 		}
 		name := nodes.Items[w.random.IntN(len(nodes.Items))].Name
-		// On a cluster with one node, disruption budgets stop the drain.
-		_ = w.kubectl("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
+		err := w.kubectl("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
 			"--pod-selector=app.kubernetes.io/managed-by=memcached-operator")
-		return func() error { return w.kubectl("uncordon", name) }, nil
+		if err != nil && (strings.Contains(err.Error(), "global timeout reached") || // disruption budgets stop the drain
+			strings.Contains(err.Error(), context.DeadlineExceeded.Error())) { // or the last pod has yet to stop
+			err = nil
+		}
+		return func() error { return w.kubectl("uncordon", name) }, err
 	}},
-	{"a user changes the spec", once(func(w *world) error {
+	{name: "a user changes the spec", do: once(func(w *world) error {
 		return w.onObject(memcacheds, func(obj client.Object) error {
 			patch := []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"memory": "48Mi"}`, `{"metrics": {}}`,
 				`{"metrics": null}`, `{"networkPolicy": {}}`, `{"networkPolicy": null}`}[w.random.IntN(8)]
 			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+patch+`}`)))
 		})
 	})},
-	{"a user restarts the servers", once(func(w *world) error {
+	{name: "a user restarts the servers", do: once(func(w *world) error {
 		return w.onObject(memcacheds, func(obj client.Object) error {
 			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
 				`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RestartedAtAnnotation, time.Now().Format(time.RFC3339))))
 		})
 	})},
-	{"certificate and passwords are rotated", once(func(w *world) error {
+	{name: "certificate and passwords are rotated", do: once(func(w *world) error {
 		return w.onSecrets(func(secret *corev1.Secret) error { return w.Update(w.ctx, secret) })
 	})},
-	{"a user deletes a Memcached", once(func(w *world) error { return w.onObject(memcacheds, w.delete) })},
-	{"a user deletes the namespace", once(func(w *world) error {
+	{name: "a user deletes a Memcached", do: once(func(w *world) error { return w.onObject(memcacheds, w.delete) })},
+	{name: "a user deletes the namespace", do: once(func(w *world) error {
 		if err := w.Delete(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}); err != nil {
 			return err
 		}
@@ -139,12 +141,12 @@ func once(do func(w *world) error) func(*world) (func() error, error) {
 
 // freezes is the fault that a program does nothing for a while; the first one that the cluster has.
 func freezes(name string, programs ...string) fault {
-	return fault{name, func(w *world) (func() error, error) { return w.freeze(programs...) }}
+	return fault{name: name, do: func(w *world) (func() error, error) { return w.freeze(programs...) }}
 }
 
 // kills is the fault that a program is killed, and starts again later.
 func kills(name, program string) fault {
-	return fault{name, func(w *world) (func() error, error) {
+	return fault{name: name, do: func(w *world) (func() error, error) {
 		return func() error { return w.cluster.Repair(w.ctx) }, none(w.cluster.Kill(w.ctx, program))
 	}}
 }
@@ -193,7 +195,7 @@ func (w *world) killLeader() error {
 }
 
 // throttle lets the API server serve one request of the operator's service account at a time, and answer the others
-// with 429. It sends requests of this account without a pause.
+// with 429. It sends requests of this account without a pause, and waits until one of them gets this answer.
 func (w *world) throttle() (func() error, error) {
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "chaos"},
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementLimited,
@@ -232,14 +234,26 @@ func (w *world) throttle() (func() error, error) {
 		client.IgnoreAlreadyExists(w.Create(w.ctx, schema))); err != nil {
 		return end, err
 	}
+	rejected := make(chan struct{}, 1)
 	for range 4 {
 		go func() {
 			for ctx.Err() == nil {
-				_, _ = flood.CoreV1().RESTClient().Get().Resource("pods").MaxRetries(0).DoRaw(ctx)
+				_, err := flood.CoreV1().RESTClient().Get().Resource("pods").MaxRetries(0).DoRaw(ctx)
+				if apierrors.IsTooManyRequests(err) {
+					select {
+					case rejected <- struct{}{}:
+					default:
+					}
+				}
 			}
 		}()
 	}
-	return end, nil
+	select {
+	case <-rejected:
+		return end, nil
+	case <-time.After(20 * time.Second):
+		return end, errors.New("no request was answered with 429")
+	}
 }
 
 // kubectl runs kubectl on the cluster, for half a minute at most.

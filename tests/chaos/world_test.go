@@ -68,13 +68,15 @@ type world struct {
 	random   *mathrand.Rand
 	ca       *testca.CA
 	ns       string
-	specs    []string  // of the Memcacheds
-	replaced int       // servers that were replaced as they should
-	judged   int       // rounds in which each status was judged
-	rejected float64   // requests of one leader that were answered with 429, at most
-	deaths   int       // of leaders that were killed
-	calm     resources // of the leader before the faults
-	most     resources // of a leader after a round, at most
+	specs    []string         // of the Memcacheds
+	happened map[string]int   // how often each fault has happened, by its name
+	failed   map[string]error // the last error of faults that were tried and have never happened
+	replaced int              // servers that were replaced as they should
+	judged   int              // rounds in which each status was judged
+	rejected float64          // requests of one leader that were answered with 429, at most
+	deaths   int              // of leaders that were killed
+	calm     resources        // of the leader before the faults
+	most     resources        // of a leader after a round, at most
 	// failovers are the times from the death of a leader until a standby led. After some deaths no standby runs, or the
 	// API server is down too.
 	failovers []time.Duration
@@ -92,6 +94,7 @@ func newWorld(t *testing.T, specs []string) *world {
 	c, err := cluster.New(kind)
 	require.NoError(t, err)
 	w := &world{TB: t, ctx: context.Background(), cluster: c, operator: c.Operator(os.Getenv("IMG")),
+		happened: map[string]int{}, failed: map[string]error{},
 		random: mathrand.New(mathrand.NewPCG(*seed, 0)), specs: specs}
 	w.ca, err = testca.New()
 	require.NoError(t, err)

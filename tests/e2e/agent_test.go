@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // reloadTime is how long a changed Secret may take to become active. Without the operator's annotation, the kubelet
@@ -215,7 +216,7 @@ func TestAgentUpgrade(t *testing.T) {
 			before = w.uids("cache")
 			maps.Copy(before, w.uids("set"))
 			w.must(operator.Stop(w.ctx))
-			operator.AgentImage = "example.com/memcached-operator:another"
+			w.changeOperator(func(o *cluster.Operator) { o.AgentImage = "example.com/memcached-operator:another" })
 			w.must(operator.Start(w.ctx, 1))
 		})).
 		Assess("changes no pod", step(func(w world) {
@@ -225,11 +226,6 @@ func TestAgentUpgrade(t *testing.T) {
 			maps.Copy(after, w.uids("set"))
 			delete(after, "set-2")
 			w.mustNotReplace(before, after)
-		})).
-		Teardown(step(func(w world) {
-			operator.AgentImage = ""
-			w.must(operator.Stop(w.ctx))
-			w.must(operator.Start(w.ctx, 1))
 		})).Feature())
 }
 

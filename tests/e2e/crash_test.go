@@ -114,8 +114,9 @@ func TestOperatorKilled(t *testing.T) {
 					w.Errorf("server %s was not replaced", name)
 				}
 			}
-			for name, n := range replaced() {
-				if n != 2 {
+			deleted := replaced()
+			for _, name := range fleet {
+				if n := deleted[name]; n != 2 {
 					w.Errorf("%d servers of %s were deleted to replace 2", n, name)
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // TestRestartTakesNewDefaultImage: a restart selects the default image of an upgraded operator once, even while writing
@@ -34,7 +35,7 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 				Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)),
 					Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "foreign"}}},
 			}))
-			operator.DefaultImage = image
+			w.changeOperator(func(o *cluster.Operator) { o.DefaultImage = image })
 			w.must(operator.Start(w.ctx, 1))
 			w.eventually("report the foreign budget", func() error {
 				mc, err := load[v1alpha1.Memcached](w, "cache")
@@ -75,11 +76,6 @@ func TestRestartTakesNewDefaultImage(t *testing.T) {
 			if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionStalled) {
 				w.Error("the foreign budget is no longer reported")
 			}
-		})).
-		Teardown(step(func(w world) {
-			operator.DefaultImage = ""
-			w.must(operator.Stop(w.ctx))
-			w.must(operator.Start(w.ctx, 1))
 		})).Feature())
 }
 

@@ -158,9 +158,13 @@ func differ(before, after map[string]string) error {
 	return nil
 }
 
-// requests returns the number of requests with this method since the operator started.
+// requests returns the number of requests with this method since the operator started, which has sent some: it renews
+// its lease.
 func (w world) requests(method string) int {
 	w.Helper()
+	if w.metric(`rest_client_requests_total\{.*\}`) == 0 {
+		w.Fatal("the metrics of the operator count no requests")
+	}
 	return w.metric(`rest_client_requests_total\{.*method="` + method + `"\}`)
 }
 

@@ -47,8 +47,7 @@ func TestNoOperator(t *testing.T) {
 		Assess("the operator handles both when it starts", step(func(w world) {
 			w.must(operator.Start(w.ctx, 1))
 			w.awaitReady("old", "new")
-		})).
-		Teardown(step(func(w world) { w.must(operator.Start(w.ctx, 1)) })).Feature())
+		})).Feature())
 }
 
 func (w world) mustBeInProgress(name string) {

@@ -48,8 +48,7 @@ func TestStatusRestored(t *testing.T) {
 				w.must(w.Delete(w.ctx, &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}))
 				w.eventually("delete "+name, func() error { return w.isGone(name) })
 			}
-		})).
-		Teardown(step(func(w world) { w.must(operator.Start(w.ctx, 1)) })).Feature())
+		})).Feature())
 }
 
 // TestStatusWrittenLate: a former leader may write the status late. The operator corrects the status, although nothing

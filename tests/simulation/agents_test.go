@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,10 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/controllers/status"
 )
 
 // agents answer the operator. They do not notice that it crashes.
@@ -27,7 +25,7 @@ type agents struct {
 	asked   map[string]int  // how often an agent was asked about the same thing
 	stopped map[string]bool // the addresses of servers that may stop
 	// loaded are the servers that each proxy uses, by the UID of its pod.
-	loaded map[types.UID]mover.Servers
+	loaded map[types.UID]proxyList
 	// silentFrom is the first of some reconciles in which no agent answers; 0 for none.
 	silentFrom int
 	wereSilent bool         // an agent has not answered
@@ -74,7 +72,7 @@ func (a *agents) ask(_ context.Context, address string) (r agent.Report, err err
 	if isSilent := a.note(); err != nil || pod == nil || isSilent {
 		return r, errNoAnswer
 	}
-	if pod.Labels[names.LabelComponent] == string(names.Proxies) {
+	if pod.Labels[componentLabel] == proxyComponent {
 		return a.reportProxy(pod)
 	}
 	return a.reportServer(pod)
@@ -84,19 +82,18 @@ func (a *agents) ask(_ context.Context, address string) (r agent.Report, err err
 func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
 	for _, obj := range a.world.now()["ConfigMap"] {
 		config := obj.(*corev1.ConfigMap)
-		if config.Name != names.Proxy(&v1alpha1.Memcached{ObjectMeta: a.world.object(a.world.key.Name)}) {
+		if config.Name != a.world.key.Name+"-proxy" {
 			continue
 		}
-		servers := mover.Parse(config.Data)
-		list := servers.List()
-		n := a.again(pod, list+servers.Mover)
+		servers := readProxyList(config.Data)
+		n := a.again(pod, servers.digest+servers.mover)
 		if n > 1 {
-			r.List, a.loaded[pod.UID] = list, servers
+			r.List, a.loaded[pod.UID] = servers.digest, servers
 		}
-		if servers.Mover == pod.Name && servers.Phase != mover.NoChange {
+		if servers.mover == pod.Name && servers.phase != "" {
 			r.Percent = 50
 			if n > 2 {
-				r.Done, r.Percent = list, 100
+				r.Done, r.Percent = servers.digest, 100
 			}
 		}
 	}
@@ -106,7 +103,7 @@ func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
 // reportServer answers for a server. A new one is cold at first.
 func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
 	r.Items = int64(min(a.again(pod, "items")*400, 1000))
-	r.Memory = status.ReadMemory(&pod.Spec).Items << 20
+	r.Memory = itemMemory(pod) << 20
 	if value := pod.Annotations[v1alpha1.MemoryAnnotation]; value != "" {
 		items, _ := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
 		if a.again(pod, "memory "+value) > 1 {
@@ -119,19 +116,24 @@ func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
 	return r, nil
 }
 
-// stop lets a server stop.
-func (a *agents) stop(_ context.Context, address, _ string) error {
+// stop lets a server stop, for those who know the token with which the kubelet asks its agent.
+func (a *agents) stop(_ context.Context, address, token string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.note() {
 		return errNoAnswer
 	}
 	host, _, err := net.SplitHostPort(address)
-	a.stopped[host] = true
-	if server := a.pod(host); server != nil {
-		a.checkUnused(server.Name)
+	server := a.pod(host)
+	if server == nil || err != nil {
+		return errors.Join(errNoAnswer, err)
 	}
-	return err
+	if token == "" || path.Base(drainPath(server)) != token {
+		return errors.New("a wrong token (by the test)")
+	}
+	a.stopped[host] = true
+	a.checkUnused(server.Name)
+	return nil
 }
 
 // checkUnused fails if a proxy uses a server that the operator stops, unless all items are dropped, or not all servers
@@ -139,13 +141,11 @@ func (a *agents) stop(_ context.Context, address, _ string) error {
 func (a *agents) checkUnused(server string) {
 	s := a.world.now()
 	if mc := s.memcached(); mc == nil || mc.DeletionTimestamp != nil || mc.Spec.Proxy == nil ||
-		!status.Installed(mc) || mc.Annotations[v1alpha1.FlushedAtAnnotation] != "" {
+		!a.world.wasReady(mc) || mc.Annotations[v1alpha1.FlushedAtAnnotation] != "" {
 		return
 	}
 	for _, pod := range s["Pod"] {
-		uses := a.loaded[pod.GetUID()]
-		if slices.ContainsFunc(slices.Concat(uses.Before, uses.After),
-			func(s mover.Server) bool { return s.Name == server }) {
+		if uses := a.loaded[pod.GetUID()]; slices.Contains(slices.Concat(uses.before, uses.after), server) {
 			a.world.Errorf("the operator stops server %s, which proxy %s uses", server, pod.GetName())
 		}
 	}

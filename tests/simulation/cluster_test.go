@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/controllers/status"
 )
 
 // The controllers of StatefulSets and Deployments and the kubelets are simulated, so that each run does the same. Each
 // round, they do what the objects of the round before ask for. The garbage collector is the real one.
+//
+// They read objects by functions of their own, in objects_test.go: a mistake in a function that they shared with the
+// operator would change both, and no test would see it.
 
 // step does a round. It reports whether anything was written, or a pod becomes available by itself.
 func (w *world) step() bool {
@@ -66,7 +66,7 @@ func (w *world) runStatefulSet(set *appsv1.StatefulSet, pods []*corev1.Pod) {
 		CurrentRevision: revision, CollisionCount: ptr.To(int32(0))}
 	have := map[int]bool{}
 	for _, pod := range pods {
-		ordinal := names.Ordinal(set.Name, pod.Name)
+		ordinal := ordinalOf(set.Name, pod.Name)
 		have[ordinal] = true
 		if ordinal >= int(*set.Spec.Replicas) {
 			w.terminate(pod)
@@ -97,7 +97,7 @@ func (w *world) runStatefulSet(set *appsv1.StatefulSet, pods []*corev1.Pod) {
 // count counts a pod of a workload.
 func (w *world) count(replicas, ready, available *int32, minReadySeconds int32, pod *corev1.Pod) {
 	*replicas++
-	since, ok := status.ReadySince(pod)
+	since, ok := readySince(pod)
 	if !ok {
 		return
 	}
@@ -154,7 +154,7 @@ func (w *world) runDeployment(d *appsv1.Deployment) {
 	}
 	available := int(is.AvailableReplicas)
 	for _, pod := range outdated {
-		if _, ready := status.ReadySince(pod); ready {
+		if _, ready := readySince(pod); ready {
 			if available <= int(*d.Spec.Replicas)-away {
 				continue
 			}
@@ -193,7 +193,7 @@ func (w *world) createPod(name string, owner client.Object, kind string, templat
 	pod.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
 	pod.Spec.NodeName = nodeName
-	w.started[pod.Labels[names.LabelComponent]]++
+	w.started[pod.Labels[componentLabel]]++
 	w.must(w.api.Create(w.ctx, pod))
 	is := *pod.Status.DeepCopy()
 	is.PodIP = fmt.Sprintf("10.1.%d.%d", w.nextIP/250, 1+w.nextIP%250)
@@ -213,8 +213,8 @@ func (w *world) terminate(pod *corev1.Pod) {
 func (w *world) runPod(pod *corev1.Pod) {
 	w.Helper()
 	if pod.DeletionTimestamp != nil {
-		_, ready := status.ReadySince(pod)
-		if end := w.terminating(pod).Add(90 * time.Second); status.HasDrain(pod) && ready &&
+		_, ready := readySince(pod)
+		if end := w.terminating(pod).Add(90 * time.Second); drainPath(pod) != "" && ready &&
 			!w.agents.stopped[pod.Status.PodIP] && w.clock().Before(end) {
 			w.drained = end
 			return
@@ -225,7 +225,7 @@ func (w *world) runPod(pod *corev1.Pod) {
 	}
 	is := corev1.PodStatus{Phase: corev1.PodRunning, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs,
 		ObservedGeneration: pod.Generation, QOSClass: pod.Status.QOSClass}
-	since, ready := status.ReadySince(pod)
+	since, ready := readySince(pod)
 	if !ready {
 		since = w.clock()
 	}

@@ -22,7 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/apiserver"
 )
 
@@ -251,7 +250,7 @@ func sameEnd(t *testing.T, s scenario, undisturbed, got result) {
 func notMore(t *testing.T, s scenario, undisturbed, got result) {
 	t.Helper()
 	for component, n := range got.started {
-		isReplaced := got.isUpgraded && (component == string(names.Proxies) || s.before == "")
+		isReplaced := got.isUpgraded && (component == proxyComponent || s.before == "")
 		if most := undisturbed.started[component]; n > most && !isReplaced {
 			t.Errorf("%d pods of the component %s were started, and without a disturbance %d", n, component, most)
 		}

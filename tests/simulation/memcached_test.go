@@ -22,7 +22,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 )
@@ -45,10 +44,9 @@ func (r *specRun) startMemcached(w *world) {
 	}
 	for _, obj := range w.now()["Pod"] {
 		pod := obj.(*corev1.Pod)
-		i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == names.Container })
-		args, config := pod.Spec.Containers[i].Args, w.proxyConfig()
+		args, config := memcachedOf(pod).Args, w.proxyConfig()
 		key, isNew := strings.Join(args, "\n"), false
-		if pod.Labels[names.LabelComponent] == string(names.Proxies) {
+		if pod.Labels[componentLabel] == proxyComponent {
 			key += config["proxy.lua"]
 		}
 		r.count(func() {

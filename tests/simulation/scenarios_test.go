@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/testca"
@@ -165,9 +164,9 @@ var scenarios = []scenario{
 		}, func(w *world) {
 			w.checkOrder("cache-1 cache-0")
 			w.patch(`{"spec":{"size":3}}`)
-			for _, phase := range []mover.Phase{mover.Purge, mover.PreferAfter} {
+			for _, phase := range []string{purge, preferAfter} {
 				for range 20 { // a disturbed operator may skip the phase
-					if w.proxyServers().Phase != phase {
+					if w.proxyServers().phase != phase {
 						w.reconcileOnce()
 					}
 				}
@@ -255,7 +254,7 @@ func failProbe(w *world) {
 		}
 	}
 	for i := range is.ContainerStatuses {
-		is.ContainerStatuses[i].Ready = is.ContainerStatuses[i].Name != names.Container
+		is.ContainerStatuses[i].Ready = is.ContainerStatuses[i].Name != memcachedContainer
 	}
 	w.writeStatus(pod, *is)
 }
@@ -269,20 +268,16 @@ func (w *world) deleteProxyConfig() {
 // checkOrder fails unless the proxies are told these servers, in this order: another order would lose most items.
 func (w *world) checkOrder(want string) {
 	w.Helper()
-	var got []string
-	for _, server := range w.proxyServers().After {
-		got = append(got, server.Name)
-	}
-	if strings.Join(got, " ") != want {
+	if got := strings.Join(w.proxyServers().after, " "); got != want {
 		w.Errorf("the proxies are told %q, want %q", got, want)
 	}
 }
 
 // proxyServers returns the servers that the proxies are told; none without their ConfigMap.
-func (w *world) proxyServers() (servers mover.Servers) {
+func (w *world) proxyServers() (servers proxyList) {
 	for _, obj := range w.now()["ConfigMap"] {
 		if obj.GetName() == "cache-proxy" {
-			servers = mover.Parse(obj.(*corev1.ConfigMap).Data)
+			servers = readProxyList(obj.(*corev1.ConfigMap).Data)
 		}
 	}
 	return servers

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/tests/e2e/truth"
 )
 
@@ -82,7 +81,7 @@ func (w *world) unready(mc *v1alpha1.Memcached, s state) string {
 	_, servers := w.workload(s, truth.ServersKind(mc), mc.Name)
 	_, proxies := w.workload(s, "Deployment", truth.ProxyName(mc))
 	for _, pod := range slices.Concat(servers, proxies) {
-		if _, ready := status.ReadySince(pod); !ready && pod.DeletionTimestamp == nil {
+		if _, ready := readySince(pod); !ready && pod.DeletionTimestamp == nil {
 			return fmt.Sprintf("pod %s is not ready", pod.Name)
 		}
 	}
@@ -113,7 +112,7 @@ func (w *world) checkBudget(before state) {
 	}
 	serving := func(s state, set client.Object) (list []string) {
 		for _, pod := range podsOf(s, set) {
-			if _, ready := status.ReadySince(pod); ready && pod.DeletionTimestamp == nil {
+			if _, ready := readySince(pod); ready && pod.DeletionTimestamp == nil {
 				list = append(list, pod.Name)
 			}
 		}

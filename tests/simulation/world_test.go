@@ -23,10 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
-	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
@@ -85,7 +83,7 @@ func newWorld(t testing.TB, s *server, policy string) *world {
 		delivered:  map[string]int{}, limit: 300, started: map[string]int{}, terminatingSince: map[types.UID]time.Time{}}
 	w.api = interceptor.NewClient(s.api, w.noting())
 	w.agents = &agents{world: w, asked: map[string]int{}, askedIn: map[int]bool{}, stopped: map[string]bool{},
-		loaded: map[types.UID]mover.Servers{}}
+		loaded: map[types.UID]proxyList{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
 		Labels: map[string]string{policyLabel: policy}}}
 	w.must(s.api.Create(w.ctx, ns))
@@ -317,7 +315,7 @@ func (w *world) ready() error {
 		return errors.New("there is no Memcached")
 	}
 	if !meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) ||
-		mc.Status.ObservedGeneration != mc.Generation || len(mc.Status.Nodes) != int(names.Size(mc)) {
+		mc.Status.ObservedGeneration != mc.Generation || len(mc.Status.Nodes) != int(*mc.Spec.Size) {
 		return fmt.Errorf("the Memcached is not Ready: %+v", mc.Status)
 	}
 	return nil

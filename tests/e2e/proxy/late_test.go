@@ -115,6 +115,7 @@ func TestLateProxy(t *testing.T) {
 				step.do()
 				stop()
 				t.Logf("%s: %s", step.name, c)
+				assert.NotZero(t, c.Reads.Load(), "reads")
 				if old, lost = old+c.Old.Load(), lost+c.Lost.Load(); moves {
 					assert.Zero(t, c.Errors.Load(), "errors")
 				}
@@ -185,4 +186,5 @@ func TestCounters(t *testing.T) {
 	close(done)
 	running.Wait()
 	t.Logf("%d changes", changes.Load())
+	assert.NotZero(t, changes.Load(), "changes by clients")
 }

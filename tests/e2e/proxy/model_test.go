@@ -62,6 +62,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d changes of the servers, %d operations, %d disconnected, %d differences", changes, m.operations.Load(),
 		m.disconnected.Load(), len(m.differences))
 	assert.Empty(t, m.differences)
+	assert.NotZero(t, m.operations.Load(), "operations")
 }
 
 // TestModelNotices: the model notices when the proxies treat a request wrongly, here "ms" with the mode "set", which

@@ -75,6 +75,7 @@ func TestNoOldValues(t *testing.T) {
 			}
 			stop()
 			t.Log(c)
+			assert.NotZero(t, c.Reads.Load(), "reads")
 			assert.Zero(t, c.Old.Load(), "values older than an acknowledged write or delete")
 			if name != "servers killed" {
 				assert.Zero(t, c.Lost.Load(), "lost keys")
