@@ -167,13 +167,14 @@ func TestFlush(t *testing.T) {
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 	f.patch(`{"spec":{"paused":false}}`)
-	step := func(items int64, message string, requests ...string) {
+	step := func(items int64, message string, requests ...string) (wait time.Duration) {
 		t.Helper()
 		f.now = f.now.Add(progressInterval)
 		f.items = map[string]int64{podIP("cache-0"): items, podIP("cache-1"): 100}
-		f.mustReconcile()
+		wait = f.mustReconcile().RequeueAfter
 		f.wantRequests(requests...)
 		f.wantMessage(v1alpha1.ConditionReady, message)
+		return wait
 	}
 	annotation := func(name string) string { return f.pod(name).Annotations[v1alpha1.FlushAnnotation] }
 	f.now = time.Now().Add(time.Second) // after the creation of the pods
@@ -185,7 +186,9 @@ func TestFlush(t *testing.T) {
 	}
 	delete(f.cached, "Pod")
 	f.silent = true
-	step(100, "; server cache-0: its agent does not answer the operator", "patch status")
+	if wait := step(100, "; server cache-0: its agent does not answer the operator", "patch status"); wait != silentRetry {
+		t.Errorf("got a reconcile after %s, want %s", wait, silentRetry)
+	}
 	f.silent = false
 	refreshed := f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation]
 	step(100, "; server cache-0: memcached drops its items", "patch Pod", "patch status")

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -220,6 +221,29 @@ func TestOneInvalidSecret(t *testing.T) {
 	f.mustReconcile()
 	f.wantTemplate(template) // no server is replaced while the passwords are invalid
 	f.patchPasswords(`{"stringData":{"authfile":"app:second\n"}}`)
+	f.mustReconcile()
+	if equality.Semantic.DeepEqual(get[appsv1.Deployment](f).Spec.Template, template) {
+		t.Error("got the same template after a CA was removed, want another")
+	}
+}
+
+// TestUnrecordedCA: servers may have read a CA that was added and removed while the workload could not be written. It is
+// revoked.
+func TestUnrecordedCA(t *testing.T) {
+	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}}")
+	content, ca := f.issue(f.newCA()), f.issue(f.newCA())["ca.crt"]
+	f.writeCertificate(content)
+	f.becomeReady()
+	template := get[appsv1.Deployment](f).Spec.Template
+
+	f.failures["apply Deployment"] = errors.New("no (by the test)")
+	firstCA := content["ca.crt"]
+	content["ca.crt"] = slices.Concat(firstCA, ca)
+	f.writeCertificate(content)
+	f.wantReconcileError("no (by the test)")
+	delete(f.failures, "apply Deployment")
+	content["ca.crt"] = firstCA
+	f.writeCertificate(content)
 	f.mustReconcile()
 	if equality.Semantic.DeepEqual(get[appsv1.Deployment](f).Spec.Template, template) {
 		t.Error("got the same template after a CA was removed, want another")
