@@ -138,6 +138,7 @@ func TestPolicyRewritesTemplateAndAddsContainer(t *testing.T) {
 // TestPolicyAddsToTemplate: a policy may also add to a field that the operator owns as a whole. That is not reverted
 // either.
 func TestPolicyAddsToTemplate(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct{ spec, patch string }{
 		"to a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}",
 			`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector", value: {"disk": "fast", "pool": "caches"}}]`},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -65,6 +66,11 @@ func startAPIServer(environment *envtest.Environment) (client.WithWatch, error) 
 var environment envtest.Environment
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait for the API server most of the time, so more of them can run at a time than there are processors.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("8")
+	}
 	code := m.Run()
 	if err := environment.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

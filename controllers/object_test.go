@@ -269,6 +269,7 @@ func TestRetryDelayIsBounded(t *testing.T) {
 // TestImageSurvivesFailedWrites: a restart selects the default image of the operator. That image is preserved even if
 // the writes after that of the Deployment fail.
 func TestImageSurvivesFailedWrites(t *testing.T) {
+	t.Parallel()
 	for name, failWrites := range map[string]func(*fixture){
 		"PodDisruptionBudget of another": func(f *fixture) {
 			budget := get[policyv1.PodDisruptionBudget](f)
@@ -304,6 +305,7 @@ func TestImageSurvivesFailedWrites(t *testing.T) {
 
 // TestChangeThatTouchesNoServer: a change that touches no server is reported in one write, and Ready stays True.
 func TestChangeThatTouchesNoServer(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		spec              string
 		awaitsObservation bool // by the controller of the Deployment

@@ -388,6 +388,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestStalledMove: a move that cannot go on waits, or is given up, as whenMoveStalls says.
 func TestStalledMove(t *testing.T) {
+	t.Parallel()
 	for _, when := range []v1alpha1.WhenMoveStalls{v1alpha1.WhenMoveStallsWait, v1alpha1.WhenMoveStallsProceed} {
 		t.Run(string(when), func(t *testing.T) {
 			f := newFixtureOf(t, fmt.Sprintf("{size: 2, workload: StatefulSet, proxy: {size: 1, whenMoveStalls: %s}}", when))
@@ -616,6 +617,7 @@ func (f *fixture) stumble(name string, down bool) {
 // TestRemoveNotReady: the items of a server that is to be removed move although it is not ready: its agent or a probe
 // may have failed. A server that is down is removed without a move, and alone.
 func TestRemoveNotReady(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		down, notReady string
 		before, after  string
@@ -756,6 +758,7 @@ func TestServersThatCannotMove(t *testing.T) {
 // TestOrderOfServers: the order of the servers behind proxies survives whatever happens to the ConfigMap of the proxies
 // or to the annotation of the StatefulSet, but not to both.
 func TestOrderOfServers(t *testing.T) {
+	t.Parallel()
 	const list = `{"after":[{"name":"cache-1"},{"name":"cache-0"}]}`
 	config := func(f *fixture) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cache-proxy", Namespace: f.mc.Namespace}}

@@ -136,6 +136,7 @@ func TestNodesAreNeverNull(t *testing.T) {
 
 // TestDriftIsReverted: changes of our fields by another manager are reverted with one apply.
 func TestDriftIsReverted(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		kind string
 		obj  client.Object
@@ -253,6 +254,7 @@ func TestForeignFieldsArePreserved(t *testing.T) {
 // TestForeignListItems: an item that others add to a list of ours stays until the child is written for another reason,
 // so that no server is replaced for it, and changes no address. If others rename an item of ours, it comes back alone.
 func TestForeignListItems(t *testing.T) {
+	t.Parallel()
 	ports := func(o client.Object) int { return len(o.(*corev1.Service).Spec.Ports) }
 	containers := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.Containers) }
 	agents := func(o client.Object) int { return len(o.(*appsv1.Deployment).Spec.Template.Spec.InitContainers) }
@@ -368,6 +370,7 @@ func TestInterruptedMerge(t *testing.T) {
 
 // TestForeignPortIsReverted: a change of a Service's port by another manager is reverted.
 func TestForeignPortIsReverted(t *testing.T) {
+	t.Parallel()
 	for spec, name := range map[string]string{"{size: 3}": "cache",
 		"{size: 1, workload: StatefulSet, serverAddresses: ClusterIP}": "cache-0"} {
 		t.Run(name, func(t *testing.T) {
@@ -446,6 +449,7 @@ func minimalObjects() map[string]client.Object {
 // TestForeignObjectWithNameOfChild: a foreign object with the name of a child is reported as a conflict, and not
 // written.
 func TestForeignObjectWithNameOfChild(t *testing.T) {
+	t.Parallel()
 	variants := map[string]func(*fixture, client.Object){
 		"plain":             func(*fixture, client.Object) {},
 		"with a controller": func(_ *fixture, o client.Object) { o.SetOwnerReferences(controlledByOther("other")) },
@@ -630,6 +634,7 @@ func TestNoProxiesWithForeignConfig(t *testing.T) {
 // TestReadyIgnoresStaleWorkload: Ready does not become True by a stale Deployment in the informer cache, even if its
 // spec is as desired. That holds for the process that wrote the newer Deployment, and after a restart.
 func TestReadyIgnoresStaleWorkload(t *testing.T) {
+	t.Parallel()
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted %t", restarted), func(t *testing.T) {
 			f := newFixture(t)
@@ -884,6 +889,7 @@ func TestNamespaceDeleted(t *testing.T) {
 
 // TestDeletion: the operator deletes the workload, and removes the finalizer when the servers are deleted.
 func TestDeletion(t *testing.T) {
+	t.Parallel()
 	t.Run("waits for servers", func(t *testing.T) {
 		f := newFixture(t)
 		f.becomeReady()

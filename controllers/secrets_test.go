@@ -302,6 +302,7 @@ func (f *fixture) pods() []corev1.Pod {
 
 // TestSecretIsNotDisclosed: no status, event or Deployment contains a password, whatever is wrong with the Secret.
 func TestSecretIsNotDisclosed(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct{ content, condition, want string }{
 		"no password":   {"hunter2\n", v1alpha1.ConditionStalled, "line 1 of authfile must be a user"},
 		"no line break": {"app:hunter2", v1alpha1.ConditionStalled, "authfile must end with a line break"},
