@@ -26,7 +26,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(shell go env GOFLAGS))
 KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
 tools_kwok := tools-kubernetes tools-etcd tools-kwok
-tools_node := $(tools_kwok) tools-containerd tools-cni tools-coredns tools-crane
+tools_node := $(tools_kwok) tools-kubelet tools-containerd tools-cni tools-coredns tools-crane
 tools_kind := tools-kubectl tools-kind
 tools_catalog := tools-channels tools-opm tools-crane tools-yq
 # If the machine has a kubectl, it is used: the pinned one takes a while to build.
@@ -56,7 +56,9 @@ vet: ## Vet the code
 	go vet ./...
 	go -C tests vet ./...
 
-lint: tools-golangci-lint tools-actionlint ## Lint operator, tests, workflows and scripts
+# Where apt is, ShellCheck is Debian's; elsewhere it is that of the machine, if it has one.
+tools_shellcheck := $(if $(wildcard /usr/lib/apt/apt-helper),tools-shellcheck)
+lint: tools-golangci-lint tools-actionlint $(tools_shellcheck) ## Lint operator, tests, workflows and scripts
 	golangci-lint run --allow-parallel-runners
 	cd tests && golangci-lint run --allow-parallel-runners
 	actionlint
@@ -282,7 +284,7 @@ demo-down: ## Delete the cluster of the demo
 
 ##@ Documentation
 
-.PHONY: docs docs-serve docs-lint docs-links demo-picture
+.PHONY: docs docs-serve docs-lint docs-links
 # The address at which the site is published.
 DOCS_URL ?= /
 hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) $(CURDIR)/tools/progress 'building the site' hugo
@@ -291,14 +293,6 @@ docs: tools-hugo ## Build the site of docs/ into docs/site/public, for the addre
 
 docs-serve: tools-hugo ## Serve the site on this machine, and show changes at once
 	@cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo server --noBuildLock
-
-demo-picture: tools-freeze ## Draw the picture of the quickstart from a run of the demo, on CLUSTER=node or kind
-	$(need_real_pods)
-	@$(MAKE) --no-print-directory operator-start
-	@tools/progress 'building the demo' go build -C tests -o $(BIN)/demo ./demo
-	@set -o pipefail; $(BIN)/demo -kubeconfig $(KUBECONFIG_OF_CLUSTER) -kubectl $(BIN)/kubectl | sed '1d; /Scaled to/,$$d' | \
-		freeze --language ansi --window --padding 16 --background '#1e1e1e' --border.radius 6 --font.size 13 --line-height 1.3 \
-		--font.family 'ui-monospace, SFMono-Regular, Menlo, Consolas, monospace' --output docs/getting-started/demo.svg
 
 docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages, and the links and headings of the site
 	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md docs
@@ -416,7 +410,8 @@ rename-test: $(tools_release) ## Rename a clone of the last commit, and run ther
 ##@ Tools
 
 .PHONY: tools clean cluster-tool
-tools: $(patsubst tools/%/go.mod,tools-%,$(wildcard tools/*/go.mod)) tools-kubectl tools-channels tools-promtool ## Build all tools, which takes long
+tools: $(patsubst tools/%/go.mod,tools-%,$(wildcard tools/*/go.mod)) tools-kubectl tools-kubelet tools-channels \
+	tools-prometheus tools-promtool $(tools_shellcheck) ## Build all tools, which takes long
 
 cluster-tool:
 	@tools/progress 'building bin/cluster' go build -C tests -o $(BIN)/cluster ./cluster/cmd

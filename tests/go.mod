@@ -14,7 +14,6 @@ require (
 	github.com/prometheus/memcached_exporter v0.16.0 // indirect
 	github.com/prometheus/procfs v0.21.1
 	github.com/stretchr/testify v1.11.1
-	github.com/yuin/goldmark v1.8.7
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	golang.org/x/sync v0.22.0
 	golang.org/x/term v0.45.0

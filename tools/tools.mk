@@ -11,7 +11,10 @@ kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_
 environment_chainsaw := GOTOOLCHAIN=go1.25.10 # does not compile with a later one
 environment_crane     = GOTOOLCHAIN=go$(shell sed -n 's|^FROM .*/golang:\([0-9.]*\).*|\1|p' Dockerfile) # part of the digests of images
 output_etcd          := etcd
+ldflags_kubelet       = $(kubernetes_version)
 ldflags_kubernetes    = $(kubernetes_version)
+programs_kubernetes  := kube-apiserver kube-controller-manager kube-scheduler kubectl
+programs_kubelet     := kubelet kube-proxy
 ldflags_kubectl       = $(kubernetes_version)
 ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
 ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/version.Version=$(call version_of,operator-sdk) \
@@ -21,16 +24,12 @@ tags_operator-sdk    := containers_image_openpgp
 tags_opm             := containers_image_openpgp,json1
 tags_channels        := $(tags_opm)
 tags_olm             := containers_image_openpgp,json1
-tags_olm-0.27        := containers_image_openpgp,json1
-olm_version           = -X github.com/operator-framework/operator-lifecycle-manager/pkg/version.OLMVersion=$(call version_of,$1)
-ldflags_olm           = $(call olm_version,olm)
-ldflags_olm-0.27      = $(call olm_version,olm-0.27)
+ldflags_olm           = -X github.com/operator-framework/operator-lifecycle-manager/pkg/version.OLMVersion=$(call version_of,olm)
 output_olm           := olm-0.40/
-output_olm-0.27      := olm-0.27/
 tags_operator-controller := containers_image_openpgp
 tags_prometheus      := remove_all_sd,enable_kubernetes_sd
 tags_promtool        := $(tags_prometheus)
-ldflags_prometheus    = -X github.com/prometheus/common/version.Version=$(call version_of,prometheus)
+ldflags_prometheus    = -X github.com/prometheus/common/version.Version=$(call version_of,../tests/monitoring)
 takes_kubernetes     := 6 min
 takes_kubectl        := 1 min
 takes_kwok           := 1 min
@@ -47,7 +46,6 @@ takes_operator-sdk   := 2 min
 takes_opm            := 2 min
 takes_crdify         := 1 min
 takes_olm            := 3 min
-takes_olm-0.27       := 3 min
 takes_hugo           := 3 min
 takes_helm           := 1 min
 takes_operator-controller := 2 min
@@ -63,12 +61,15 @@ define build_tool
 endef
 
 tools-%: $(BIN)/.built/% ;
-$(BIN)/.built/kubectl: tools/kubernetes/go.mod tools/kubernetes/go.sum
-	$(call build_tool,kubectl,kubernetes,k8s.io/kubernetes/cmd/kubectl)
+# The programs of a control plane, those of a node, and kubectl alone.
+$(BIN)/.built/kubernetes $(BIN)/.built/kubelet $(BIN)/.built/kubectl: $(BIN)/.built/%: tools/kubernetes/go.mod tools/kubernetes/go.sum
+	$(call build_tool,$*,kubernetes,$(addprefix k8s.io/kubernetes/cmd/,$(or $(programs_$*),$*)))
 $(BIN)/.built/channels: tools/opm/go.mod tools/opm/go.sum $(wildcard tools/opm/channels/*.go)
 	$(call build_tool,channels,opm,./channels)
-$(BIN)/.built/prometheus $(BIN)/.built/promtool: $(BIN)/.built/%: tools/prometheus/go.mod tools/prometheus/go.sum
-	$(call build_tool,$*,prometheus,github.com/prometheus/prometheus/cmd/$*)
+$(BIN)/.built/prometheus $(BIN)/.built/promtool: $(BIN)/.built/%: tests/monitoring/go.mod tests/monitoring/go.sum
+	$(call build_tool,$*,../tests/monitoring,github.com/prometheus/prometheus/cmd/$*)
+$(BIN)/.built/shellcheck: tests/cluster/shellcheck.go
+	@mkdir -p $(@D) && $(MAKE) --no-print-directory cluster-tool && $(BIN)/cluster shellcheck && touch $@
 $(patsubst %,$(BIN)/.built/%,cert-manager coredns kube-network-policies): $(BIN)/.built/%: tools/%/main.go
 $(BIN)/.built/%: tools/%/go.mod tools/%/go.sum
 	$(call build_tool,$*,$*,tool)

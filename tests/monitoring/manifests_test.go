@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/prometheus/common/model"
 	promlabels "github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 	"github.com/stretchr/testify/assert"
@@ -145,8 +146,14 @@ func TestPlainPrometheus(t *testing.T) {
 		for name, value := range podLabels {
 			found[meta+"pod_label_"+regexp.MustCompile(`\W`).ReplaceAllString(name, "_")] = value
 		}
-		target, _ := relabel.Process(promlabels.FromMap(found), parsed.Jobs[job].Relabelings...)
-		kept := target.Map()
+		target := promlabels.NewBuilder(promlabels.FromMap(found))
+		for _, relabeling := range parsed.Jobs[job].Relabelings {
+			require.NoError(t, relabeling.Validate(model.UTF8Validation))
+		}
+		if !relabel.ProcessBuilder(target, parsed.Jobs[job].Relabelings...) {
+			return map[string]string{}
+		}
+		kept := target.Labels().Map()
 		maps.DeleteFunc(kept, func(name, _ string) bool { return strings.HasPrefix(name, "__") })
 		return kept
 	}

@@ -28,6 +28,7 @@ const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
   operator-run        on kwok, run bin/manager as the operator's Deployment says that is already installed
   operator-stop       stop it
   pin-memcached       pin the newest packages of the stand-in for the memcached image
+  shellcheck          download shellcheck into bin
 `
 
 func main() {
@@ -69,6 +70,8 @@ func command(ctx context.Context) error {
 		return c.Operator("").Stop(ctx)
 	case "pin-memcached":
 		return c.PinMemcached(ctx)
+	case "shellcheck":
+		return c.DownloadShellCheck(ctx)
 	}
 	image := flag.Arg(1)
 	if image == "" {
