@@ -227,8 +227,8 @@ func TestOneInvalidSecret(t *testing.T) {
 	}
 }
 
-// TestUnrecordedCA: servers may have read a CA that was added and removed while the workload could not be written. It is
-// revoked.
+// TestUnrecordedCA: servers may have read a CA that was added and removed while the workload could not be written. The
+// CA is revoked.
 func TestUnrecordedCA(t *testing.T) {
 	f := newFixtureOf(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}}")
 	content, ca := f.issue(f.newCA()), f.issue(f.newCA())["ca.crt"]

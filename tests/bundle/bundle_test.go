@@ -233,8 +233,8 @@ func decode(t *testing.T, file string, into any) {
 	}
 }
 
-// TestByDigest: a release names the operator by digest in the annotation and the Deployment, and memcached in the
-// variable of the Deployment and in relatedImages, or mirrors would miss it.
+// TestByDigest: a release names the operator by digest in the annotation and the Deployment, memcached in the variable
+// of the Deployment, and both in relatedImages, or mirrors would miss them.
 func TestByDigest(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0", 64)
 	operator, memcached := "registry.example.com/operator"+digest, "registry.example.com/memcached"+digest
@@ -253,7 +253,7 @@ func TestByDigest(t *testing.T) {
 	for _, related := range bundle.CSV.Spec.RelatedImages {
 		got = append(got, related.Image)
 	}
-	if want := []string{operator, operator, memcached, memcached}; !slices.Equal(got, want) {
+	if want := []string{operator, operator, memcached, memcached, operator}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	command = exec.Command(root+"/tools/bundle-by-digest", bundleDir, pinned, operator, "memcached:latest")
