@@ -47,8 +47,8 @@ var rounds = []struct {
 	{slices.Concat(outages, changes, changes), func(*world) func() { return func() {} }}, // more changes than outages
 }
 
-// TestChaos lets faults happen, up to three at a time. After them, every Memcached becomes Ready, and none is Ready too
-// early. When all Memcacheds are deleted, nothing is left. It does not end before each fault that it tried has happened.
+// TestChaos lets faults happen, up to three at a time, until each has happened. After them, every Memcached becomes
+// Ready, and none is Ready too early. When all Memcacheds are deleted, nothing is left.
 func TestChaos(t *testing.T) {
 	all := specs
 	if cluster.RealPods(os.Getenv("CLUSTER")) {
@@ -174,11 +174,13 @@ func (w *world) publish(command string, lines []string) {
 }
 
 // disturb lets one to most faults happen, and counts them. The first one begins while everything works, so that it must
-// succeed. It is the one that has happened least often. A fault that lasts ends after at most 20 seconds: without a lease
-// for so long, a leader is none any more. The others take up to a minute before the next one begins.
+// succeed. It is the one that has happened least often. A fault that lasts ends after at most 20 seconds: without a
+// lease for so long, a leader is none any more. The others take up to a minute before the next one begins.
 func (w *world) disturb(faults []fault, most int) {
 	w.Helper()
-	faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return f.only != "" && f.only != w.cluster.Kind })
+	faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+		return f.only != "" && f.only != w.cluster.Kind
+	})
 	ends := errgroup.Group{}
 	try := func(f fault) error {
 		lasts := time.Duration(w.random.IntN(20)) * time.Second

@@ -19,8 +19,8 @@ const (
 	opmVersion       = "v1.73.0"
 )
 
-// PublishOLM makes the images of the OLM of tools/olm available to the nodes of a node cluster, with those of opm and of
-// scorecard. It builds them from the binaries in bin and pushes them under their upstream names. The nodes of a kind
+// PublishOLM makes the images of the OLM of tools/olm available to the nodes of a node cluster, with those of opm and
+// of scorecard. It builds them from the binaries in bin and pushes them under their upstream names. The nodes of a kind
 // cluster pull the real ones.
 func (c *Cluster) PublishOLM(ctx context.Context) error {
 	if c.Kind != "node" {

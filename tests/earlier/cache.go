@@ -81,9 +81,9 @@ func (c *Cache) Upgraded() {
 func (c *Cache) create(name string) {
 	c.t.Helper()
 	file := filepath.Join(c.from.Source, name+".yaml")
-	harness.Must(c.t, os.WriteFile(file, fmt.Appendf(nil,
-		"apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: %s}\nspec: {size: 1, metrics: {}}\n", name),
-		0o644))
+	text := fmt.Sprintf(`{apiVersion: cache.example.com/v1alpha1, kind: Memcached, metadata: {name: %s},
+		spec: {size: 1, metrics: {}}}`, name)
+	harness.Must(c.t, os.WriteFile(file, []byte(text), 0o644))
 	c.run("create", "--namespace", namespace, "--filename", file)
 	c.ready(name)
 }

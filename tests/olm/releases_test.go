@@ -145,7 +145,8 @@ func memcachedImage(source string) (string, error) {
 		pulled = strings.Replace(tag, "docker.io", registry, 1)
 		if source != root {
 			latest := registry + "/library/memcached:latest"
-			if _, err := command(time.Minute, "crane", "mutate", latest, "--label", "test=earlier", "--tag", pulled); err != nil {
+			if _, err := command(time.Minute, "crane", "mutate", latest, "--label", "test=earlier", "--tag",
+				pulled); err != nil {
 				return "", err
 			}
 		}

@@ -19,7 +19,8 @@ var (
 	operatorOf = regexp.MustCompile(`(?m)^ {4}containerImage: (\S+)$`)
 )
 
-// image is the name, without a tag, of the operator's image, or of that of a part of the release, in the test's registry.
+// image is the name, without a tag, of the operator's image, or of that of a part of the release, in the registry of
+// the test.
 func (w *world) image(part string) string {
 	_, path := cluster.ImageBase()
 	return w.registry + "/" + path + part

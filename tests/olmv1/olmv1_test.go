@@ -50,7 +50,8 @@ func TestUpgradeAndRemoval(t *testing.T) {
 
 	w.catalog("next", before, now)
 	newRules := w.rulesOf(from.Source) != w.rulesOf(w.root)
-	if newRules { // OLM v1 refuses a CRD with rules that it cannot compare, unless the user allows it, as docs/how-to/olm.md says
+	if newRules {
+		// OLM v1 refuses a CRD with rules that it cannot compare, unless the user allows it, as docs/how-to/olm.md says.
 		w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`)
 	}
 	w.useCatalog("next")

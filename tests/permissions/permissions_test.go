@@ -30,7 +30,7 @@ const root = "../.."
 
 var (
 	since    = flag.String("since", "", "when the suite began whose requests count, by RFC 3339; empty for all requests")
-	complete = flag.Bool("complete", false, "the whole suite ran: each permission was needed, or is in the table of rare ones")
+	complete = flag.Bool("complete", false, "the whole suite ran: each permission was needed, or is a rare one")
 )
 
 // rare are the permissions that no request of the e2e suite needs, by role, each with what needs it.
@@ -68,8 +68,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRequests: in all tests on this cluster until now, no request of the operator was forbidden. The suite that ran last
-// needed each permission, apart from the rare ones.
+// TestRequests: in all tests on this cluster until now, no request of the operator was forbidden. The suite that ran
+// last needed each permission, apart from the rare ones.
 func TestRequests(t *testing.T) {
 	c := audited(t)
 	requests, used := 0, map[string]bool{}

@@ -232,8 +232,7 @@ func (r *rehearsal) latest(t *testing.T, base string) string {
 // `channels offers`.
 func (r *rehearsal) offers(t *testing.T, catalog string) string {
 	t.Helper()
-	content, err := os.MkdirTemp(r.work, "catalog")
-	require.NoError(t, err)
+	content := t.TempDir()
 	platform, _, _ := strings.Cut(os.Getenv("PLATFORMS"), ",")
 	r.run(t, content, "bash", "-c", `crane export --platform "$0" "$1" - | tar --extract --preserve-permissions`, platform,
 		published(catalog))
@@ -243,8 +242,8 @@ func (r *rehearsal) offers(t *testing.T, catalog string) string {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var log bytes.Buffer
-	server := exec.CommandContext(ctx, "opm", "serve", filepath.Join(content, "configs"), "--port", port, "--pprof-addr", "",
-		"--cache-dir", filepath.Join(content, "tmp", "cache"), "--cache-enforce-integrity", "--termination-log",
+	server := exec.CommandContext(ctx, "opm", "serve", filepath.Join(content, "configs"), "--port", port, "--pprof-addr",
+		"", "--cache-dir", filepath.Join(content, "tmp", "cache"), "--cache-enforce-integrity", "--termination-log",
 		filepath.Join(content, "termination.log"))
 	server.Stdout, server.Stderr = &log, &log
 	require.NoError(t, server.Start())
@@ -252,7 +251,9 @@ func (r *rehearsal) offers(t *testing.T, catalog string) string {
 	go func() { ended <- server.Wait() }()
 	defer func() {
 		stop()
-		<-ended
+		if err := <-ended; err != nil {
+			t.Log("opm serve:", err) // it was ended
+		}
 	}()
 	var lines string
 	harness.Eventually(t, "the catalog is served", harness.Patience, func() error {

@@ -241,8 +241,10 @@ func (p project) failing(arguments string, f func()) {
 	p.Helper()
 	crane := filepath.Join(p.dir, "bin", "crane")
 	require.NoError(p, os.Remove(crane))
-	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in %s) echo \"injected failure: $*\" >&2; exit 1 ;; esac\nexec %s \"$@\"\n",
-		arguments, filepath.Join(p.root, "bin", "crane"))
+	script := fmt.Sprintf(`#!/bin/sh
+case "$*" in %s) echo "injected failure: $*" >&2; exit 1 ;; esac
+exec %s "$@"
+`, arguments, filepath.Join(p.root, "bin", "crane"))
 	require.NoError(p, os.WriteFile(crane, []byte(script), 0o755))
 	f()
 	require.NoError(p, os.Remove(crane))

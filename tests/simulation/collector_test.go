@@ -36,8 +36,8 @@ func startGarbageCollector() error {
 	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
 		return err
 	}
-	garbageCollector = exec.Command(filepath.Join(environment.BinaryAssetsDirectory, "kube-controller-manager"), "--kubeconfig="+file,
-		"--controllers=garbage-collector-controller", "--leader-elect=false", "--secure-port=0",
+	garbageCollector = exec.Command(filepath.Join(environment.BinaryAssetsDirectory, "kube-controller-manager"),
+		"--kubeconfig="+file, "--controllers=garbage-collector-controller", "--leader-elect=false", "--secure-port=0",
 		"--kube-api-qps=2000", "--kube-api-burst=2000") // it works for all runs at the same time
 	return garbageCollector.Start()
 }
