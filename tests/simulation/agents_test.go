@@ -6,8 +6,6 @@ import (
 	"net"
 	"path"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,12 +101,9 @@ func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
 // reportServer answers for a server. A new one is cold at first.
 func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
 	r.Items = int64(min(a.again(pod, "items")*400, 1000))
-	r.Memory = itemMemory(pod) << 20
-	if value := pod.Annotations[v1alpha1.MemoryAnnotation]; value != "" {
-		items, _ := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
-		if a.again(pod, "memory "+value) > 1 {
-			r.Applied, r.Memory = value, items<<20
-		}
+	r.Memory = startMemory(pod) << 20
+	if value := pod.Annotations[v1alpha1.MemoryAnnotation]; value != "" && a.again(pod, "memory "+value) > 1 {
+		r.Applied, r.Memory = value, itemMemory(pod)<<20
 	}
 	if value := pod.Annotations[v1alpha1.FlushAnnotation]; value != "" && a.again(pod, "flush "+value) > 1 {
 		r.Flushed = value
@@ -132,21 +127,21 @@ func (a *agents) stop(_ context.Context, address, token string) error {
 		return errors.New("a wrong token (by the test)")
 	}
 	a.stopped[host] = true
-	a.checkUnused(server.Name)
+	a.checkUnused(server)
 	return nil
 }
 
-// checkUnused fails if a proxy uses a server that the operator stops, unless all items are dropped, or not all servers
-// were ready yet since the Memcached was created.
-func (a *agents) checkUnused(server string) {
+// checkUnused fails if a proxy uses a pod that stops, unless all items are dropped, or not all servers were ready yet
+// since the Memcached was created.
+func (a *agents) checkUnused(server *corev1.Pod) {
 	s := a.world.now()
 	if mc := s.memcached(); mc == nil || mc.DeletionTimestamp != nil || mc.Spec.Proxy == nil ||
 		!a.world.wasReady(mc) || mc.Annotations[v1alpha1.FlushedAtAnnotation] != "" {
 		return
 	}
 	for _, pod := range s["Pod"] {
-		if uses := a.loaded[pod.GetUID()]; slices.Contains(slices.Concat(uses.before, uses.after), server) {
-			a.world.Errorf("the operator stops server %s, which proxy %s uses", server, pod.GetName())
+		if uses := a.loaded[pod.GetUID()]; slices.Contains(slices.Concat(uses.before, uses.after), server.Name) {
+			a.world.Errorf("server %s stops, which proxy %s uses", server.Name, pod.GetName())
 		}
 	}
 }

@@ -219,6 +219,9 @@ func (w *world) runPod(pod *corev1.Pod) {
 			w.drained = end
 			return
 		}
+		if ready {
+			w.agents.checkUnused(pod)
+		}
 		w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, pod, client.GracePeriodSeconds(0),
 			client.Preconditions{UID: &pod.UID})))
 		return

@@ -54,12 +54,24 @@ func drainPath(pod *corev1.Pod) string {
 	return ""
 }
 
-// itemMemory returns the memory for items in MiB with which memcached starts.
-func itemMemory(pod *corev1.Pod) int64 {
+// startMemory returns the memory for items in MiB with which memcached starts.
+func startMemory(pod *corev1.Pod) int64 {
 	args := memcachedOf(pod).Args
-	n, err := strconv.ParseInt(args[slices.Index(args, "-m")+1], 10, 64)
+	return mebibytes(args[slices.Index(args, "-m")+1])
+}
+
+// itemMemory returns the memory for items in MiB that memcached has: the agent sets it as an annotation asks.
+func itemMemory(pod *corev1.Pod) int64 {
+	if asked := pod.Annotations[v1alpha1.MemoryAnnotation]; asked != "" {
+		return mebibytes(strings.Fields(asked)[0])
+	}
+	return startMemory(pod)
+}
+
+func mebibytes(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		panic(fmt.Sprintf("memcached does not start with the arguments %q", args))
+		panic(err) // memcached or its agent would not understand that
 	}
 	return n
 }

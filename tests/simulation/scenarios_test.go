@@ -105,6 +105,9 @@ var scenarios = []scenario{
 	{name: "flush behind proxies", before: withProxies, steps: does(annotates(v1alpha1.FlushedAtAnnotation, "1"))},
 	{name: "resize behind proxies", before: withProxies, steps: does(patches(`{"size":3}`), patches(`{"size":1}`))},
 	{name: "change the template behind proxies", before: withProxies, steps: does(patches(`{"threads":2}`))},
+	{name: "somebody deletes a server behind proxies", before: withProxies, steps: does(func(w *world) {
+		w.must(w.api.Delete(w.ctx, &corev1.Pod{ObjectMeta: w.object("cache-0")}))
+	})},
 	{name: "resize proxies", before: withProxies,
 		steps: does(patches(`{"proxy":{"size":3}}`), patches(`{"proxy":{"size":1}}`))},
 	{name: "pause and continue", before: onStatefulSet, steps: does(patches(`{"paused":true}`),

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -75,7 +76,7 @@ func (w *world) contradiction(mc *v1alpha1.Memcached, s state) string {
 	return truth.Contradiction(mc, servers, proxies)
 }
 
-// unready names a pod that is not ready; empty for none.
+// unready names a pod that is not ready, or has another memory for items than the spec says; empty for none.
 func (w *world) unready(mc *v1alpha1.Memcached, s state) string {
 	w.Helper()
 	_, servers := w.workload(s, truth.ServersKind(mc), mc.Name)
@@ -83,6 +84,12 @@ func (w *world) unready(mc *v1alpha1.Memcached, s state) string {
 	for _, pod := range slices.Concat(servers, proxies) {
 		if _, ready := readySince(pod); !ready && pod.DeletionTimestamp == nil {
 			return fmt.Sprintf("pod %s is not ready", pod.Name)
+		}
+	}
+	memory := resource.MustParse(mc.Spec.Memory)
+	for _, pod := range servers {
+		if got := itemMemory(pod); got != memory.Value()>>20 {
+			return fmt.Sprintf("server %s has %d MiB for items, not %s", pod.Name, got, mc.Spec.Memory)
 		}
 	}
 	return ""
