@@ -5,6 +5,7 @@ package bundle
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -22,9 +23,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 const root = "../.."
+
+func TestMain(m *testing.M) {
+	if err := harness.Built("validate-bundle", "crdify", "kustomize", "yq", "channels"); err != nil {
+		fmt.Println("skipped:", err)
+		return
+	}
+	m.Run()
+}
 
 func load(t *testing.T) *manifests.Bundle {
 	t.Helper()

@@ -35,6 +35,14 @@ const (
 // image is an image by digest, as a release names its own.
 var image = mirrorName + "@sha256:" + strings.Repeat("0", 64)
 
+func TestMain(m *testing.M) {
+	if err := harness.Built("install-test", "kustomize", "yq", "helm"); err != nil {
+		fmt.Println("skipped:", err)
+		return
+	}
+	m.Run()
+}
+
 var command = harness.Command{Dir: "../.."}
 
 func run(t *testing.T, name string, args ...string) string {

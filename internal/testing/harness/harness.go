@@ -51,6 +51,20 @@ func Repository() (string, error) {
 	}
 }
 
+// Built returns an error that names the make target unless these programs are in bin/ of the repository.
+func Built(target string, names ...string) error {
+	root, err := Repository()
+	for _, name := range names {
+		if err == nil {
+			_, err = os.Stat(filepath.Join(root, "bin", name))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("needs programs in bin/: make %s (%w)", target, err)
+	}
+	return nil
+}
+
 // Poll calls try every 100 ms until it returns nil. When ctx is done, Poll returns the last error with the cause.
 func Poll(ctx context.Context, try func(context.Context) error) error {
 	for {
