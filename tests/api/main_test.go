@@ -3,6 +3,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -86,11 +87,16 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// dryRun sends a YAML document unchanged as a create request, with strict field validation and as a dry run.
+// dryRun sends a document unchanged as a create request, with strict field validation and as a dry run. The API server
+// reads long documents much faster as JSON than as YAML.
 func dryRun(ctx context.Context, document string) (*unstructured.Unstructured, error) {
+	contentType := "application/yaml"
+	if json.Valid([]byte(document)) {
+		contentType = "application/json"
+	}
 	res := raw.Post().Namespace("default").Resource("memcacheds").
 		Param("dryRun", "All").Param("fieldValidation", "Strict").
-		SetHeader("Content-Type", "application/yaml").SetHeader("Accept", "application/json").
+		SetHeader("Content-Type", contentType).SetHeader("Accept", "application/json").
 		Body([]byte(document)).Do(ctx)
 	if err := res.Error(); err != nil {
 		return nil, err
@@ -104,9 +110,10 @@ func dryRun(ctx context.Context, document string) (*unstructured.Unstructured, e
 	return obj, err
 }
 
-// document returns the manifest of a Memcached with a spec.
+// document returns the manifest of a Memcached with a spec, as JSON if the spec is.
 func document(spec string) string {
-	return "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\nspec: " + spec + "\n"
+	return `{"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "test"}, "spec": ` +
+		spec + "}"
 }
 
 // kubectl runs kubectl against the API server.
