@@ -66,7 +66,7 @@ func TestVersions(t *testing.T) {
 
 	// The release of this tag fails after the bundle has its tag. The tag stays.
 	p.begin("0.3.0-rc.0")
-	p.failing(`"tag "*-catalog@*`, func() {
+	p.failing(`"tag `+mirror+`/"*-catalog@*`, func() {
 		require.ErrorContains(t, p.tryRelease("0.3.0-rc.0"), "injected failure: tag ")
 	})
 	require.NotEmpty(t, p.run("crane", "digest", published(projectBase+"-bundle:v0.3.0-rc.0")))
@@ -118,7 +118,7 @@ func (p project) catalogAlone() {
 	p.make("catalog")
 	p.commit("Deprecate v0.3.0-rc.1")
 
-	p.failing(`"tag "*-catalog@*`, func() {
+	p.failing(`"tag `+mirror+`/"*-catalog@*`, func() {
 		_, err := p.try(p.T, p.dir, "make", "catalog-release")
 		require.ErrorContains(p, err, "injected failure: tag ")
 		require.Equal(p, latest, p.latest(p.T, projectBase))
