@@ -47,8 +47,8 @@ var rounds = []struct {
 	{slices.Concat(outages, changes, changes), func(*world) func() { return func() {} }}, // more changes than outages
 }
 
-// TestChaos lets faults happen, up to three at a time, until each has happened. After them, every Memcached becomes
-// Ready, and none is Ready too early. When all Memcacheds are deleted, nothing is left.
+// TestChaos lets faults happen, up to three at a time, until each that it tried has happened. After them, every
+// Memcached becomes Ready, and none is Ready too early. When all Memcacheds are deleted, nothing is left.
 func TestChaos(t *testing.T) {
 	all := specs
 	if cluster.RealPods(os.Getenv("CLUSTER")) {

@@ -1,15 +1,18 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 )
 
@@ -100,5 +103,21 @@ func TestService(t *testing.T) {
 			mustBe(w, "maxUnavailable", *budget.Spec.MaxUnavailable, intstr.FromInt32(1))
 			w.mustNotReplace(servers, w.uids("cache"))
 			w.mustNotReplace(proxies, w.uidsOf("cache", "proxy"))
+		})).
+		Assess("are deleted with the proxies", step(func(w world) {
+			w.merge("cache", `{"proxy":null}`)
+			w.awaitReady("cache")
+			w.eventually("delete what the proxies had", func() error {
+				var left []string
+				err := w.eachChild(func(o client.Object) {
+					if strings.HasPrefix(o.GetName(), "cache-proxy") {
+						left = append(left, fmt.Sprintf("%T", o))
+					}
+				})
+				if len(left) > 0 {
+					err = errors.Join(err, fmt.Errorf("the proxies have left %v", left))
+				}
+				return err
+			})
 		})).Feature())
 }

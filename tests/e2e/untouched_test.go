@@ -38,6 +38,7 @@ func TestChangeWithoutRollout(t *testing.T) {
 	for _, spec := range []string{
 		`{"disruptionBudget":{"maxUnavailable":2}}`, `{"rollout":{"maxUnavailable":2}}`,
 		`{"rollout":{"progressDeadlineSeconds":601}}`, `{"networkPolicy":{}}`,
+		`{"networkPolicy":null}`,
 	} {
 		feature.Assess("leaves it Ready: "+spec, step(func(w world) {
 			events, before := w.watch(&v1alpha1.MemcachedList{}), w.operatorEvents("cache", "set")
