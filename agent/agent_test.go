@@ -167,7 +167,7 @@ func TestOneVersion(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := range 2000 {
+		for i := range 400 {
 			project(t, s.path, versions[i%2])
 		}
 	}()

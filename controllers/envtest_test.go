@@ -43,15 +43,12 @@ import (
 
 // apiServer starts a real API server on first use. No controllers run beside it: the tests simulate them, and the
 // informer cache.
-var apiServer = sync.OnceValues(func() (client.WithWatch, error) { return startAPIServer(&environment) })
+var apiServer = sync.OnceValues(func() (client.WithWatch, error) { return startAPIServer(environment) })
 
 func startAPIServer(environment *envtest.Environment) (client.WithWatch, error) {
-	environment.CRDDirectoryPaths = []string{"../config/crd/bases"}
-	programs, err := apiserver.Programs()
-	if err != nil {
+	if _, err := apiserver.Programs(); err != nil {
 		return nil, err
 	}
-	environment.BinaryAssetsDirectory = programs
 	config, err := environment.Start()
 	if err != nil {
 		return nil, fmt.Errorf("start the API server: %w", err)
@@ -63,7 +60,9 @@ func startAPIServer(environment *envtest.Environment) (client.WithWatch, error) 
 	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
-var environment envtest.Environment
+var environment = newEnvironment()
+
+func newEnvironment() *envtest.Environment { return apiserver.New("..", "config/crd/bases") }
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/agent/mover"
@@ -436,11 +435,11 @@ func TestServerServices(t *testing.T) {
 func TestIPv6(t *testing.T) {
 	apiserver.Need(t)
 	t.Parallel()
-	var environment envtest.Environment
+	environment := newEnvironment()
 	environment.ControlPlane.GetAPIServer().Configure().
 		Set("service-cluster-ip-range", "fd00:10::/112").
 		Set("advertise-address", "fd00::1")
-	api, err := startAPIServer(&environment)
+	api, err := startAPIServer(environment)
 	if err != nil {
 		t.Fatal(err)
 	}

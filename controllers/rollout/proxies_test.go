@@ -131,12 +131,6 @@ func prefers(s mover.Servers) string {
 
 // check fails if two proxies are more than one step apart, or if one uses servers whose items were not moved.
 func (c *cluster) check() {
-	var steps []string // that differ
-	for _, s := range c.told {
-		if step := prefers(s); len(steps) == 0 || steps[len(steps)-1] != step {
-			steps = append(steps, step)
-		}
-	}
 	least, most := len(c.told), 0
 	for _, p := range c.proxies {
 		least, most = min(least, p.uses), max(most, p.uses)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/internal/testing/apiserver"
@@ -51,11 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	env := &envtest.Environment{
-		BinaryAssetsDirectory: assets,
-		CRDDirectoryPaths:     []string{filepath.Dir(crdFile)},
-		ErrorIfCRDPathMissing: true,
-	}
+	env := apiserver.New(root, "config/crd/bases")
 	defer func() { err = errors.Join(err, env.Stop()) }()
 	if config, err = env.Start(); err != nil {
 		return 1, err

@@ -42,14 +42,26 @@ func Need(t testing.TB) (folder string) {
 	return folder
 }
 
-// Start runs an API server until the test ends. root is the path of the repository, crds are files or folders with
-// CRDs, relative to root.
-func Start(t *testing.T, root string, crds ...string) *rest.Config {
-	t.Helper()
-	cluster := envtest.Environment{BinaryAssetsDirectory: Need(t), ErrorIfCRDPathMissing: true}
+// New returns an API server that is not started. root is the path of the repository, crds are files or folders with
+// CRDs, relative to root. Without the programs, it does not start: see Need.
+func New(root string, crds ...string) *envtest.Environment {
+	// Programs that live for a minute need not collect their garbage as often as those that live for days.
+	if os.Getenv("GOGC") == "" {
+		_ = os.Setenv("GOGC", "400")
+	}
+	programs, _ := Programs()
+	cluster := &envtest.Environment{BinaryAssetsDirectory: programs, ErrorIfCRDPathMissing: true}
 	for _, crd := range crds {
 		cluster.CRDDirectoryPaths = append(cluster.CRDDirectoryPaths, filepath.Join(root, crd))
 	}
+	return cluster
+}
+
+// Start runs an API server until the test ends. See New for the parameters.
+func Start(t *testing.T, root string, crds ...string) *rest.Config {
+	t.Helper()
+	Need(t)
+	cluster := New(root, crds...)
 	config, err := cluster.Start()
 	if err != nil {
 		t.Fatalf("start an API server: %v", err)

@@ -89,12 +89,14 @@ func TestSchemaIsHostile(t *testing.T) {
 		},
 	}
 	found := map[string]int{}
-	for _, text := range schema.Random(1, 5000) {
-		var spec given
-		_ = json.Unmarshal([]byte(text), &spec) // it may be of another type
-		for name, is := range hostile {
-			if is(text, spec) {
-				found[name]++
+	for seed := uint64(1); seed <= 50 && len(found) < len(hostile); seed++ {
+		for _, text := range schema.Random(seed, 100) {
+			var spec given
+			_ = json.Unmarshal([]byte(text), &spec) // it may be of another type
+			for name, is := range hostile {
+				if is(text, spec) {
+					found[name]++
+				}
 			}
 		}
 	}
