@@ -11,7 +11,9 @@ import (
 )
 
 func TestRelease(t *testing.T) {
-	require.NotEmpty(t, mirror, "run this test by make release-dry-run")
+	if mirror == "" {
+		t.Skip("needs a registry: make release-dry-run")
+	}
 	r := newRehearsal(t)
 	t.Run("refused", r.refused)
 	require.NoError(t, r.build(t, r.clones[0]))

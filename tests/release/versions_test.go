@@ -24,7 +24,9 @@ const projectBase = "registry.example.org/team/sub/operator"
 
 // TestVersions releases five versions in order, and checks after each what the catalog in force offers to clusters.
 func TestVersions(t *testing.T) {
-	require.NotEmpty(t, mirror, "run this test by make release-dry-run")
+	if mirror == "" {
+		t.Skip("needs a registry: make release-dry-run")
+	}
 	t.Setenv("IMAGE_TAG_BASE", projectBase)
 	platform, _, _ := strings.Cut(os.Getenv("PLATFORMS"), ",")
 	t.Setenv("PLATFORMS", platform)

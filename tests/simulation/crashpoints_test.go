@@ -353,6 +353,7 @@ func TestSilentAgents(t *testing.T) {
 // TestPolicies lets admission policies change what the operator writes: what it writes settles, and it starts no server
 // more.
 func TestPolicies(t *testing.T) {
+	apiserver.Need(t)
 	if err := installPolicies(); err != nil {
 		t.Fatal(err)
 	}
@@ -368,6 +369,7 @@ func TestPolicies(t *testing.T) {
 // TestRefusals lets a policy refuse all children in three reconciles, at every time at which the operator sends some.
 // The operator must try again by itself: no event tells that the policy has changed.
 func TestRefusals(t *testing.T) {
+	apiserver.Need(t)
 	if err := installPolicies(); err != nil {
 		t.Fatal(err)
 	}
