@@ -8,7 +8,6 @@ version_of = $$(awk '{sub(/^require /, "")} /^tool/ {t = 1} t && !p && /\// {p =
 kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 
-environment_chainsaw := GOTOOLCHAIN=go1.25.10 # does not compile with a later one
 environment_crane     = GOTOOLCHAIN=go$(shell sed -n 's|^FROM .*/golang:\([0-9.]*\).*|\1|p' Dockerfile) # part of the digests of images
 output_etcd          := etcd
 ldflags_kubelet       = $(kubernetes_version)
@@ -38,7 +37,7 @@ takes_coredns        := 1 min
 takes_cert-manager   := 2 min
 takes_kube-network-policies := 1 min
 takes_golangci-lint  := 1 min
-takes_chainsaw       := 3 min
+takes_chainsaw       := 1 min
 takes_kustomize-controller := 5 min
 takes_cosign         := 4 min
 takes_syft           := 4 min

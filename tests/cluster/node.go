@@ -68,7 +68,7 @@ func (n *node) up(ctx context.Context) error {
 		return fmt.Errorf("this machine already runs the node cluster of %s: stop that first,"+
 			" with `make -C %[1]s cluster-down CLUSTER=node`", owner)
 	}
-	if err := n.needTools("kubernetes", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
+	if err := n.needTools("kubernetes", "kubelet", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
 		return err
 	}
 	if err := n.installPackages(ctx, "runc", "nft:nftables", "ip:iproute2"); err != nil {
