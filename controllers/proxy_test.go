@@ -855,7 +855,10 @@ func (f *fixture) setOrder(list string) {
 // loadAll lets the proxies load each list, and the mover do its work, until nothing changes any more.
 func (f *fixture) loadAll() {
 	f.Helper()
-	for idle := 0; idle < 3; {
+	for n, idle := 0, 0; idle < 3; n++ {
+		if n > 200 {
+			f.Fatalf("each reconcile changes something, the last one by %q", f.requests)
+		}
 		if f.proxyServers() != "" {
 			f.load(true)
 		}
