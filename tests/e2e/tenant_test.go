@@ -269,6 +269,15 @@ func TestTenantReachesNoOtherCache(t *testing.T) {
 			w.mustHaveNoWorkload("late")
 			w.mustSelectOwnPods()
 		})).
+		Assess("no longer blocks a name after a deletion", step(func(w world) {
+			if testing.Short() {
+				return // this takes a minute
+			}
+			// The operator checks again every minute: no event says that a foreign object was deleted.
+			w.deleteMemcached("late-proxy")
+			w.deleteMemcached("late-1")
+			w.awaitReady("late")
+		})).
 		Assess("reaches no cache of another namespace with the same names", step(func(w world) {
 			elsewhere := w.another()
 			tenant := elsewhere.tenant()
