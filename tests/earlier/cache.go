@@ -34,7 +34,7 @@ func Create(t harness.T, from Version, kubectl func(args ...string) (string, err
 	c.run("create", "namespace", namespace)
 	c.create(before)
 	c.template, c.pods = c.templateOf(before), c.podsOf(before)
-	if from.made && (c.template[2] != graceSeconds || c.knowsNewField()) {
+	if !from.Released() && (c.template[2] != graceSeconds || c.knowsNewField()) {
 		t.Fatalf("v0.0.0 is not as it was made: pod template %s, field %s %t", c.template, newField, c.knowsNewField())
 	}
 	return c
@@ -61,7 +61,7 @@ func (c *Cache) Upgraded() {
 	c.create(after)
 	built := c.templateOf(after)
 	for i := range built {
-		if built[i] == c.template[i] && (c.from.made || i == 1) { // two releases may have the others in common
+		if built[i] == c.template[i] && (!c.from.Released() || i == 1) { // two releases may have the others in common
 			c.t.Fatalf("a new cache gets the pod template %s: v%s had %s", built, c.from.Version, c.template)
 		}
 	}

@@ -24,15 +24,15 @@ type Version struct {
 	Version string
 	// Source is a folder with the source.
 	Source string
-	// made says that this is v0.0.0.
-	made bool
 }
 
+// Released reports whether the version is a release, rather than v0.0.0.
+func (v Version) Released() bool { return v.Version != "0.0.0" }
+
 const (
-	csvFile      = "bundle/manifests/memcached-operator.clusterserviceversion.yaml"
-	defaultImage = "docker.io/library/memcached:" + DefaultTag // not in one piece, which make manifests would replace
-	// DefaultTag is that of the default image of v0.0.0.
-	DefaultTag = "1.6.39"
+	csvFile = "bundle/manifests/memcached-operator.clusterserviceversion.yaml"
+	// defaultImage is the default image of v0.0.0. In one piece, make manifests would replace it.
+	defaultImage = "docker.io/library/memcached:" + "1.6.39"
 	// graceSeconds is the grace period of servers of v0.0.0.
 	graceSeconds = "29"
 	// newField is a field of the spec that the CRD of v0.0.0 lacks.
@@ -67,7 +67,7 @@ func Before(ctx context.Context, version, folder string) (Version, error) {
 	if err != nil {
 		return Version{}, err
 	}
-	v := Version{Version: "0.0.0", Source: folder, made: true}
+	v := Version{Version: "0.0.0", Source: folder}
 	list, err := harness.Command{Dir: root}.Run(ctx, "git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
 	if err != nil {
 		return v, err
