@@ -67,9 +67,12 @@ data:
     discovery.lua: |
 ` + indent(6, script("actions/discovery.lua")) + `    definitions:
 `
+	var actions strings.Builder
 	for _, action := range []string{"restart", "pause", "resume"} {
-		want += "    - name: " + action + "\n      action.lua: |\n" + indent(8, script("actions/"+action+"/action.lua"))
+		actions.WriteString("    - name: " + action + "\n      action.lua: |\n" +
+			indent(8, script("actions/"+action+"/action.lua")))
 	}
+	want += actions.String()
 	if *update {
 		require.NoError(t, os.WriteFile(patchFile, []byte(want), 0o644))
 	}

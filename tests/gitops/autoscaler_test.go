@@ -33,14 +33,14 @@ func (e *env) metricsAPI() (load *atomic.Int64) {
 	load = &atomic.Int64{}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		switch path := strings.TrimPrefix(r.URL.Path, "/apis/metrics.k8s.io/v1beta1"); {
-		case path == "":
+		switch strings.TrimPrefix(r.URL.Path, "/apis/metrics.k8s.io/v1beta1") {
+		case "":
 			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
 				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "metrics.k8s.io/v1beta1",
 				APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Kind: "PodMetrics",
 					Verbs: metav1.Verbs{"get", "list"}}},
 			})
-		case path == "/namespaces/"+e.namespace+"/pods":
+		case "/namespaces/" + e.namespace + "/pods":
 			e.podMetrics(w, r.URL.Query(), load.Load())
 		default:
 			http.NotFound(w, r)

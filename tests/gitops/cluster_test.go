@@ -54,16 +54,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func (e *env) measured(format string, args ...any) {
-	summary = append(summary, fmt.Sprintf("         "+format, args...))
-}
-
 // env is the cluster with an administrator's client, and a namespace of the test.
 type env struct {
 	*testing.T
 	client.WithWatch
 	config    *rest.Config
 	namespace string
+}
+
+func (e *env) measured(format string, args ...any) {
+	summary = append(summary, fmt.Sprintf("         "+format, args...))
 }
 
 // newEnv skips the test if there is no cluster. `make gitops-e2e` starts one.

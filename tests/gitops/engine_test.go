@@ -204,17 +204,17 @@ func TestArgo(t *testing.T) {
 				a.measured("%-8s commit to healthy: servers %.2f s, Application %.2f s", what, servers.at.Sub(start).Seconds(),
 					done.Seconds())
 			}
-			cache := a.object(memcachedKind, "cache")
+			sample := a.object(memcachedKind, "cache")
 
 			push("create", 3, "  size: 3\n")
 			push("change", 5, "  size: 5\n  memory: 128Mi\n")
 
-			generation := a.get(cache).GetGeneration()
-			a.patch(cache, "kubectl-edit", `{"spec": {"memory": "256Mi"}}`)
+			generation := a.get(sample).GetGeneration()
+			a.patch(sample, "kubectl-edit", `{"spec": {"memory": "256Mi"}}`)
 			a.sync()
-			memory, _, _ := unstructured.NestedString(a.get(cache).Object, "spec", "memory")
+			memory, _, _ := unstructured.NestedString(a.get(sample).Object, "spec", "memory")
 			assert.Equal(t, "128Mi", memory)
-			assert.Equal(t, generation+2, a.get(cache).GetGeneration(),
+			assert.Equal(t, generation+2, a.get(sample).GetGeneration(),
 				"one by the person, one by Argo CD, none by the operator")
 			a.drift("cache", 5)
 			a.sync()
@@ -222,7 +222,7 @@ func TestArgo(t *testing.T) {
 
 			a.pruned(func() { a.push(nil) })
 			push("recreate", 2, "  size: 2\n")
-			a.pruned(func() { a.delete(cache, metav1.DeletePropagationForeground) })
+			a.pruned(func() { a.delete(sample, metav1.DeletePropagationForeground) })
 		})
 	}
 }

@@ -265,8 +265,8 @@ func (c *catalog) format() ([]byte, error) {
 //   - skips the pre-releases in between, also in stable, which does not have them: a Subscription that moves from
 //     candidate to stable is offered this release.
 //
-// The highest release is the head of the channel even if it is deprecated. Without an edge to it, the channel would have
-// two heads, which is invalid; with an edge back, clusters that have it would be offered an older release.
+// The highest release is the head of the channel even if it is deprecated. Without an edge to it, the channel would
+// have two heads, which is invalid; with an edge back, clusters that have it would be offered an older release.
 func (c *catalog) channel(name string) declcfg.Channel {
 	channel := declcfg.Channel{Schema: declcfg.SchemaChannel, Name: name, Package: c.pkg.Name}
 	members := c.members(name)
