@@ -104,7 +104,7 @@ func (w world) configuration(config *rest.Config, stateMetrics string) []byte {
 				APIServerConfig: &monitoringv1.APIServerConfig{
 					Host:          config.Host,
 					Authorization: &monitoringv1.Authorization{CredentialsFile: "token"},
-					TLSConfig:     &monitoringv1.TLSConfig{CAFile: "ca.crt"},
+					TLSConfig:     &monitoringv1.TLSConfig{TLSFilesConfig: monitoringv1.TLSFilesConfig{CAFile: "ca.crt"}},
 				},
 			},
 		},
