@@ -67,6 +67,9 @@ func (p pair) move(before, after []mover.Server, limit rate.Limit) {
 // TestLateProxy: behind two proxies, of which one gets each list later, servers are added, removed and replaced. If
 // items move, no key is lost, and no value is too old. Otherwise, both happen.
 func TestLateProxy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a minute, and a processor for itself")
+	}
 	t.Parallel()
 	for name, moves := range map[string]bool{"items move": true, "items stay": false} {
 		t.Run(name, func(t *testing.T) {
@@ -129,6 +132,9 @@ func TestLateProxy(t *testing.T) {
 // TestCounters: clients append to values and increment numbers, also of keys that are on their way to another server.
 // Each change happens once.
 func TestCounters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes more than a minute, and a processor for itself")
+	}
 	t.Parallel()
 	const clients, keys = 6, 100
 	p := startPair(t, 3)
