@@ -67,8 +67,8 @@ lint: tools-golangci-lint tools-actionlint $(tools_shellcheck) ## Lint operator,
 
 lint-modules: tools-golangci-lint ## Lint the other modules with code of ours, whose dependencies take minutes to compile
 	@for module in $$(git ls-files 'tests/*/go.mod' 'tools/*/go.mod' | xargs -n 1 dirname); do \
-		[ -z "$$(git ls-files "$$module/*.go")" ] || { echo "$$module" && cd $(CURDIR)/$$module && \
-		golangci-lint run --allow-parallel-runners; } || exit 1; done
+		[ -z "$$(git ls-files "$$module/*.go")" ] || (echo "$$module" && cd $$module && \
+		golangci-lint run --allow-parallel-runners) || exit 1; done
 
 govulncheck: tools-govulncheck ## Look for known vulnerabilities in code that the operator calls
 	govulncheck .
