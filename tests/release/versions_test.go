@@ -2,7 +2,6 @@ package release
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // project is a clone in which versions are released one after another, by the make targets of the workflows. Its
@@ -253,25 +254,9 @@ exec %s "$@"
 	require.NoError(p, os.Symlink(filepath.Join(p.root, "bin", "crane"), crane))
 }
 
-// copyTools gives the clone the tools of this repository, with new stamps: make would build them again, because the
-// files of the clone are newer.
+// copyTools gives the clone the tools of this repository.
 func (p project) copyTools() {
 	from, to := filepath.Join(p.root, "bin"), filepath.Join(p.dir, "bin")
 	require.NoError(p, os.Remove(to)) // the link
-	require.NoError(p, filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, file)
-		target := filepath.Join(to, name)
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case strings.HasPrefix(name, ".built"):
-			return os.WriteFile(target, nil, 0o644)
-		}
-		return os.Symlink(file, target)
-	}))
+	require.NoError(p, harness.GiveTools(from, to, os.Symlink))
 }

@@ -4,7 +4,6 @@ package rename
 
 import (
 	"context"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +49,7 @@ func TestFork(t *testing.T) {
 	}
 	clone, err := exec.CommandContext(t.Context(), "git", "clone", "--quiet", "--no-tags", root, dir).CombinedOutput()
 	require.NoError(t, err, string(clone))
-	linkTools(t, filepath.Join(root, "bin"), filepath.Join(dir, "bin"))
+	require.NoError(t, harness.GiveTools(filepath.Join(root, "bin"), filepath.Join(dir, "bin"), os.Link))
 	run(t, "go", "run", "./tools/rename", "-owner", owner, "-repository", repository, "-group", group,
 		"-registry", registry)
 	run(t, "git", "add", "--all")
@@ -75,26 +74,4 @@ func TestFork(t *testing.T) {
 	if !t.Failed() {
 		require.NoError(t, os.RemoveAll(dir))
 	}
-}
-
-// linkTools gives the clone the tools of this repository, which are current. It writes their stamps anew, because the
-// clone's files are newer than the tools.
-func linkTools(t *testing.T, from, to string) {
-	t.Helper()
-	require.NoError(t, filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, file)
-		target := filepath.Join(to, name)
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case strings.HasPrefix(name, ".built"):
-			return os.WriteFile(target, nil, 0o644)
-		}
-		return os.Link(file, target)
-	}))
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -111,4 +112,25 @@ func FreeAddress() (string, error) {
 		return "", err
 	}
 	return listener.Addr().String(), listener.Close()
+}
+
+// GiveTools gives a clone the tools of a repository, each by link, such as os.Link. It writes their stamps anew: make
+// would build the tools again, because the files of the clone are newer.
+func GiveTools(from, to string, link func(from, to string) error) error {
+	return filepath.WalkDir(from, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, file)
+		target := filepath.Join(to, name)
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case strings.HasPrefix(name, ".built"):
+			return os.WriteFile(target, nil, 0o644)
+		}
+		return link(file, target)
+	})
 }
