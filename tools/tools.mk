@@ -1,8 +1,9 @@
 # The tools that the targets of the Makefile run, each built from a module of its own.
 #
 # tools/<name>/go.mod pins a tool and its dependencies. `make tools-<name>` builds what its tool directives name, and
-# builds it again only if the module changed. The variables below are further settings of a build, and the duration of
-# the first build if that is long.
+# builds it again only if the module changed. What one tool has compiled serves another one with the same versions, so
+# the modules of operator, tests and tools name the same versions of what several of them need. The variables below are
+# further settings of a build, and the duration of the first build if that is long.
 version_of = $$(awk '{sub(/^require /, "")} /^tool/ {t = 1} t && !p && /\// {p = $$NF} \
 	p && $$2 ~ /^v/ && (index(p "/", $$1 "/") == 1 || p ~ /\/tools\// && $$1 ~ "/$1$$") {print $$2; exit}' $(CURDIR)/tools/$1/go.mod)
 kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_of,kubernetes) \
@@ -10,11 +11,11 @@ kubernetes_version = -X k8s.io/component-base/version.gitVersion=$(call version_
 
 environment_crane     = GOTOOLCHAIN=go$(shell sed -n 's|^FROM .*/golang:\([0-9.]*\).*|\1|p' Dockerfile) # part of the digests of images
 output_etcd          := etcd
-ldflags_kubelet       = $(kubernetes_version)
 ldflags_kubernetes    = $(kubernetes_version)
+ldflags_kubelet       = $(kubernetes_version)
+ldflags_kubectl       = $(kubernetes_version)
 programs_kubernetes  := kube-apiserver kube-controller-manager kube-scheduler kubectl
 programs_kubelet     := kubelet kube-proxy
-ldflags_kubectl       = $(kubernetes_version)
 ldflags_containerd    = -X github.com/containerd/containerd/v2/version.Version=$(call version_of,containerd)
 ldflags_operator-sdk  = -X github.com/operator-framework/operator-sdk/internal/version.Version=$(call version_of,operator-sdk) \
 	-X github.com/operator-framework/operator-sdk/internal/version.ImageVersion=$(call version_of,operator-sdk)
