@@ -21,9 +21,9 @@ BIN         := $(CURDIR)/bin
 export PATH := $(BIN):$(PATH)
 # The same flags for everything: operator, image, tests and tools/kubernetes share most packages in the same versions,
 # and would compile them again with other flags. No C, no paths of this machine, and no state of git, which not every
-# checkout has.
+# checkout has. Tests are not vetted, because make lint does that.
 export CGO_ENABLED := 0
-export GOFLAGS     := -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(shell go env GOFLAGS))
+export GOFLAGS     := -trimpath -buildvcs=false -vet=off $(filter-out -trimpath -buildvcs=false -vet=off,$(shell go env GOFLAGS))
 KUBECONFIG_OF_CLUSTER = $(CURDIR)/.cluster/$(CLUSTER)/kubeconfig
 tools_kwok := tools-kubernetes tools-etcd tools-kwok
 tools_node := $(tools_kwok) tools-kubelet tools-containerd tools-cni tools-coredns tools-crane
