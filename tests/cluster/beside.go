@@ -20,12 +20,11 @@ const (
 
 // CertManager installs cert-manager's CRDs and runs its controllers until stop is called.
 func (c *Cluster) CertManager(ctx context.Context) (stop func() error, err error) {
-	dir, err := run(ctx, nil, "go", "-C", filepath.Join(c.root, "tools/cert-manager"), "list", "-m", "-f", "{{.Dir}}",
-		"github.com/cert-manager/cert-manager")
+	dir, _, err := harness.Module(ctx, filepath.Join(c.root, "tools/cert-manager"), "github.com/cert-manager/cert-manager")
 	if err != nil {
 		return nil, err
 	}
-	crds := filepath.Join(strings.TrimSpace(dir), "deploy/crds")
+	crds := filepath.Join(dir, "deploy/crds")
 	if _, err := c.kubectl(ctx, "apply", "--server-side", "--filename", crds); err != nil {
 		return nil, err
 	}

@@ -77,12 +77,11 @@ type flux struct {
 
 func newFlux(t *testing.T) *flux {
 	e := newEnv(t)
-	kustomizeController := e.run("go", "-C", "tools/kustomize-controller", "list", "-m", "-f", "{{.Dir}}",
-		"github.com/fluxcd/kustomize-controller")
-	var source struct{ Dir string }
-	require.NoError(e, json.Unmarshal([]byte(e.run("go", "mod", "download", "-json", sourceController)), &source))
-	for _, dir := range []string{strings.TrimSpace(kustomizeController), source.Dir} {
-		e.run("bin/kubectl", "apply", "--server-side", "--filename", dir+"/config/crd/bases")
+	for _, name := range []string{"github.com/fluxcd/kustomize-controller", sourceController} {
+		var module struct{ Dir string }
+		download := e.run("go", "-C", "tools/kustomize-controller", "mod", "download", "-json", name)
+		require.NoError(e, json.Unmarshal([]byte(download), &module))
+		e.run("bin/kubectl", "apply", "--server-side", "--filename", module.Dir+"/config/crd/bases")
 	}
 	e.established("kustomizations.kustomize.toolkit.fluxcd.io")
 	e.established("gitrepositories.source.toolkit.fluxcd.io")

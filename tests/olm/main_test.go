@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/earlier"
 )
@@ -118,12 +119,11 @@ func installOLM() error {
 
 // installChart installs OLM's manifests, rendered from its chart like the olm.yaml of a release.
 func installChart() error {
-	module, err := command(time.Minute, "go", "list", "-C", "tools/olm", "-m", "-f", "{{.Dir}} {{.Version}}",
+	dir, version, err := harness.Module(context.Background(), filepath.Join(root, "tools", "olm"),
 		"github.com/operator-framework/operator-lifecycle-manager")
 	if err != nil {
 		return err
 	}
-	dir, version, _ := strings.Cut(strings.TrimSpace(module), " ")
 	dir = filepath.Join(dir, "deploy")
 	if _, err := kubectl("create", "-f", filepath.Join(dir, "chart", "crds")); err != nil {
 		return err

@@ -58,8 +58,9 @@ func newWorld(t *testing.T) *world {
 // the registry of the test, and ignore this machine's settings for images.
 func (w *world) startOLM() {
 	w.Helper()
-	module := w.run("go", "-C", "tools/operator-controller", "list", "-m", "-f", "{{.Dir}}",
+	module, _, err := harness.Module(w.Context(), filepath.Join(w.root, "tools/operator-controller"),
 		"github.com/operator-framework/operator-controller")
+	w.must(err)
 	for _, crd := range []string{"catalogd/crd/bases/olm.operatorframework.io_clustercatalogs.yaml",
 		"operator-controller/crd/bases/olm.operatorframework.io_clusterextensions.yaml"} {
 		w.run("kubectl", "create", "--filename", filepath.Join(module, "config/base", crd))

@@ -4,6 +4,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net"
@@ -64,6 +65,18 @@ func Built(target string, names ...string) error {
 		return fmt.Errorf("needs programs in bin/: make %s (%w)", target, err)
 	}
 	return nil
+}
+
+// Module downloads a module in the version of the go.mod file in a folder, and returns where it is, and its version. A
+// machine that has the programs of a module need not have the module.
+func Module(ctx context.Context, mod, path string) (dir, version string, err error) {
+	text, err := Command{Dir: mod}.Run(ctx, "go", "mod", "download", "-json", path)
+	if err != nil {
+		return "", "", err
+	}
+	var module struct{ Dir, Version string }
+	err = json.Unmarshal([]byte(text), &module)
+	return module.Dir, module.Version, err
 }
 
 // Poll calls try every 100 ms until it returns nil. When ctx is done, Poll returns the last error with the cause.

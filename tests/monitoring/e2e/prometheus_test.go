@@ -46,8 +46,9 @@ type prometheus struct {
 // are installed, so that the API server validates the objects.
 func (w world) installMonitoring() {
 	w.Helper()
-	module := strings.TrimSpace(w.must(harness.Command{Dir: filepath.Join(w.root, "tests/monitoring")}.Run(w.Context(),
-		"go", "list", "-m", "-f", "{{.Dir}}", "github.com/prometheus-operator/prometheus-operator")))
+	module, _, err := harness.Module(w.Context(), filepath.Join(w.root, "tests/monitoring"),
+		"github.com/prometheus-operator/prometheus-operator")
+	harness.Must(w, err)
 	var crds []string
 	for _, kind := range []string{"podmonitors", "prometheusrules", "servicemonitors"} {
 		crds = append(crds, "--filename",
