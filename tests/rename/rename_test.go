@@ -1,5 +1,5 @@
-// Package rename tests a fork: a clone of the last commit, with the names that tools/rename gave it, passes what its
-// first push runs, make target by make target in the order of the workflows. `make rename-test` runs it.
+// Package rename tests a fork: a clone of the last commit, with the names that tools/rename gave it, passes the
+// make targets that build, test, install and release, one after the other. `make rename-test` runs it.
 package rename
 
 import (

@@ -2,7 +2,7 @@
 // file names that git tracks. Then it generates again what depends on them, empties the catalog, whose bundles belong
 // to the original, and says what is left to do by hand.
 //
-//	go run ./tools/rename -owner acme -repository cache-operator -group cache.acme.dev
+//	go run ./tools/rename -owner OWNER -repository REPOSITORY -group cache.DOMAIN
 //
 // It reads the present names from the repository, so a fork of a fork works too.
 package main
@@ -71,14 +71,15 @@ func run(to names) error {
 
 const byHand = `
 Left to do:
-- Read the changes, run make test, and commit them.
-- Delete the tags of the original's releases (git tag --list 'v*'), and set your first version: VERSION in the Makefile,
-  then make bundle. The catalog is empty until your first release.
-- Replace the maintainers, with their address, and the provider: config/manifests/bases (OWNER), config/operatorhub
-  (OWNER) and .github.
+- Read the changes, run git add --all, commit them, and run make test.
+- Delete the tags of the original's releases (git tag --list 'v*'). The catalog is empty until your first release.
+- Replace the maintainers, with their address, and the provider: .github/CODE_OF_CONDUCT.md, config/manifests/bases
+  and config/operatorhub (OWNER). Set your first version: VERSION in the Makefile. Then run make bundle, and commit the
+  result.
 - On GitHub, set up the repository as docs/how-to/release.md says ("On GitHub").
 - Clusters with the original keep their objects: this operator looks only at objects of %s.
-- Nothing is published under %s yet: docs say how to release.
+- Nothing is published under %s yet: docs say how to release. After the first release, remove the notes about that:
+  README.md, docs/getting-started/install.md, docs/how-to/kustomize.md and release.md, docs/explanation/faq.md.
 `
 
 // show runs a command with its output on the terminal.

@@ -81,14 +81,17 @@ func open(dir string) (*repository, error) {
 		err = yaml.Unmarshal(text, &project)
 	}
 	makefile, err2 := os.ReadFile(filepath.Join(dir, "Makefile"))
-	image := regexp.MustCompile(`(?m)^IMAGE_TAG_BASE \?= (.*)$`).FindSubmatch(makefile)
-	if err := errors.Join(err, err2); err != nil {
+	base := project.ProjectName + ".clusterserviceversion.yaml"
+	csv, err3 := os.ReadFile(filepath.Join(dir, "config/manifests/bases", base))
+	if err := errors.Join(err, err2, err3); err != nil {
 		return nil, err
 	}
-	if len(project.Resources) == 0 || image == nil {
-		return nil, errors.New("PROJECT and Makefile do not have the names of this repository")
+	image := regexp.MustCompile(`(?m)^IMAGE_TAG_BASE \?= (.*)$`).FindSubmatch(makefile)
+	owner := regexp.MustCompile(`(?m)repository: https://github\.com/(.*)/`).FindSubmatch(csv)
+	if len(project.Resources) == 0 || image == nil || owner == nil {
+		return nil, errors.New("PROJECT, Makefile and CSV do not have the names of this repository")
 	}
-	r.names = names{path.Base(path.Dir(project.Repo)), project.ProjectName, project.Repo,
+	r.names = names{string(owner[1]), project.ProjectName, project.Repo,
 		project.Resources[0].Group + "." + project.Domain, string(image[1])}
 	return r, nil
 }
@@ -172,8 +175,10 @@ func (r *repository) replacer(to names) func(string) string {
 		old, new      string
 		before, after string // what else is part of a word there, besides letters and digits
 	}
+	page := func(n names) string { return "https://github.com/" + n.owner + "/" + n.repository }
 	escaped := func(s string) string { return strings.ReplaceAll(s, ".", `\.`) }
 	pairs := []pair{ // a name stands before its parts
+		{page(r.names), page(to), "", ""}, // whatever the module is
 		{r.module, to.module, "", ""},
 		{r.registry, to.registry, ".", ""},
 		{path.Dir(r.registry) + "/charts/" + r.repository, path.Dir(to.registry) + "/charts/" + to.repository, ".", ""},

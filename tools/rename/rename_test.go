@@ -31,9 +31,8 @@ func TestRename(t *testing.T) {
 	mustNotHave(t, read(t, dir), original)
 
 	r = commit(t, dir)
-	want := names{strings.ToLower(fork.owner), fork.repository, fork.module, fork.group, fork.registry}
-	if r.names != want {
-		t.Errorf("the fork has the names %+v, want %+v", r.names, want)
+	if r.names != fork {
+		t.Errorf("the fork has the names %+v, want %+v", r.names, fork)
 	}
 	_, err = r.rename(original)
 	harness.Must(t, err)
