@@ -99,7 +99,8 @@ test: ## Run the tests that a change needs, the fastest first, on the kwok clust
 verify: ## Run what else a merge needs: pages, bundle, chart, alerts, generated specs, crash points
 	@tools/steps verify-bundle validate-bundle install-test test-docs docs-lint test-slow monitoring-test lint-modules
 
-# How many tests wait at the same time: real pods need a processor.
+# How many tests wait at the same time: real pods need a processor. Packages of tests run one after the other, because
+# some tests check each request of clients.
 parallel_kwok := 8
 parallel_node := 2
 parallel_kind := 2
@@ -145,7 +146,7 @@ chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; AR
 # With ARGS=-run, only some requests of the operator can be expected in the audit log, which kind does not have.
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER; ARGS=-short leaves out those that take minutes
 	cd tests && since=$$(date -u +%FT%TZ) && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) IMG=$(IMG) \
-		$(call gotest,testname,-count=1 -timeout=40m -parallel=$(parallel_$(CLUSTER)) $(need_root) ./e2e/...) && \
+		$(call gotest,testname,-count=1 -timeout=40m -p=1 -parallel=$(parallel_$(CLUSTER)) $(need_root) ./e2e/...) && \
 		$(if $(filter -short,$(ARGS)),true,$(no_skips)) && \
 		{ [ $(CLUSTER) = kind ] || CLUSTER=$(CLUSTER) go test -count=1 -v -run 'TestRequests|TestSecretContents' \
 		./permissions -since=$$since $(if $(filter-out $(if $(filter kwok,$(CLUSTER)),-short),$(ARGS)),,-complete); }

@@ -30,7 +30,7 @@ tags_operator-controller := containers_image_openpgp
 tags_prometheus      := remove_all_sd,enable_kubernetes_sd
 tags_promtool        := $(tags_prometheus)
 ldflags_prometheus    = -X github.com/prometheus/common/version.Version=$(call version_of,../tests/monitoring)
-takes_kubernetes     := 6 min
+takes_kubernetes     := 5 min
 takes_kubectl        := 1 min
 takes_kwok           := 1 min
 takes_containerd     := 1 min
@@ -46,7 +46,7 @@ takes_operator-sdk   := 2 min
 takes_opm            := 2 min
 takes_crdify         := 1 min
 takes_olm            := 3 min
-takes_hugo           := 3 min
+takes_hugo           := 2 min
 takes_helm           := 1 min
 takes_operator-controller := 2 min
 takes_prometheus     := 2 min

@@ -44,9 +44,9 @@ var rare = []struct {
 }{
 	{pattern: `manager-role: create ` + ofChildren,
 		reason: "an apply is a patch in the audit log, and the API server also checks create if there is no such child"},
-	{pattern: `manager-role: list (?:` + ofChildren + `|secrets)|(?:manager|finalizer)-role: list memcacheds\.cache\..*`,
+	{pattern: `manager-role: list (?:` + ofChildren + `|secrets)|(?:manager|finalizer)-role: list memcacheds\..*`,
 		reason: "informers list only where the API server cannot begin a watch with what there is"},
-	{pattern: `manager-role: update memcacheds\.cache\..*/finalizers`,
+	{pattern: `manager-role: update memcacheds\..*/finalizers`,
 		reason: "no request: the admission plugin OwnerReferencesPermissionEnforcement checks it"},
 	{pattern: `manager-role: patch events\.events\.k8s\.io|leader-election-role: patch events`,
 		reason: "counts an event that repeats for minutes"},
