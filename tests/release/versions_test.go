@@ -21,7 +21,7 @@ type project struct {
 	dir string
 }
 
-const projectBase = "registry.example.org/team/sub/operator"
+const projectBase = "registry.example.org/team/versions/operator"
 
 // TestVersions releases five versions in order, and checks after each what the catalog in force offers to clusters.
 func TestVersions(t *testing.T) {
