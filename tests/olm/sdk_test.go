@@ -12,17 +12,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // TestRunBundle installs, upgrades and removes a bundle with operator-sdk alone, as users who try a bundle do.
 func TestRunBundle(t *testing.T) {
 	w := test{t}
 	w.kubectl("create", "namespace", "try")
+	_, path := cluster.ImageBase()
 	images, http, index := w.bundleFlags()
 	run := func(command string, r release, flags ...string) {
 		w.step("operator-sdk run "+command, func() {
-			args := append([]string{"run", command, images + "/memcached-operator-bundle:v" + r.version, "--namespace", "try",
-				"--timeout", "3m"}, http...)
+			bundle := images + "/" + path + "-bundle:v" + r.version
+			args := append([]string{"run", command, bundle, "--namespace", "try", "--timeout", "3m"}, http...)
 			w.must(operatorSDK(append(args, flags...)...))
 		})
 	}
