@@ -43,7 +43,11 @@ func TestNoOldValues(t *testing.T) {
 			c := &versions.Clients{Keys: 300, Proxies: func() []string { return []string{proxies[0].proxy, proxies[1].proxy} }}
 			stop := c.Start(6)
 			defer stop()
-			for range 2 {
+			rounds := 2
+			if testing.Short() {
+				rounds = 1
+			}
+			for range rounds {
 				for _, change := range []mover.Servers{grow, shrink} {
 					each := func(s mover.Servers) {
 						for _, p := range proxies {
