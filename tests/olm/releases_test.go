@@ -66,9 +66,12 @@ func image(what, source, version string) (string, error) {
 }
 
 // pushedImage is the name of the operator's image, or that of a part of the release, in the registry of the cluster.
-func pushedImage(part string) string {
+func pushedImage(part string) string { return imageIn(registry, part) }
+
+// imageIn is that name in the registry at another address.
+func imageIn(address, part string) string {
 	_, path := cluster.ImageBase()
-	return registry + "/" + path + part
+	return address + "/" + path + part
 }
 
 // pushCatalog pushes a catalog with these releases, each added as a release adds itself to catalog/.

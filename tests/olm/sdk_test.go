@@ -12,19 +12,16 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/example/memcached-operator/tests/cluster"
 )
 
 // TestRunBundle installs, upgrades and removes a bundle with operator-sdk alone, as users who try a bundle do.
 func TestRunBundle(t *testing.T) {
 	w := test{t}
 	w.kubectl("create", "namespace", "try")
-	_, path := cluster.ImageBase()
 	images, http, index := w.bundleFlags()
 	run := func(command string, r release, flags ...string) {
 		w.step("operator-sdk run "+command, func() {
-			bundle := images + "/" + path + "-bundle:v" + r.version
+			bundle := imageIn(images, "-bundle") + ":v" + r.version
 			args := append([]string{"run", command, bundle, "--namespace", "try", "--timeout", "3m"}, http...)
 			w.must(operatorSDK(append(args, flags...)...))
 		})
