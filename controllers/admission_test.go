@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,104 +64,55 @@ func (f *fixture) installPolicy(condition, annotation, spec string, more ...admi
 const rewriteImage = `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
 	Object.spec.template.spec.containers{name: "memcached", image: "mirror/memcached"}]}}`
 
-// TestPolicyRewritesTemplate: a policy may override a field of the template. The operator does not revert that, neither
-// after a restart nor if its own template differs from that of the release before.
+// TestPolicyRewritesTemplate: a policy may override a field of the template, or add to one. The operator does not
+// revert that, neither after a restart nor if its own template differs from that of the release before. It still
+// notices that the spec asks for another template.
 func TestPolicyRewritesTemplate(t *testing.T) {
-	f := newFixture(t)
-	f.installPolicy("true", `"on"`, rewriteImage)
-	f.mustReconcile()
-	f.setServersReady(3)
-	f.mustReconcile()
-	f.wantRequests("dry-run Deployment", "dry-run Deployment", "apply Deployment") // to record the template
-	f.setServersReady(3)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.mustReconcile()
-	f.wantRequests()
-	template := get[appsv1.Deployment](f).Spec.Template
-
-	f.restartOperator()
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.wantRequests()
-
-	f.restartOperator()
-	f.r.Options.OpenShift = true
-	f.mustReconcile()
-	f.wantRequests()
-	f.wantTemplate(template)
-	if f.mc.Status.Image != "mirror/memcached" || f.mc.Status.Outdated != nil {
-		t.Errorf("got status.image %s, outdated %q, want mirror/memcached", f.mc.Status.Image, f.mc.Status.Outdated)
-	}
-
-	// Without a pod, the operator builds a new template each time, and writes it once.
-	f.patch(`{"spec":{"size":0}}`)
-	for range 4 {
-		f.mustReconcile()
-		f.setServersReady(0)
-	}
-	f.mustReconcile()
-	if slices.Contains(f.requests, "apply Deployment") {
-		t.Errorf("got requests %q, want no write of the Deployment", f.requests)
-	}
-}
-
-// TestPolicyRewritesTemplateAndAddsContainer: a policy may do both. The operator writes the workload only to record the
-// template, and still detects that the spec asks for another one.
-func TestPolicyRewritesTemplateAndAddsContainer(t *testing.T) {
-	f := newFixtureOf(t, "{size: 3, pod: {nodeSelector: {disk: fast}}}")
-	f.installPolicy("true", `"on"`, strings.Replace(rewriteImage, "}]}}", `},
-	Object.spec.template.spec.containers{name: "sidecar", image: "x"}]}}`, 1))
-	for range 3 {
-		f.mustReconcile()
-		f.setServersReady(3)
-	}
-	template := get[appsv1.Deployment](f).Spec.Template
-	if len(template.Spec.Containers) != 2 || template.Spec.Containers[0].Image != "mirror/memcached" {
-		t.Fatalf("got containers %+v, want those of the policy", template.Spec.Containers)
-	}
-	for range 3 {
-		f.restartOperator()
-		f.mustReconcile()
-		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-		if slices.Contains(f.requests, "apply Deployment") || slices.Contains(f.requests, "patch Deployment") {
-			t.Errorf("got requests %q, want no write of the Deployment", f.requests)
-		}
-	}
-	f.wantTemplate(template)
-	f.patch(`{"spec":{"paused":true,"pod":null}}`)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
-}
-
-// TestPolicyAddsToTemplate: a policy may also add to a field that the operator owns as a whole. That is not reverted
-// either.
-func TestPolicyAddsToTemplate(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct{ spec, patch string }{
-		"to a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}",
-			`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector", value: {"disk": "fast", "pool": "caches"}}]`},
-		"to an item of a list": {"{size: 3, pod: {tolerations: [{key: caches, operator: Exists, effect: NoExecute}]}}",
-			`has(object.spec.template.spec.tolerations) ? [JSONPatch{op: "add",
-			path: "/spec/template/spec/tolerations/0/tolerationSeconds", value: 60}] : []`},
+	patch := func(expression string) []admissionv1.Mutation {
+		return []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch,
+			JSONPatch: &admissionv1.JSONPatch{Expression: expression}}}
+	}
+	for name, tt := range map[string]struct {
+		spec, rewrite string
+		more          []admissionv1.Mutation
+	}{
+		"an image": {"{size: 3}", rewriteImage, nil},
+		"an image, and another container": {"{size: 3, pod: {nodeSelector: {disk: fast}}}",
+			strings.Replace(rewriteImage, "}]}}", `},
+			Object.spec.template.spec.containers{name: "sidecar", image: "x"}]}}`, 1), nil},
+		"a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}", "",
+			patch(`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector", value: {"disk": "fast", "pool": "caches"}}]`)},
+		"an item of a list": {"{size: 3, pod: {tolerations: [{key: caches, operator: Exists, effect: NoExecute}]}}", "",
+			patch(`has(object.spec.template.spec.tolerations) ? [JSONPatch{op: "add",
+			path: "/spec/template/spec/tolerations/0/tolerationSeconds", value: 60}] : []`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureOf(t, tt.spec)
-			f.installPolicy("true", `"on"`, "", admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch,
-				JSONPatch: &admissionv1.JSONPatch{Expression: tt.patch}})
-			f.mustReconcile()
-			f.setServersReady(3)
-			f.mustReconcile()
-			f.wantRequests("dry-run Deployment", "dry-run Deployment", "apply Deployment") // to record the template
-			f.setServersReady(3)
-			f.mustReconcile()
-			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-			template := get[appsv1.Deployment](f).Spec.Template
-			f.restartOperator()
-			f.r.Options.OpenShift = true
+			f.installPolicy("true", `"on"`, tt.rewrite, tt.more...)
+			f.becomeReady()
 			f.mustReconcile()
 			f.wantRequests()
-			f.wantTemplate(template)
+			before := get[appsv1.Deployment](f)
+			for range 2 {
+				f.restartOperator()
+				f.mustReconcile()
+				f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+				f.mustReconcile()
+				f.wantRequests()
+				f.r.Options.OpenShift = true
+			}
+			f.wantTemplate(before.Spec.Template)
+			if got := get[appsv1.Deployment](f).ResourceVersion; got != before.ResourceVersion {
+				t.Errorf("got resource version %s of the Deployment, want %s, unchanged", got, before.ResourceVersion)
+			}
+			image := before.Spec.Template.Spec.Containers[0].Image
+			if f.mc.Status.Image != image || f.mc.Status.Outdated != nil {
+				t.Errorf("got status.image %s, outdated %q, want %s", f.mc.Status.Image, f.mc.Status.Outdated, image)
+			}
+			f.patch(`{"spec":{"paused":true,"memory":"128Mi"}}`)
+			f.mustReconcile()
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 		})
 	}
 }
@@ -208,41 +158,34 @@ func TestPausedAndDryRunFails(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-// TestPolicyRewritesOutsideTemplate: a policy may override a field outside of the template. One dry run after a restart
-// shows that an apply would change nothing.
-func TestPolicyRewritesOutsideTemplate(t *testing.T) {
-	f := newFixture(t)
-	f.installPolicy("true", `"on"`, `revisionHistoryLimit: 9`)
-	f.becomeReady()
-	f.mustReconcile()
-	f.wantRequests()
-	f.restartOperator()
-	f.mustReconcile()
-	f.wantRequests("dry-run Deployment")
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.mustReconcile()
-	f.wantRequests()
-}
-
-// TestPolicyWritesNewValueEachTime: a policy that sets another value on each apply does not cause a loop of applies.
+// TestPolicyWritesNewValueEachTime: a policy that sets another value on each apply does not cause a loop of applies,
+// and replaces no server when the operator restarts.
 func TestPolicyWritesNewValueEachTime(t *testing.T) {
-	f := newFixture(t)
-	f.installPolicy("true", `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`,
-		`revisionHistoryLimit: 9`)
-	f.becomeReady()
-	f.mustReconcile()
-	f.wantRequests()
-	f.patch(`{"spec":{"rollout":{"maxUnavailable":2}}}`)
-	f.mustReconcile()
-	f.setServersReady(3)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.restartOperator()
-	for range 3 {
-		f.mustReconcile()
-		if slices.Contains(f.requests, "apply Deployment") {
-			t.Errorf("got requests %q, want no apply", f.requests)
-		}
+	t.Parallel()
+	const next = `has(object.metadata.resourceVersion) ? object.metadata.resourceVersion : "new"`
+	for name, spec := range map[string]string{"outside of the template": `revisionHistoryLimit: 9`,
+		"in the template": `template: Object.spec.template{spec: Object.spec.template.spec{containers: [
+	Object.spec.template.spec.containers{name: "memcached", image: "mirror/memcached:" + (` + next + `)}]}}`} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.installPolicy("true", next, spec)
+			f.becomeReady()
+			f.mustReconcile()
+			f.wantRequests()
+			f.patch(`{"spec":{"disruptionBudget":{"maxUnavailable":2}}}`)
+			f.mustReconcile()
+			f.setServersReady(3)
+			f.mustReconcile()
+			f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+			template := get[appsv1.Deployment](f).Spec.Template
+			for range 3 {
+				f.restartOperator()
+				f.mustReconcile()
+			}
+			f.wantTemplate(template)
+			f.mustReconcile()
+			f.wantRequests()
+		})
 	}
 }
 

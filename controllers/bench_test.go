@@ -134,15 +134,21 @@ func BenchmarkDesired(b *testing.B) {
 	}
 }
 
-// BenchmarkCompare measures a comparison of children that do not differ.
-func BenchmarkCompare(b *testing.B) {
+// BenchmarkPlan measures a comparison of children that do not differ.
+func BenchmarkPlan(b *testing.B) {
 	m := newReadyMemcached(b)
+	set := childSet(m.client, m.client)
+	set.Owner, set.State = owner(m.mc), &children.State{}
+	changes, err := set.Plan(b.Context(), m.desired, nil, m.observed)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if result := set.Apply(b.Context(), changes, time.Now()); result.Err != nil {
+		b.Fatal(result.Err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		set := childSet(m.client, m.client)
-		set.Owner, set.State = owner(m.mc), &children.State{}
-		changes, err := set.Compare(b.Context(), m.desired, nil, m.observed, false)
-		if err != nil || len(changes) > 0 {
+		if changes, err := set.Plan(b.Context(), m.desired, nil, m.observed); err != nil || len(changes) > 0 {
 			b.Fatalf("got changes %v and error %v, want none", changes, err)
 		}
 	}

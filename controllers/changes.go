@@ -2,11 +2,11 @@ package controllers
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
@@ -17,7 +17,7 @@ import (
 // current returns what the plan is built from, except the spec and the Secrets. A workload that the informer cache does
 // not show may have lost its labels: it is read from the API server, so that its template can be preserved.
 func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
-	c.Now, c.Workload = now, &desired.Workload{}
+	c.Now = now
 	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
 		return c, err
 	}
@@ -28,79 +28,64 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 	if workload == nil {
 		return c, nil
 	}
-	owned, err := o.set.Extract(workload)
-	if err != nil {
-		return c, err
-	}
+	c.Workload = workload
 	c.FlushBegin, _ = o.flushBegin(now, c.ProxyServers)
-	w := status.ReadState(workload, o.servers...)
-	c.Workload, c.Empty, c.HasReady = desired.ReadWorkload(owned), w.IsEmpty(), w.HasReady()
-	if set, ok := workload.(*appsv1.StatefulSet); ok && w.Observed {
+	w := status.ReadState(c.Workload, o.servers...)
+	c.Empty = w.IsEmpty()
+	if set, ok := c.Workload.(*appsv1.StatefulSet); ok && w.Observed {
 		c.Revision = set.Status.UpdateRevision
-	}
-	const key = v1alpha1.TemplateRecordAnnotation
-	if record := workload.GetAnnotations()[key]; c.Annotations[key] == "" && record != "" { // owned by another manager
-		c.Annotations = map[string]string{key: record}
 	}
 	return c, nil
 }
 
-// compare returns the children that are not as desired.
-func compare(ctx context.Context, o observation, in desired.Inputs,
-	current desired.Current) ([]children.Change, error) {
-	plan := desired.NewPlan(o.mc, in)
-	// A new generation that no workload has been built from makes the object InProgress in any case, so that a no-op apply
-	// needs no dry run first.
-	dryRun := o.mc.Spec.Paused || o.mc.Status.ObservedGeneration == o.mc.Generation || current.IsOfGeneration(o.mc)
-	changes, err := o.set.Compare(ctx, plan.Children, plan.Guards, o.children, dryRun)
-	replacesTemplate := func(c children.Change) bool {
-		return o.isWorkload(c) && (c.DryRun == nil || !current.SameTemplate(desired.ReadWorkload(c.DryRun)))
+// effect returns how the plan affects servers and proxies.
+func (o observation) effect(plan desired.Plan) (e status.Effect) {
+	if want := plan.Servers; want != nil {
+		workload := o.workload()
+		otherSize := replicas(workload) != want.Replicas
+		e.Changing = workload == nil || want.NewTemplate || otherSize
+		e.Resizing = workload != nil && !want.NewTemplate && otherSize
+		e.ListChanging = workload != nil && workload.GetAnnotations()[v1alpha1.ProxyServersAnnotation] != want.ProxyServers
 	}
-	if err != nil || !in.HasNewTemplate() || slices.ContainsFunc(changes, replacesTemplate) {
-		return changes, err
+	if proxy, want := o.ownChild(proxyKey(o.mc)), plan.Proxies; proxy != nil && want != nil {
+		e.ProxyChanging = replicas(proxy) != want.Replicas ||
+			proxy.GetAnnotations()[v1alpha1.TemplateAnnotation] != want.Template
 	}
-	// An apply would not change the template to the desired one: an admission plugin overrides it. Preserve the current
-	// template. If the plugin would change even the current template, do not apply the workload, because each apply would
-	// replace the servers. The list of the proxies cannot change then.
-	plan = desired.NewPlan(o.mc, in.PreserveTemplate(current.Workload))
-	changes, err = o.set.Compare(ctx, plan.Children, plan.Guards, o.children, true)
-	isRefused := slices.ContainsFunc(changes, func(c children.Change) bool {
-		return o.isWorkload(c) && c.DryRun != nil && !current.SameTemplate(desired.ReadWorkload(c.DryRun))
-	})
-	return slices.DeleteFunc(changes, func(c children.Change) bool {
-		return isRefused && (o.isWorkload(c) || c.Key == proxyConfigKey(o.mc))
-	}), err
+	return e
 }
 
-func (o observation) isWorkload(c children.Change) bool { return c.Key == workloadKey(o.mc) }
+// replicas returns spec.replicas of a workload; 0 without one.
+func replicas(workload client.Object) int32 {
+	switch w := workload.(type) {
+	case *appsv1.Deployment:
+		return ptr.Deref(w.Spec.Replicas, 1)
+	case *appsv1.StatefulSet:
+		return ptr.Deref(w.Spec.Replicas, 1)
+	}
+	return 0
+}
 
-// effectOf returns how changes affect servers and proxies. While mc is paused, it also returns the error of a failed
-// dry run: without a result, it is unknown whether spec.paused holds anything back.
-func effectOf(mc *v1alpha1.Memcached, changes []children.Change) (e status.Effect, dryRunErr error) {
-	for _, c := range changes {
-		dryRunErr = errors.Join(dryRunErr, c.DryRunErr)
-		after := desired.ReadWorkload(c.After())
-		if after == nil {
-			continue
-		}
-		before := desired.ReadWorkload(c.Owned)
-		sameTemplate, sameSize := before != nil && before.SameTemplate(after), before != nil && before.SameSize(after)
-		switch c.Key {
-		case workloadKey(mc):
-			e.Changing, e.Resizing = !sameTemplate || !sameSize, sameTemplate && !sameSize
-			e.ListChanging = before != nil && before.Annotations[v1alpha1.ProxyServersAnnotation] !=
-				after.Annotations[v1alpha1.ProxyServersAnnotation]
-		case proxyKey(mc):
-			e.ProxyChanging = before != nil && (!sameTemplate || !sameSize)
-		}
+// writtenEffect returns an effect after changes were written: those that changed nothing have none.
+func writtenEffect(mc *v1alpha1.Memcached, e status.Effect, written []children.Written) status.Effect {
+	has := map[children.Key]bool{}
+	for _, w := range written {
+		has[w.Key] = true
 	}
+	if !has[workloadKey(mc)] {
+		e.Changing, e.Resizing, e.ListChanging = false, false, false
+	}
+	e.ProxyChanging = e.ProxyChanging && has[proxyKey(mc)]
+	return e
+}
+
+// heldBack returns the effect of changes that spec.paused holds back. If a dry run failed, it is unknown whether it
+// holds anything back.
+func heldBack(changes children.Changes, dryRunErr error) status.Effect {
 	switch {
-	case !mc.Spec.Paused:
-		return e, nil
 	case dryRunErr != nil:
-		return status.Effect{HeldBack: "spec.paused may hold changes back, because " + dryRunErr.Error()}, dryRunErr
+		return status.Effect{HeldBack: "spec.paused may hold changes back, because " + dryRunErr.Error()}
 	case len(changes) > 0:
-		return status.Effect{HeldBack: "spec.paused keeps the operator from applying the spec"}, nil
+		return status.Effect{HeldBack: "spec.paused keeps the operator from applying the spec"}
 	}
-	return status.Effect{}, nil
+	return status.Effect{}
 }

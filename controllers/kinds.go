@@ -9,10 +9,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	networkingv1ac "k8s.io/client-go/applyconfigurations/networking/v1"
-	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,14 +26,12 @@ import (
 // childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
 // new kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
-	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}, appsv1ac.Deployment),
-	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}, appsv1ac.StatefulSet),
-	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}, corev1ac.Service),
-	children.NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap),
-	children.NewKind(&networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{},
-		networkingv1ac.NetworkPolicy),
-	children.NewKind(&policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{},
-		policyv1ac.PodDisruptionBudget),
+	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}),
+	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}),
+	children.NewKind(&corev1.Service{}, &corev1.ServiceList{}),
+	children.NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}),
+	children.NewKind(&networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{}),
+	children.NewKind(&policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{}),
 }
 
 const (
@@ -56,7 +50,7 @@ func owner(mc *v1alpha1.Memcached) children.Owner {
 }
 
 // CacheOptions limit the informer cache to what the operator reads: only children and pods with our managed-by label,
-// children without the managedFields entries of other managers, and pods and the metadata of Secrets without most of
+// children almost without managedFields, and pods and the metadata of Secrets without most of
 // what the operator does not use.
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)

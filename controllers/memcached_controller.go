@@ -170,17 +170,20 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err != nil {
 		return 0, err
 	}
-	secrets, secretsErr := r.secrets(ctx, mc, st, desired.ReadRecord(current.Annotations).Secrets, now)
+	secrets, secretsErr := r.secrets(ctx, mc, st, current.Record().Secrets, now)
 	current.Secrets, current.Freeze = secrets, secretsErr != nil
-	inputs := desired.Resolve(mc, current, r.Options)
-	changes, err := compare(ctx, o, inputs, current)
+	plan := desired.NewPlan(mc, desired.Resolve(mc, current, r.Options))
+	changes, err := set.Plan(ctx, plan.Children, plan.Guards, o.children)
 	if err != nil {
 		return 0, err
 	}
-
-	effect, dryRunErr := effectOf(mc, changes)
+	effect := o.effect(plan)
 	var applied children.Result
-	if !mc.Spec.Paused {
+	var dryRunErr error
+	if mc.Spec.Paused {
+		changes, dryRunErr = set.DryRun(ctx, changes)
+		effect = heldBack(changes, dryRunErr)
+	} else {
 		// Another list may have been in the ConfigMap of the proxies. What they confirmed before is void.
 		if _, proxies := o.proxyServers(); len(proxies.ToVoid()) > 0 {
 			void := annotation{v1alpha1.ProxyConfigAnnotation, "", proxies.ToVoid()}
@@ -194,12 +197,12 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 				return 0, err
 			}
 		}
-		applied = o.set.Apply(ctx, changes, now)
+		applied = set.Apply(ctx, changes, now)
 		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrStaleOwner) {
 			return 0, applied.Err
 		}
 		if applied.Err == nil { // some changes may have been no-ops
-			effect, _ = effectOf(mc, applied.Written)
+			effect = writtenEffect(mc, effect, applied.Written)
 		}
 		o.setWritten(applied.Written)
 		r.reportWritten(ctx, mc, applied.Written)

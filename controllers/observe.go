@@ -116,11 +116,11 @@ func (o observation) service(name string) (service *corev1.Service, free bool) {
 }
 
 // setWritten replaces observed children with the API server's responses, which are newer than the informer cache.
-func (o observation) setWritten(written []children.Change) {
+func (o observation) setWritten(written []children.Written) {
 	for _, w := range written {
 		delete(o.children, w.Key)
-		if w.Stored != nil {
-			o.children[w.Key] = w.Stored
+		if w.After != nil {
+			o.children[w.Key] = w.After
 		}
 	}
 }

@@ -73,7 +73,8 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		return next, 0, err
 	}
 	current, proxies := o.proxyServers()
-	servers, replicas := o.ordinals(desired.Ordinals(o.mc, slices.Concat(current.Before, current.After))), o.replicas()
+	servers := o.ordinals(desired.Ordinals(o.mc, slices.Concat(current.Before, current.After)))
+	replicas := int(replicas(o.workload()))
 	installed := status.Installed(o.mc)
 	wanted, warm := o.wantedServers(servers, current.After)
 	next = proxies.Next(current, wanted, servers.Size, warm)
@@ -166,14 +167,6 @@ func (o observation) ordinals(current []int) (servers rollout.Ordinals) {
 	return servers
 }
 
-// replicas returns the number of servers that the StatefulSet runs.
-func (o observation) replicas() int {
-	if set, ok := o.workload().(*appsv1.StatefulSet); ok {
-		return int(ptr.Deref(set.Spec.Replicas, 1))
-	}
-	return 0
-}
-
 // canMove reports whether items can move: a server of an older template may be unable to, or one of the next template.
 func (o observation) canMove() bool {
 	cannot := func(c corev1.Container) bool { return !desired.CanMove(c.Args) }
@@ -195,7 +188,7 @@ func (o observation) movesWhenReplaced() bool {
 // ones: somebody else may have changed the list.
 func (o observation) withAddresses(ordinals []int) (list []mover.Server) {
 	for i, n := range ordinals {
-		if n >= 0 && n <= max(o.replicas(), int(names.Size(o.mc))) && !slices.Contains(ordinals[:i], n) {
+		if n >= 0 && n <= max(int(replicas(o.workload())), int(names.Size(o.mc))) && !slices.Contains(ordinals[:i], n) {
 			list = append(list, mover.Server{Name: names.Server(o.mc, int32(n)),
 				Address: cmp.Or(status.ServerAddress(o.mc, int32(n), o.service), noAddress)})
 		}

@@ -214,7 +214,7 @@ func TestFlush(t *testing.T) {
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.flushAt("again")
-	step(80, "2 to drop their items", "dry-run StatefulSet", "apply StatefulSet", "get Namespace", "patch status",
+	step(80, "2 to drop their items", "apply StatefulSet", "get Namespace", "patch status",
 		"patch Pod")
 
 	// The flush is taken back while the agent of a server is silent.

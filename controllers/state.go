@@ -30,9 +30,6 @@ type state struct {
 	// reconcile; nil after a reconcile that saw another version.
 	statusVersion atomic.Pointer[string]
 	statusWritten time.Time
-	// awaitControllerUntil is when the status stops waiting for the controller of a workload to observe a change; zero
-	// while the status does not wait.
-	awaitControllerUntil time.Time
 	// tls is the record of the Secret for TLS as it was last read, even if it could not be written to the workload yet.
 	tls *desired.Secret
 	// polled is when the agents were last polled.

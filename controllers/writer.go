@@ -30,10 +30,6 @@ import (
 // writes, however many servers a rollout has.
 const progressInterval = 5 * time.Second
 
-// controllerTimeout is how long a status waits for the controller of a workload to see a change that touches no server.
-// If somebody else has made the change, the status may be wrong meanwhile; tests/e2e/truth allows that for a second.
-const controllerTimeout = 500 * time.Millisecond
-
 // errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
 // will show that soon.
 var errDeleted = errors.New("the Memcached was deleted")
@@ -68,8 +64,8 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 }
 
 // writeStatus computes the status, writes it if it differs from that of mc, and records the transitions as events. It
-// returns mc with its new status. If it does not write the status yet, it returns how long the write must wait: because
-// the status only reports progress, or because the controller of a workload has not observed a change.
+// returns mc with its new status. If it does not write the status yet, because it only reports progress, it returns how
+// long the write must wait.
 //
 // The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
 // restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
@@ -78,14 +74,6 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
 	st.clock = st.clock.Next(mc, in, now)
 	in.Clock = st.clock
-	if !status.AwaitsController(mc, in, now) {
-		st.awaitControllerUntil = time.Time{}
-	} else if st.awaitControllerUntil.IsZero() {
-		st.awaitControllerUntil = now.Add(controllerTimeout)
-	}
-	if now.Before(st.awaitControllerUntil) {
-		return mc, st.awaitControllerUntil.Sub(now), nil
-	}
 	s := status.Compute(mc, in, now)
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {
 		return mc, 0, nil
@@ -144,12 +132,12 @@ func problem(err error) *status.Problem {
 }
 
 // reportWritten logs the children that were written, and records an event for each that was adopted.
-func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Memcached, list []children.Change) {
+func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Memcached, list []children.Written) {
 	var keys []string
 	for _, w := range list {
 		keys = append(keys, w.String())
 		if w.Adopted {
-			r.record(mc, w.Stored, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and was adopted", w.Key)
+			r.record(mc, w.After, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and was adopted", w.Key)
 		}
 	}
 	if len(keys) > 0 {

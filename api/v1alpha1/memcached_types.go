@@ -24,10 +24,13 @@ const (
 	// scales the ReplicaSet.
 	GenerationLabel = "cache.example.com/generation"
 
-	// TemplateRecordAnnotation on a workload records what its pod template was built from: digests of the inputs and of
-	// the template, and the inputs that are needed later. While the inputs stay the same, the operator preserves the
-	// template, even if a newer operator would build a different one.
+	// TemplateRecordAnnotation on the workload of the servers records its pod template, as the operator applied it, and
+	// what the template was made from. While that stays the same, the operator applies the same template, even if a newer
+	// operator would build a different one.
 	TemplateRecordAnnotation = "cache.example.com/template-record"
+
+	// TemplateAnnotation on the Deployment of the proxies is a digest of its pod template.
+	TemplateAnnotation = "cache.example.com/template"
 
 	// SecretsAnnotation on a server's pod names the versions of the Secrets that the pod mounts: tls=UID/VERSION
 	// auth=UID/VERSION. When an annotation of a pod changes, the kubelet refreshes the pod's volumes at once; without such
@@ -125,8 +128,8 @@ type MemcachedSpec struct {
 
 	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
 	// "docker.io/library/memcached:1.6.45". Without image, the servers run the operator's default at creation and keep
-	// that image: upgrading the operator never restarts a cache. Setting image replaces the servers; without image,
-	// setting the annotation cache.example.com/restartedAt changes them to the operator's current default.
+	// that image: upgrading the operator never restarts a cache. Setting image replaces the servers. Removing it, or
+	// setting the annotation cache.example.com/restartedAt without it, changes them to the operator's current default.
 	//
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*|[[][0-9a-f:]+[]])(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest], with registry and name in lower case"

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -23,9 +23,9 @@ import (
 
 // Result is the outcome of Apply.
 type Result struct {
-	// Written are the changes that were not no-ops.
-	Written []Change
-	// Failed are the changes that were not written.
+	// Written are the children that the API server has created, changed or deleted, in order.
+	Written []Written
+	// Failed are the children that were not written.
 	Failed map[Key]bool
 	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
@@ -33,8 +33,94 @@ type Result struct {
 	Err error
 }
 
+// Written is a child that was written.
+type Written struct {
+	Key
+	// Before is the child that was observed; nil if it was created. After is the API server's response; nil if the child
+	// was deleted.
+	Before, After client.Object
+	// Adopted says that the child was an orphan.
+	Adopted bool
+}
+
+// change is a child that may not be as desired.
+type change struct {
+	Key
+	kind     Kind
+	existing client.Object              // nil if the child must be created
+	desired  runtime.ApplyConfiguration // nil if the child must be deleted
+	guards   []Key
+	digest   uint64 // of desired
+}
+
 // errTerminating means that an existing object must be deleted before the child can be written.
 var errTerminating = errors.New("is being deleted")
+
+// Changes are the children of an owner that may not be as desired.
+type Changes []change
+
+// Plan returns the children that may not be as desired: those of which State does not know that the desired one was
+// applied and the existing one is what the API server stored then. They are in the order of desired; after them come
+// the children to delete: those that were applied for the owner or its predecessor and are not desired. guards are, for
+// a desired child, those without which it is not written.
+func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
+	guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration, observed Observed) (Changes, error) {
+	var changes Changes
+	wanted := map[Key]bool{}
+	for _, config := range desired {
+		kind, key, err := s.find(config)
+		if err != nil {
+			return nil, err
+		}
+		wanted[key] = true
+		if err := s.LookUp(ctx, key, observed); err != nil {
+			return nil, err
+		}
+		c := change{Key: key, kind: kind, existing: observed[key], desired: config, digest: digest(config)}
+		for _, guard := range guards[config] {
+			_, key, err := s.find(guard)
+			if err != nil {
+				return nil, err
+			}
+			c.guards = append(c.guards, key)
+		}
+		if !s.State.isAsApplied(&c) {
+			changes = append(changes, c)
+		}
+	}
+	applied := len(changes)
+	for _, kind := range s.Kinds {
+		for key, obj := range observed {
+			isOurs := s.Relation(obj) == Ours && obj.GetDeletionTimestamp() == nil
+			if key.Kind == kind.Kind && !wanted[key] && (isOurs || s.isLeftover(obj)) && s.isApplied(obj) {
+				changes = append(changes, change{Key: key, kind: kind, existing: obj})
+			}
+		}
+	}
+	// Always in the same order, so that tests can let each request fail.
+	slices.SortFunc(changes[applied:], func(a, b change) int { return cmp.Compare(a.String(), b.String()) })
+	return changes, nil
+}
+
+// DryRun returns the changes that would change something. For each, one dry run finds that out; State remembers the
+// result. A child that the API server refuses counts as one that would change.
+func (s *Set) DryRun(ctx context.Context, changes Changes) (Changes, error) {
+	var errs []error
+	left := slices.DeleteFunc(slices.Clone(changes), func(c change) bool {
+		if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours || s.State.isPending(&c) {
+			return false
+		}
+		_, changes, err := s.wouldChange(ctx, &c)
+		switch {
+		case err == nil:
+			s.State.remember(&c, c.existing, changes)
+		case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
+			errs = append(errs, fmt.Errorf("dry-run the write of %s: %w", c.Key, err))
+		}
+		return err == nil && !changes
+	})
+	return left, errors.Join(errs...)
+}
 
 // Apply writes the changes in order. After an error it continues, except with changes that the failed one guards. A
 // leftover of a deleted owner is deleted in any case.
@@ -44,19 +130,19 @@ var errTerminating = errors.New("is being deleted")
 // may already have searched for its children. A child of another owner of the same name may only be deleted if that
 // owner is the older one. And the first changes of a process may be those of an older owner: the cache of a standby
 // that takes over may be late, and would undo what the former leader wrote.
-func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result {
+func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result {
 	r := Result{Failed: map[Key]bool{}}
 	var errs []error
 	var ownerErr error
 	isVerified := s.New
 	s.State.ownerVerified = s.State.ownerVerified || isVerified
 	for _, c := range changes {
-		isLeftover := c.Existing != nil && s.isLeftover(c.Existing)
-		if !isLeftover && slices.ContainsFunc(c.Guards, func(guard Key) bool { return r.Failed[guard] }) {
+		isLeftover := c.existing != nil && s.isLeftover(c.existing)
+		if !isLeftover && slices.ContainsFunc(c.guards, func(guard Key) bool { return r.Failed[guard] }) {
 			r.Failed[c.Key] = true // the guard's error is reported
 			continue
 		}
-		needsOwner := !s.State.ownerVerified || c.Existing == nil || isLeftover || s.Relation(c.Existing) == Orphaned
+		needsOwner := !s.State.ownerVerified || c.existing == nil || isLeftover || s.Relation(c.existing) == Orphaned
 		if needsOwner && !isVerified {
 			if ownerErr == nil {
 				ownerErr = s.verifyOwner(ctx)
@@ -71,8 +157,11 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 				continue
 			}
 		}
-		delete(s.State.dryRuns, c.Key)
-		existing := c.Existing
+		if s.keepsPods(ctx, &c) {
+			s.State.remember(&c, c.existing, false)
+			continue
+		}
+		delete(s.State.applied, c.Key)
 		response, err := s.writeChange(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
@@ -81,12 +170,13 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 			r.Failed[c.Key] = true
 			errs = append(errs, err)
 		case response == nil:
-			r.Written = append(r.Written, c)
+			r.Written = append(r.Written, Written{Key: c.Key, Before: c.existing})
 		default:
 			s.State.Expect(c.Key, response.GetResourceVersion(), now)
-			if existing == nil || existing.GetResourceVersion() != response.GetResourceVersion() {
-				c.Stored, c.Adopted = response, existing != nil && s.Relation(existing) == Orphaned
-				r.Written = append(r.Written, c)
+			s.State.remember(&c, response, false)
+			if before := c.existing; before == nil || before.GetResourceVersion() != response.GetResourceVersion() {
+				r.Written = append(r.Written, Written{c.Key, before, response,
+					before != nil && s.Relation(before) == Orphaned})
 			}
 		}
 	}
@@ -95,23 +185,26 @@ func (s *Set) Apply(ctx context.Context, changes []Change, now time.Time) Result
 }
 
 // writeChange writes one change. It returns the child after that; nil if the child was deleted.
-func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error) {
-	if c.Desired == nil {
-		return nil, s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground)
+func (s *Set) writeChange(ctx context.Context, c *change) (client.Object, error) {
+	if c.desired == nil {
+		return nil, s.Delete(ctx, c.existing, metav1.DeletePropagationBackground)
 	}
-	if c.Existing != nil {
-		switch relation := s.Relation(c.Existing); {
+	if c.existing != nil {
+		switch relation := s.Relation(c.existing); {
 		case relation == Foreign:
 			return nil, &StallError{ReasonConflict, fmt.Sprintf(
 				"%s exists and is not controlled by this %s; remove or rename one of the two", c.Key, s.Owner.GVK.Kind)}
-		case s.isLeftover(c.Existing):
+		case s.isLeftover(c.existing):
 			log.FromContext(ctx).Info("deleting a child of a deleted owner of the same name", "child", c.String())
-			return nil, cmp.Or(s.Delete(ctx, c.Existing, metav1.DeletePropagationBackground), errTerminating)
-		case relation == OfPredecessor, c.Existing.GetDeletionTimestamp() != nil:
+			return nil, cmp.Or(s.Delete(ctx, c.existing, metav1.DeletePropagationBackground), errTerminating)
+		case relation == OfPredecessor, c.existing.GetDeletionTimestamp() != nil:
 			return nil, errTerminating
 		}
 	}
-	response, err := s.write(ctx, c)
+	response, err := s.apply(ctx, c)
+	if c.existing != nil && apierrors.IsInvalid(err) && !IsConflict(err) && s.replaceLists(ctx, c) == nil {
+		response, err = s.apply(ctx, c)
+	}
 	if err == nil {
 		return response, nil
 	}
@@ -126,105 +219,60 @@ func (s *Set) writeChange(ctx context.Context, c *Change) (client.Object, error)
 // object exists.
 const absentVersion = "1"
 
-// write applies the desired child over the existing one, and returns the API server's response.
-//
-// An apply does not remove a list item that another manager owns, even if the operator owns the item too. If there are
-// such items after an apply that did not keep the pod template, or the API server refuses the result, for example two
-// ports of one name, a merge patch replaces all desired lists. Then the child is applied again. In managedFields, the
-// API server records the merge patch as an Update entry of the operator. No later apply could remove the fields of that
-// entry, so the entry is deleted before the second apply.
-func (s *Set) write(ctx context.Context, c *Change) (response client.Object, err error) {
-	if !c.interrupted {
-		response, err = s.apply(ctx, c)
-		switch {
-		case c.Existing == nil, IsConflict(err), err != nil && !apierrors.IsInvalid(err):
-			return response, err
-		case err == nil:
-			if e, err := s.extract(response); err != nil || !e.isChanged || keepsTemplate(c.Owned, c.Desired) {
-				return response, err
-			}
-			c.Existing = response
-		}
-	}
-	merged, mergeErr := s.merge(ctx, c)
-	if mergeErr != nil {
-		return nil, cmp.Or(err, mergeErr)
-	}
-	c.Existing = merged
-	others := slices.DeleteFunc(merged.GetManagedFields(), s.isOurUpdate)
-	if len(others) > 0 { // with an empty list, the next apply would assign all fields to a manager before-first-apply
-		c.Existing, err = s.patch(ctx, c, types.MergePatchType, map[string]any{"metadata": map[string]any{
-			"uid": merged.GetUID(), "managedFields": others}})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return s.apply(ctx, c)
-}
-
-// keepsTemplate reports whether a change of a workload keeps its pod template: then no server may be replaced.
-func keepsTemplate(before, after runtime.ApplyConfiguration) (found bool) {
-	var templates [2]any
-	for i, config := range []runtime.ApplyConfiguration{before, after} {
-		content, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(config) // cannot fail: generated types
-		templates[i], found, _ = unstructured.NestedFieldNoCopy(content, "spec", "template")
-	}
-	return found && equality.Semantic.DeepEqual(templates[0], templates[1])
-}
-
-// merge merges the desired spec into the existing child: each desired list then holds the desired items and no others.
-// Fields and lists that are no longer desired stay until the apply.
-func (s *Set) merge(ctx context.Context, c *Change) (client.Object, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
-	if err != nil {
-		return nil, err
-	}
-	if content["spec"] == nil {
-		return nil, fmt.Errorf("%s has no lists to merge", c.Key)
-	}
-	return s.patch(ctx, c, types.MergePatchType, map[string]any{"spec": content["spec"],
-		"metadata": map[string]any{"uid": c.Existing.GetUID(), "resourceVersion": c.Existing.GetResourceVersion()}})
-}
-
 // apply applies the desired child over the existing one, and returns the API server's response.
-func (s *Set) apply(ctx context.Context, c *Change, options ...client.PatchOption) (client.Object, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Desired)
+func (s *Set) apply(ctx context.Context, c *change, options ...client.PatchOption) (client.Object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.desired)
 	if err != nil {
 		return nil, err
 	}
-	u := &unstructured.Unstructured{Object: content}
-	if c.Existing == nil {
-		u.SetResourceVersion(absentVersion) // protects an object that somebody else has just created
-		return s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
+	metadata := content["metadata"].(map[string]any)
+	if c.existing == nil {
+		metadata["resourceVersion"] = absentVersion // protects an object that somebody else has just created
+		return s.patch(ctx, c, types.ApplyPatchType, content, options...)
 	}
 	// The uid keeps the apply from recreating a child that has just been deleted. The resource version keeps a former
 	// leader from restoring an older child.
-	u.SetUID(c.Existing.GetUID())
-	u.SetResourceVersion(c.Existing.GetResourceVersion())
+	metadata["uid"], metadata["resourceVersion"] = string(c.existing.GetUID()), c.existing.GetResourceVersion()
 	options = append(slices.Clip(options), client.ForceOwnership)
-	response, err := s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
-	for try := 0; try < 3 && apierrors.IsConflict(err) && s.onlyStatusChanged(ctx, c, u); try++ {
-		response, err = s.patch(ctx, c, types.ApplyPatchType, u.Object, options...)
+	response, err := s.patch(ctx, c, types.ApplyPatchType, content, options...)
+	for try := 0; try < 3 && apierrors.IsConflict(err); try++ {
+		live, readErr := s.read(ctx, c.kind, c.Name)
+		if readErr != nil || !onlyStatusChanged(c.existing, live) {
+			break
+		}
+		metadata["resourceVersion"] = live.GetResourceVersion()
+		response, err = s.patch(ctx, c, types.ApplyPatchType, content, options...)
 	}
 	return response, err
 }
 
-// onlyStatusChanged reports whether the apply conflicted only with a change of the child's status, which controllers
-// write often while servers start. It puts the current resource version into the content to apply.
-func (s *Set) onlyStatusChanged(ctx context.Context, c *Change, content *unstructured.Unstructured) bool {
-	live := c.kind.Object.DeepCopyObject().(client.Object)
-	if s.APIReader.Get(ctx, client.ObjectKeyFromObject(c.Existing), live) != nil {
-		return false
+// onlyStatusChanged reports whether an object differs from an older version only in its status, which controllers write
+// often while servers start.
+func onlyStatusChanged(old, live client.Object) bool {
+	return live.GetUID() == old.GetUID() && live.GetGeneration() == old.GetGeneration() && live.GetGeneration() != 0 &&
+		maps.Equal(live.GetLabels(), old.GetLabels()) && maps.Equal(live.GetAnnotations(), old.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(live.GetOwnerReferences(), old.GetOwnerReferences())
+}
+
+// replaceLists replaces the lists in the spec of a child by the desired ones. An apply alone keeps the items that
+// others have added to a list, and the API server may refuse the result, for example two ports of one name.
+func (s *Set) replaceLists(ctx context.Context, c *change) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.desired)
+	if err != nil {
+		return err
 	}
-	content.SetResourceVersion(live.GetResourceVersion())
-	return live.GetUID() == c.Existing.GetUID() && live.GetGeneration() == c.Existing.GetGeneration() &&
-		live.GetGeneration() != 0 && maps.Equal(live.GetLabels(), c.Existing.GetLabels()) &&
-		maps.Equal(live.GetAnnotations(), c.Existing.GetAnnotations()) &&
-		equality.Semantic.DeepEqual(live.GetOwnerReferences(), c.Existing.GetOwnerReferences())
+	lists, _ := content["spec"].(map[string]any)
+	maps.DeleteFunc(lists, func(_ string, value any) bool { return reflect.TypeOf(value).Kind() != reflect.Slice })
+	if len(lists) == 0 {
+		return fmt.Errorf("%s has no lists", c.Key)
+	}
+	c.existing, err = s.patch(ctx, c, types.MergePatchType, map[string]any{"spec": lists,
+		"metadata": map[string]any{"uid": c.existing.GetUID(), "resourceVersion": c.existing.GetResourceVersion()}})
+	return err
 }
 
 // patch sends a patch of a child. A typed object is answered in protobuf, which is cheaper to decode than JSON.
-func (s *Set) patch(ctx context.Context, c *Change, patchType types.PatchType, content map[string]any,
+func (s *Set) patch(ctx context.Context, c *change, patchType types.PatchType, content map[string]any,
 	options ...client.PatchOption) (client.Object, error) {
 	body, err := json.Marshal(content)
 	if err != nil {
@@ -246,37 +294,4 @@ func (s *Set) Delete(ctx context.Context, obj client.Object, propagation metav1.
 		return fmt.Errorf("delete %s: %w", obj.GetName(), err)
 	}
 	return nil
-}
-
-// Reasons of a StallError.
-const (
-	// ReasonConflict means that a foreign object has the name of a child.
-	ReasonConflict = "Conflict"
-	// ReasonInvalid says that the API server refuses a child.
-	ReasonInvalid = "Invalid"
-)
-
-// StallError is an error that no retry can fix: somebody must change something. errors.As finds it in joined errors.
-type StallError struct{ Reason, Message string }
-
-func (e *StallError) Error() string { return e.Message }
-
-// IsConflict reports whether a write failed because the object was replaced or changed since it was read: the resource
-// version or the uid that the write named is not the current one, or the object is being deleted. The API server
-// reports two of these cases as Invalid: metadata.uid is immutable, and no finalizer can be added to an object that is
-// being deleted.
-func IsConflict(err error) bool {
-	if apierrors.IsConflict(err) {
-		return true
-	}
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	for _, cause := range status.Status().Details.Causes {
-		if cause.Field == "metadata.uid" || cause.Field == "metadata.finalizers" {
-			return true
-		}
-	}
-	return false
 }

@@ -57,13 +57,13 @@ func newRecorder(readErr error, refused ...string) *recorder {
 	return r
 }
 
-var configMaps = NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, corev1ac.ConfigMap)
+var configMaps = NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{})
 
-// change returns the creation of a ConfigMap after its guards.
-func change(name string, guards ...string) Change {
-	c := Change{Key: Key{"ConfigMap", name}, Desired: corev1ac.ConfigMap(name, "default"), kind: configMaps}
+// creation returns the creation of a ConfigMap after its guards.
+func creation(name string, guards ...string) change {
+	c := change{Key: Key{"ConfigMap", name}, desired: corev1ac.ConfigMap(name, "default"), kind: configMaps}
 	for _, guard := range guards {
-		c.Guards = append(c.Guards, Key{"ConfigMap", guard})
+		c.guards = append(c.guards, Key{"ConfigMap", guard})
 	}
 	return c
 }
@@ -72,7 +72,7 @@ func change(name string, guards ...string) Change {
 const predecessor types.UID = "predecessor"
 
 // ofExisting returns the change of an existing ConfigMap whose controller has this uid; "" for no controller.
-func (c Change) ofExisting(uid types.UID) Change {
+func (c change) ofExisting(uid types.UID) change {
 	existing := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: map[string]string{"a": "b"}}}
 	if uid != "" {
 		existing.OwnerReferences = []metav1.OwnerReference{{Kind: "Other", UID: uid, Controller: ptr.To(true)}}
@@ -80,13 +80,13 @@ func (c Change) ofExisting(uid types.UID) Change {
 	if uid == predecessor {
 		existing.OwnerReferences[0].Kind = ""
 	}
-	c.Existing = existing
+	c.existing = existing
 	return c
 }
 
 // asDeletion returns the deletion of the existing ConfigMap.
-func (c Change) asDeletion() Change {
-	c.Desired = nil
+func (c change) asDeletion() change {
+	c.desired = nil
 	return c
 }
 
@@ -116,9 +116,9 @@ func TestUnverifiedOwner(t *testing.T) {
 	} {
 		r := newRecorder(tt.readErr)
 		r.generation, r.annotations, r.New, r.State.ownerVerified = tt.generation, tt.annotations, tt.verified, tt.before
-		result := r.Apply(t.Context(), []Change{change("created"), change("adopted").ofExisting(""),
-			change("updated").ofExisting("owner"), change("deleted").ofExisting("owner").asDeletion(),
-			change("leftover").ofExisting(predecessor)}, time.Now())
+		result := r.Apply(t.Context(), Changes{creation("created"), creation("adopted").ofExisting(""),
+			creation("updated").ofExisting("owner"), creation("deleted").ofExisting("owner").asDeletion(),
+			creation("leftover").ofExisting(predecessor)}, time.Now())
 		if !slices.Equal(r.written, tt.want) || !errors.Is(result.Err, tt.wantErr) {
 			t.Errorf("%s: wrote %q with error %v, want %q and %v", name, r.written, result.Err, tt.want, tt.wantErr)
 		}
@@ -129,22 +129,22 @@ func TestUnverifiedOwner(t *testing.T) {
 // All others are written, and a leftover of a predecessor is deleted.
 func TestGuards(t *testing.T) {
 	t.Parallel()
-	workloads := []Change{change("guarded", "guard"), change("indirect", "guarded"),
-		change("existing", "guard").ofExisting("owner"), change("leftover", "guard").ofExisting(predecessor),
-		change("free")}
+	workloads := Changes{creation("guarded", "guard"), creation("indirect", "guarded"),
+		creation("existing", "guard").ofExisting("owner"), creation("leftover", "guard").ofExisting(predecessor),
+		creation("free")}
 	for name, tt := range map[string]struct {
-		guard   Change
+		guard   change
 		refused []string
 		want    []string
 	}{
-		"written":        {change("guard"), nil, []string{"guard", "guarded", "indirect", "existing", "leftover", "free"}},
-		"refused":        {change("guard"), []string{"guard"}, []string{"leftover", "free"}},
-		"foreign":        {change("guard").ofExisting("other"), nil, []string{"leftover", "free"}},
-		"refused update": {change("guard").ofExisting("owner"), []string{"guard"}, []string{"leftover", "free"}},
+		"written":        {creation("guard"), nil, []string{"guard", "guarded", "indirect", "existing", "leftover", "free"}},
+		"refused":        {creation("guard"), []string{"guard"}, []string{"leftover", "free"}},
+		"foreign":        {creation("guard").ofExisting("other"), nil, []string{"leftover", "free"}},
+		"refused update": {creation("guard").ofExisting("owner"), []string{"guard"}, []string{"leftover", "free"}},
 	} {
 		r := newRecorder(nil, tt.refused...)
 		r.New = true
-		result := r.Apply(t.Context(), append([]Change{tt.guard}, workloads...), time.Now())
+		result := r.Apply(t.Context(), append(Changes{tt.guard}, workloads...), time.Now())
 		if !slices.Equal(r.written, tt.want) || (result.Err != nil) != (len(tt.want) == 2) {
 			t.Errorf("%s: wrote %q with error %v, want %q", name, r.written, result.Err, tt.want)
 		}
@@ -155,9 +155,9 @@ func TestGuards(t *testing.T) {
 // collector removes the reference to the predecessor.
 func TestLeftoverWithAnotherOwner(t *testing.T) {
 	t.Parallel()
-	r, c := newRecorder(nil), change("leftover").ofExisting(predecessor)
-	c.Existing.SetOwnerReferences(append(c.Existing.GetOwnerReferences(), metav1.OwnerReference{UID: "somebody"}))
-	if result := r.Apply(t.Context(), []Change{c}, time.Now()); len(r.written) > 0 || result.Waiting == "" {
+	r, c := newRecorder(nil), creation("leftover").ofExisting(predecessor)
+	c.existing.SetOwnerReferences(append(c.existing.GetOwnerReferences(), metav1.OwnerReference{UID: "somebody"}))
+	if result := r.Apply(t.Context(), Changes{c}, time.Now()); len(r.written) > 0 || result.Waiting == "" {
 		t.Errorf("wrote %q, and waits with %q, want no write, and a wait", r.written, result.Waiting)
 	}
 }

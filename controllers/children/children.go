@@ -33,18 +33,16 @@ type Kind struct {
 	// Object is an empty object of the kind.
 	Object client.Object
 
-	list             client.ObjectList
-	newConfiguration func() applyConfiguration
+	list client.ObjectList
 }
 
-// NewKind returns a row of the table. configure is the generated constructor of the kind's apply configuration.
-func NewKind[C applyConfiguration](object client.Object, list client.ObjectList,
-	configure func(name, namespace string) C) Kind {
+// NewKind returns a row of the table.
+func NewKind(object client.Object, list client.ObjectList) Kind {
 	gvk, err := apiutil.GVKForObject(object, clientgoscheme.Scheme)
 	if err != nil {
 		panic(err) // a programming error: the kind is not in client-go's scheme
 	}
-	return Kind{gvk, object, list, func() applyConfiguration { return configure("", "") }}
+	return Kind{gvk, object, list}
 }
 
 // Key names a child of an owner: a kind and a name in the owner's namespace.
@@ -52,8 +50,7 @@ type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
 
-// Set is the table of child kinds, the clients that reach them, and the owner of the children. Each reconcile needs a
-// new one, because it stores what it extracted from the children.
+// Set is the table of child kinds, the clients that reach them, and the owner of the children.
 type Set struct {
 	// Client reads from the informer cache, which must be indexed by SetupIndexes, and writes.
 	Client client.Client
@@ -74,8 +71,6 @@ type Set struct {
 	// exist, or a foreign object has its name and the API server refuses to create the child. Apply need not read the
 	// owner either.
 	New bool
-
-	extractions map[client.Object]extracted
 }
 
 // byInstance indexes children by their owner, so that a look-up costs the same however many objects a namespace holds.
@@ -106,15 +101,21 @@ func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 	if i < 0 {
 		return fmt.Errorf("%s is not in the table of child kinds", key.Kind)
 	}
-	live := s.Kinds[i].Object.DeepCopyObject().(client.Object)
-	err := s.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: key.Name}, live)
+	live, err := s.read(ctx, s.Kinds[i], key.Name)
 	if err == nil {
 		observed[key] = live
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("look up %s: %w", key, err)
+	return client.IgnoreNotFound(err)
+}
+
+// read reads a child from the API server.
+func (s *Set) read(ctx context.Context, kind Kind, name string) (client.Object, error) {
+	live := kind.Object.DeepCopyObject().(client.Object)
+	err := s.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: name}, live)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s %s: %w", kind.Kind, name, err)
 	}
-	return nil
+	return live, nil
 }
 
 // Observed are the children of one owner: from the informer cache, looked up, or just written. They are shared with the

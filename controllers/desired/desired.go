@@ -22,6 +22,20 @@ type Plan struct {
 	// addresses of its pods, the policy that restricts access, and the configuration that the pods read. A foreign object
 	// could have the name of each. The configuration of the proxies is written after the workload of the servers.
 	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
+	// Servers and Proxies are the workloads; nil for none.
+	Servers, Proxies *Workload
+}
+
+// Workload says what is planned for a Deployment or StatefulSet.
+type Workload struct {
+	// Replicas is the number of pods.
+	Replicas int32
+	// NewTemplate says that existing servers get another pod template.
+	NewTemplate bool
+	// Template is TemplateAnnotation of the proxies.
+	Template string
+	// ProxyServers is ProxyServersAnnotation of the servers.
+	ProxyServers string
 }
 
 // NewPlan returns the plan for mc.
@@ -36,20 +50,26 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	}
 	var workload runtime.ApplyConfiguration
 	switch {
-	case in.template == nil:
+	case in.record.Template == nil:
 	case mc.Spec.Workload == v1alpha1.WorkloadStatefulSet:
 		workload = statefulSet(mc, in)
 	default:
 		workload = deployment(mc, in)
 	}
 	p.add(guards, podDisruptionBudget(mc, names.Servers), workload)
+	if workload != nil {
+		p.Servers = &Workload{Replicas: in.size, NewTemplate: in.newTemplate,
+			ProxyServers: in.annotations[v1alpha1.ProxyServersAnnotation]}
+	}
 	if mc.Spec.Proxy != nil {
 		config := proxyConfig(mc, in.proxyServers)
 		if workload != nil { // its annotation is the original of the list
 			p.Guards[config] = []runtime.ApplyConfiguration{workload}
 		}
 		proxyGuards = append(proxyGuards, proxyService(mc), config)
-		p.add(proxyGuards, podDisruptionBudget(mc, names.Proxies), proxyDeployment(mc, in))
+		proxy := proxyDeployment(mc, in)
+		p.add(proxyGuards, podDisruptionBudget(mc, names.Proxies), proxy)
+		p.Proxies = &Workload{Replicas: mc.Spec.Proxy.Size, Template: proxy.Annotations[v1alpha1.TemplateAnnotation]}
 	}
 	return p
 }

@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -36,14 +38,12 @@ type Options struct {
 
 // Current is the current state that the children depend on, besides the spec. The zero value means that nothing exists.
 type Current struct {
-	// Workload holds the fields of the workload of the servers that the operator owns; nil if there is none.
-	*Workload
+	// Workload is the Deployment or StatefulSet of the servers; nil if there is none.
+	Workload metav1.Object
 	// Revision is that of a StatefulSet's pod template; empty unless its controller has observed the template.
 	Revision string
 	// Empty says that the workload has no pod, so that a new pod template loses no data.
 	Empty bool
-	// HasReady says that a server of the newest pod template is ready.
-	HasReady bool
 	// Secrets are those that the servers mount. Freeze says that one of them is unavailable: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
@@ -57,14 +57,19 @@ type Current struct {
 	Now time.Time
 }
 
+// Record returns the record of the workload; empty without one.
+func (c Current) Record() Record {
+	r, _ := currentRecord(c.Workload)
+	return r
+}
+
 // Inputs are what the children are built from, besides the spec. Resolve computes them before the builders run.
 type Inputs struct {
 	options      Options
 	proxyServers mover.Servers
-	size         int32                                       // number of servers
-	image        string                                      // of servers and proxies
-	template     *corev1ac.PodTemplateSpecApplyConfiguration // nil if a Secret is unavailable and no workload exists
-	record       Record                                      // of the template
+	size         int32  // number of servers
+	image        string // of servers and proxies
+	record       Record // of the servers' template, which is nil if a Secret is unavailable and no workload exists
 	// newTemplate says that an existing workload gets another template.
 	newTemplate         bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
@@ -75,32 +80,28 @@ const maxInPlace = 100
 
 // Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
 //
-//   - spec.image is set: that image. It is not set: the current image is preserved, even if a new operator has another
-//     default, until the user requests a restart.
-//   - spec.image was removed, and no server of the newest template is ready: the default, in case the image was wrong.
-//   - The restart annotation was removed: the template is preserved.
-//   - A new operator would build another template: the current one is preserved while its inputs are the same, because
-//     an upgrade of the operator must not empty a cache.
-//   - Only the memory differs, and servers can change it without a restart: all else of the template is preserved.
-//   - The inputs differ, somebody changed the template, or the workload has no pod: the builder builds a new
-//     template.
-//   - The record of the inputs was lost: the current template is recorded, if the workload was built from the current
-//     generation.
-//   - A Secret that the servers need is unavailable (Freeze): the template is preserved, and without a template none is
-//     built. The Secrets that are available are recorded.
-//   - spec.paused: the record is preserved too. Otherwise the status would report a change of the record alone as held
+//   - spec.image is set: that image. It was never set: the recorded image, even if a new operator has another default,
+//     until the user requests a restart. It was removed: the operator's default.
+//   - The restart annotation was removed: the recorded template.
+//   - A new operator would build another template: the recorded one while its inputs are the same, because an upgrade
+//     of the operator must not empty a cache.
+//   - Only the memory differs, and servers can change it without a restart: all else of the recorded template.
+//   - The inputs differ, or the workload has no pod: a new template.
+//   - The record was lost: a new template with the images of the current one.
+//   - A Secret that the servers need is unavailable (Freeze): the recorded template, and without one, none is built.
+//     The Secrets that are available are recorded.
+//   - spec.paused: the record stays as it is. Otherwise the status would report a change of the record alone as held
 //     back.
 func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
-	own, secrets := cmp.Or(current.Workload, &Workload{}), current.Secrets
-	recorded, ok := readRecord(own)
+	exists, secrets := current.Workload != nil, current.Secrets
+	recorded, ok := currentRecord(current.Workload)
 	secrets.TLS = secrets.TLS.WithRevocation(recorded.Secrets.TLS, current.Now)
 	restartedAt := cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt)
-	restart := own.Template != nil && restartedAt != recorded.RestartedAt
 	image := cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage)
 	switch {
 	case mc.Spec.Image != "":
 		image = mc.Spec.Image
-	case restart, recorded.RequestedImage != "" && !current.HasReady:
+	case exists && restartedAt != recorded.RestartedAt, recorded.RequestedImage != "":
 		image = o.DefaultImage
 	}
 	r := Record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt,
@@ -113,66 +114,49 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	case !current.FlushBegin.IsZero():
 		r.FlushedAt, r.Flush = value, metav1.NewTime(current.FlushBegin)
 	}
-	sameInputs := r.Inputs == recorded.Inputs
-	switch {
-	case needsAgent(mc) && sameInputs && !current.Empty:
-		r.Agent = cmp.Or(recorded.Agent, o.AgentImage)
-	case needsAgent(mc):
-		r.Agent = o.AgentImage
-	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
-		image: image, record: r,
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
-	digest := Digest(own.Template)
-	unrecorded := own.Template != nil && recorded.Template != digest
-	var withMemory *corev1ac.PodTemplateSpecApplyConfiguration
-	if ok && !sameInputs && !unrecorded && !current.Empty {
-		withMemory = own.withMemory(mc, r, recorded, o)
-	}
-	c := own.container()
-	preserve := ok && sameInputs && !unrecorded ||
-		!ok && !restart && own.IsOfGeneration(mc) && c != nil && c.Image != nil // otherwise, somebody changed it
-	switch {
-	case preserve && own.Template != nil && !current.Empty:
-		in.template, in.record.Template, in.record.Agent = own.Template, digest, cmp.Or(recorded.Agent, r.Agent)
-		in.record.InPlace = recorded.InPlace
-	case withMemory != nil:
-		in.template, in.record.Template, in.record.Agent = withMemory, Digest(withMemory), cmp.Or(recorded.Agent, r.Agent)
+	freeze := current.Freeze
+	switch sameInputs := r.Inputs == recorded.Inputs; {
+	case ok && sameInputs && !current.Empty:
+		r.Template, r.Agent, r.InPlace = recorded.Template, recorded.Agent, recorded.InPlace
+	case ok && !current.Empty && withMemory(mc, r, recorded, o) != nil:
+		r.Template, r.Agent = withMemory(mc, r, recorded, o), recorded.Agent
 		known := min(len(recorded.InPlace), maxInPlace-1)
-		in.record.InPlace = append([]string{current.Revision}, recorded.InPlace[:known]...)
+		r.InPlace = append([]string{current.Revision}, recorded.InPlace[:known]...)
+		// Until the revision of the current template is known, a change of the memory waits for it.
+		freeze = freeze || current.Revision == ""
 	default:
-		in.template = podTemplate(mc, in)
-		if in.record.Agent != "" && Digest(in.template) != recorded.Template {
-			in.record.Agent = o.AgentImage // the agent of another release may not know what this template asks for
-			in.template = podTemplate(mc, in)
+		if needsAgent(mc) {
+			r.Agent = o.AgentImage
 		}
-		in.record.Template = Digest(in.template)
+		r.Template = podTemplate(mc, r, o)
 	}
-	// Until the revision of the current template is known, a change of the memory waits for it.
-	freeze := current.Freeze || withMemory != nil && current.Revision == ""
 	if freeze {
-		in.template, in.record = own.Template, recorded
-		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
-		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
+		recorded.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
+		recorded.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
+		r = recorded
 	}
-	in.newTemplate, in.annotations = own.Template != nil && in.record.Template != digest, in.record.annotations()
-	if paused := mc.Spec.Paused && own.Template != nil; paused || freeze {
-		in.newTemplate, in.labels = false, own.Labels
-		if paused || !ok {
-			in.annotations = own.Annotations
-		}
+	in.image, in.record, in.annotations = image, r, r.annotations()
+	in.newTemplate = exists && r.Template != recorded.Template && Digest(r.Template) != Digest(recorded.Template)
+	list, _ := json.Marshal(in.proxyServers) // only strings
+	in.annotations[v1alpha1.ProxyServersAnnotation] = string(list)
+	var keep []string
+	switch {
+	case exists && mc.Spec.Paused:
+		keep = []string{v1alpha1.TemplateRecordAnnotation, v1alpha1.ProxyServersAnnotation}
+	case exists && freeze && !ok:
+		keep = []string{v1alpha1.TemplateRecordAnnotation}
 	}
-	return in
-}
-
-// HasNewTemplate reports whether an existing workload gets another template.
-func (in Inputs) HasNewTemplate() bool { return in.newTemplate }
-
-// PreserveTemplate returns inputs with the current template, which an admission plugin changed when the desired one was
-// applied.
-func (in Inputs) PreserveTemplate(own *Workload) Inputs {
-	in.template, in.record.Template = own.Template, Digest(own.Template)
-	in.annotations = in.record.annotations()
+	for _, key := range keep {
+		in.annotations[key] = current.Workload.GetAnnotations()[key]
+	}
+	if exists && (mc.Spec.Paused || freeze) {
+		in.labels[v1alpha1.GenerationLabel] = current.Workload.GetLabels()[v1alpha1.GenerationLabel]
+	}
+	maps.DeleteFunc(in.annotations, func(key, value string) bool {
+		return value == "" || key == v1alpha1.ProxyServersAnnotation && mc.Spec.Proxy == nil
+	})
 	return in
 }
 
@@ -215,8 +199,8 @@ func nilIfEmpty[T any](v *T) *T {
 	return v
 }
 
-// Record says what the pod template of a workload was built from. It is an annotation of the workload, so that it is
-// written together with the template, and is right even if the operator stops a moment later.
+// Record is the pod template that was last applied to a workload, and what it was made from. It is an annotation of the
+// workload, so that it is written together with the template, and is right even if the operator stops a moment later.
 type Record struct {
 	// Image is the image of the template, and RequestedImage was spec.image then.
 	Image          string `json:"image,omitempty"`
@@ -226,45 +210,50 @@ type Record struct {
 	// created later need not drop their items.
 	FlushedAt string      `json:"flushedAt,omitempty"`
 	Flush     metav1.Time `json:"flush,omitzero"`
-	// Agent is the image of the agent. It is used again when somebody else's change of the template is reverted.
+	// Agent is the image of the agent.
 	Agent string `json:"agent,omitempty"`
 	// Memory was spec.memory then.
 	Memory string `json:"memory,omitempty"`
 	// Inputs is the digest of all inputs, image and restart included. The agent's image is not an input: a new one is used
 	// only when servers are replaced anyway.
 	Inputs string `json:"inputs,omitempty"`
-	// Template is the digest of the template as the API server stored it. If the current template has another digest,
-	// somebody has changed it.
-	Template string `json:"template,omitempty"`
 	// InPlace are the newest revisions of the StatefulSet whose servers differ from the template only in their memory.
 	InPlace []string `json:"inPlace,omitempty"`
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`
+	// Template is the template as the operator applied it. An admission plugin may have changed what is stored.
+	Template *corev1ac.PodTemplateSpecApplyConfiguration `json:"template,omitempty"`
 }
 
 // ReadRecord reads the record in the annotations of a workload; empty if there is none.
 func ReadRecord(annotations map[string]string) (r Record) {
-	if json.Unmarshal([]byte(annotations[v1alpha1.TemplateRecordAnnotation]), &r) != nil || r.Inputs == "" {
-		return Record{}
+	err := json.Unmarshal([]byte(annotations[v1alpha1.TemplateRecordAnnotation]), &r)
+	if t := r.Template; err != nil || t == nil || t.Spec == nil || len(t.Spec.Containers) == 0 {
+		return Record{} // somebody changed it
 	}
 	return r
 }
 
-// readRecord reads the record of a workload. If ok is false, there is none, and images and restart are from the
-// template.
-func readRecord(own *Workload) (r Record, ok bool) {
-	if r = ReadRecord(own.Annotations); r.Inputs != "" {
+// currentRecord returns the record of a workload. If ok is false, there is none: what it would say is read from the
+// current template.
+func currentRecord(workload metav1.Object) (r Record, ok bool) {
+	var template corev1.PodTemplateSpec
+	switch w := workload.(type) {
+	case *appsv1.Deployment:
+		template = w.Spec.Template
+	case *appsv1.StatefulSet:
+		template = w.Spec.Template
+	default:
+		return r, false
+	}
+	if r = ReadRecord(workload.GetAnnotations()); r.Template != nil {
 		return r, true
 	}
-	if t := own.Template; t != nil && t.ObjectMetaApplyConfiguration != nil {
-		r.RestartedAt = t.Annotations[v1alpha1.RestartedAtAnnotation]
-	}
-	if c := own.container(); c != nil {
-		r.Image = ptr.Deref(c.Image, "")
-		for _, c := range own.Template.Spec.InitContainers {
-			if ptr.Deref(c.Name, "") == names.Agent {
-				r.Agent = ptr.Deref(c.Image, "")
-			}
+	r.Template = convert(template, corev1ac.PodTemplateSpec())
+	r.RestartedAt = template.Annotations[v1alpha1.RestartedAtAnnotation]
+	for _, c := range template.Spec.Containers {
+		if c.Name == names.Container {
+			r.Image = c.Image
 		}
 	}
 	return r, false
@@ -284,7 +273,7 @@ func Outdated(annotations map[string]string, o Options) (fields []string) {
 }
 
 func (r Record) annotations() map[string]string {
-	b, _ := json.Marshal(r) // only strings and times
+	b, _ := json.Marshal(r) // cannot fail: JSON types
 	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
 }
 

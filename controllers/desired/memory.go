@@ -31,22 +31,20 @@ func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Con
 	sidecar.WithVolumeMounts(mount)
 }
 
-// withMemory returns the template of a workload with the memory of mc, if only the memory differs from what was
-// recorded, and the servers can change it without a restart; otherwise nil.
-func (w *Workload) withMemory(mc *v1alpha1.Memcached, r, recorded Record,
-	o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
-	own, before := w.container(), mc.DeepCopy()
+// withMemory returns the recorded template with the memory of mc, if only the memory differs from what was recorded,
+// and the servers can change it without a restart; otherwise nil.
+func withMemory(mc *v1alpha1.Memcached, r, recorded Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
+	before := mc.DeepCopy()
 	before.Spec.Memory = recorded.Memory
-	if own == nil || !canChangeMemory(mc, o) || digestOfInputs(before, r) != recorded.Inputs {
+	if !canChangeMemory(mc, o) || digestOfInputs(before, r) != recorded.Inputs {
 		return nil
 	}
-	i := slices.Index(own.Args, "-m") + 1
-	if i == 0 || i == len(own.Args) {
+	template, memory := convert(recorded.Template, corev1ac.PodTemplateSpec()), resource.MustParse(mc.Spec.Memory)
+	c := &template.Spec.Containers[0]
+	i := slices.Index(c.Args, "-m") + 1
+	if i == 0 || i == len(c.Args) {
 		return nil
 	}
-	memory := resource.MustParse(mc.Spec.Memory)
-	template := convert(w.Template, corev1ac.PodTemplateSpec())
-	c := (&Workload{Template: template}).container()
 	c.Args[i] = strconv.FormatInt(memory.Value()/mebi, 10)
 	c.Resources = resources(mc)
 	if template.ObjectMetaApplyConfiguration != nil && template.Annotations[v1alpha1.DrainAnnotation] != "" {

@@ -14,15 +14,9 @@ import (
 func TestDrainTime(t *testing.T) {
 	t.Parallel()
 	const spec = "{workload: StatefulSet, metrics: {}, memory: %s, proxy: {%s}}"
-	workload := func(mc *v1alpha1.Memcached, own *Workload) *Workload {
+	workload := func(mc *v1alpha1.Memcached, own *stored) *stored {
 		o := Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true}
-		for _, child := range NewPlan(mc, Resolve(mc, Current{Workload: own, Revision: "a"}, o)).Children {
-			if w := ReadWorkload(child); w != nil {
-				return w
-			}
-		}
-		t.Fatal("there is no workload")
-		return nil
+		return storeServers(t, mc, own, Current{Revision: "a"}, o)
 	}
 	for memory, want := range map[string]int64{"64Mi": 94, "1Gi": 154, "64Gi": 90 + 64*64} {
 		mc := manifest.Parse(t, manifest.Named("m", fmt.Sprintf(spec, memory, "")))
@@ -44,35 +38,28 @@ func TestDrainTime(t *testing.T) {
 // for OpenShift, would change more. The record says of which revisions servers need not be replaced.
 func TestMemoryInPlace(t *testing.T) {
 	t.Parallel()
-	apply := func(mc *v1alpha1.Memcached, own *Workload, revision string, o Options) *Workload {
+	apply := func(mc *v1alpha1.Memcached, own *stored, revision string, o Options) *stored {
 		o.DefaultImage, o.AgentImage = "memcached:1", "operator:1"
-		in := Resolve(mc, Current{Workload: own, Revision: revision, HasReady: true}, o)
-		for _, child := range NewPlan(mc, in).Children {
-			if w := ReadWorkload(child); w != nil {
-				return w
-			}
-		}
-		t.Fatal("there is no workload")
-		return nil
+		return storeServers(t, mc, own, Current{Revision: revision}, o)
 	}
 	for name, tt := range map[string]struct {
 		spec     string
-		change   func(mc *v1alpha1.Memcached, own *Workload)
+		change   func(mc *v1alpha1.Memcached, own *stored)
 		noResize bool
 		replace  bool
 	}{
 		"memory":          {},
-		"memory and size": {change: func(mc *v1alpha1.Memcached, _ *Workload) { mc.Spec.Size = new(int32) }},
+		"memory and size": {change: func(mc *v1alpha1.Memcached, _ *stored) { mc.Spec.Size = new(int32) }},
 		"memory and threads": {replace: true,
-			change: func(mc *v1alpha1.Memcached, _ *Workload) { mc.Spec.Threads = 7 }},
-		"memory and a restart": {replace: true, change: func(mc *v1alpha1.Memcached, _ *Workload) {
+			change: func(mc *v1alpha1.Memcached, _ *stored) { mc.Spec.Threads = 7 }},
+		"memory and a restart": {replace: true, change: func(mc *v1alpha1.Memcached, _ *stored) {
 			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
 		}},
 		"of a Deployment":    {spec: "{metrics: {}, memory: 1Gi}", replace: true},
 		"without metrics":    {spec: "{workload: StatefulSet, memory: 1Gi}", replace: true},
 		"the cluster cannot": {noResize: true, replace: true},
-		"somebody else's change": {replace: true,
-			change: func(_ *v1alpha1.Memcached, own *Workload) { own.container().WithImage("x") }},
+		"somebody else's change": {
+			change: func(_ *v1alpha1.Memcached, own *stored) { own.container().Image = "x" }},
 	} {
 		mc := manifest.Parse(t, manifest.Named("m", cmp.Or(tt.spec, "{workload: StatefulSet, metrics: {}, memory: 1Gi}")))
 		own := apply(mc, nil, "", Options{CanResize: true})
@@ -81,12 +68,13 @@ func TestMemoryInPlace(t *testing.T) {
 			tt.change(mc, own)
 		}
 		after := apply(mc, own, "a", Options{CanResize: !tt.noResize, OpenShift: true})
-		replace, inPlace := after.Template.Spec.SecurityContext.RunAsUser == nil, ReadRecord(after.Annotations).InPlace
+		replace, inPlace := after.Template.Spec.SecurityContext.RunAsUser == nil, after.record().InPlace
 		if replace != tt.replace || replace != (len(inPlace) == 0) {
 			t.Errorf("%s: the template is built anew: %t, the revisions %q need no replacement", name, replace, inPlace)
 		}
 		memory := resources(mc).Limits.Memory()
-		if c := after.container(); c.Args[3] != "1536" || !c.Resources.Limits.Memory().Equal(*memory) {
+		if c := after.container(); c.Image != "memcached:1" || c.Args[3] != "1536" ||
+			!c.Resources.Limits.Memory().Equal(*memory) {
 			t.Errorf("%s: got the arguments %q and the limits %v", name, c.Args, c.Resources.Limits)
 		}
 		if replace {
@@ -104,7 +92,7 @@ func TestMemoryInPlace(t *testing.T) {
 		} {
 			mc.Spec.Memory = step.memory
 			after = apply(mc, after, step.revision, Options{CanResize: true, OpenShift: true})
-			if got := ReadRecord(after.Annotations).InPlace; !slices.Equal(got, step.want) {
+			if got := after.record().InPlace; !slices.Equal(got, step.want) {
 				t.Errorf("%s, then %s: the revisions %q need no replacement, want %q", name, step.memory, got, step.want)
 			}
 		}

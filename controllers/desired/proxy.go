@@ -76,7 +76,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	items := max(64*mebi, 2*itemSize.Value()) // memcached requires -m to be at least twice -I; proxies store no items
 	args := append(baseArguments(mc, items, connections, p.Threads),
 		"--extended=proxy_config="+agent.ProxyPath+"/proxy.lua")
-	template := memcachedPod(mc, names.Proxies, in, args, proxyResources(p))
+	template := memcachedPod(mc, names.Proxies, in.image, in.options, args, proxyResources(p))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
 	addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
@@ -85,6 +85,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	template.Spec.InitContainers[0].WithVolumeMounts(mount)
 	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
 		WithLabels(in.labels). // the same as on the servers' workload
+		WithAnnotations(map[string]string{v1alpha1.TemplateAnnotation: Digest(template)}).
 		WithSpec(deploymentSpec(mc, names.Proxies, 1, 0).
 			WithReplicas(p.Size).
 			WithMinReadySeconds(proxyReady).

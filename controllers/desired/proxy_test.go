@@ -43,7 +43,7 @@ func TestProxyPlacement(t *testing.T) {
 	mc := manifest.Parse(t, manifest.Named("cache", `{workload: StatefulSet, proxy: {}, pod: {
 		affinity: {podAntiAffinity: {}}, priorityClassName: high,
 		topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}`))
-	server := podTemplate(mc, Inputs{}).Spec
+	server := podTemplate(mc, Record{}, Options{}).Spec
 	if server.Affinity == nil || len(server.TopologySpreadConstraints) != 1 || server.PriorityClassName == nil {
 		t.Errorf("servers lack a field of spec.pod: %+v", server)
 	}
@@ -52,7 +52,8 @@ func TestProxyPlacement(t *testing.T) {
 		t.Errorf("proxies are placed as servers, or lack a field of spec.pod: %+v", proxy)
 	}
 	mc.Spec.Proxy.Affinity, mc.Spec.Pod.Affinity = mc.Spec.Pod.Affinity, nil
-	server, proxy = podTemplate(mc, Inputs{}).Spec, proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template.Spec
+	server = podTemplate(mc, Record{}, Options{}).Spec
+	proxy = proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template.Spec
 	if server.Affinity != nil || len(proxy.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
 		t.Errorf("want the affinity of the proxies alone, got %+v and %+v", server.Affinity, proxy.Affinity)
 	}
@@ -70,7 +71,8 @@ func TestSpread(t *testing.T) {
 	} {
 		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{workload: StatefulSet, pod: %s, proxy: %s}", pod, pod)))
 		for component, template := range map[string]*corev1ac.PodTemplateSpecApplyConfiguration{
-			"server": podTemplate(mc, Inputs{}), "proxy": proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template} {
+			"server": podTemplate(mc, Record{}, Options{}),
+			"proxy":  proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template} {
 			var terms []corev1ac.WeightedPodAffinityTermApplyConfiguration
 			if a := template.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
 				terms = a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution

@@ -139,7 +139,7 @@ func TestImagePullSecrets(t *testing.T) {
 	for pod, want := range map[string]string{"{}": "mirror", "{imagePullSecrets: [{name: own}]}": "own"} {
 		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, proxy: {}, pod: "+pod+"}"))
 		for component, template := range map[string]*corev1ac.PodTemplateSpecApplyConfiguration{
-			"server": podTemplate(mc, in), "proxy": proxyDeployment(mc, in).Spec.Template} {
+			"server": podTemplate(mc, Record{}, in.options), "proxy": proxyDeployment(mc, in).Spec.Template} {
 			if got := template.Spec.ImagePullSecrets; len(got) != 1 || *got[0].Name != want {
 				t.Errorf("pod %s: each %s has the pull secrets %v, want %s", pod, component, got, want)
 			}

@@ -80,43 +80,44 @@ func TestSecretsInTemplate(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, tls: {secretName: certificate, clientAuth: Require}}"))
 	options := Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}
-	with := func(own *Workload, version string, cas ...credentials.CA) *Workload {
+	with := func(own *stored, version string, cas ...credentials.CA) *stored {
 		secret := &Secret{Name: "certificate", Version: version, CAs: cas}
-		in := Resolve(mc, Current{Workload: own, Secrets: Secrets{TLS: secret}, Now: time.Now()}, options)
-		return ReadWorkload(deployment(mc, in))
+		return storeServers(t, mc, own, Current{Secrets: Secrets{TLS: secret}, Now: time.Now()}, options)
 	}
 	first := with(nil, "1", ca("a", 1))
 	added := with(first, "2", ca("b", 1), ca("a", 1))
-	known := ReadRecord(added.Annotations).Secrets.TLS
-	if !added.SameTemplate(first) || known == nil || known.Version != "2" {
+	known := added.record().Secrets.TLS
+	if !added.sameTemplate(first) || known == nil || known.Version != "2" {
 		t.Errorf("another version changes the template, or is not recorded: %+v", known)
 	}
 	removed := with(added, "3", ca("a", 1))
-	if removed.SameTemplate(added) {
+	if removed.sameTemplate(added) {
 		t.Error("a CA that was removed changes no template, so that memcached still trusts it")
 	}
-	if !with(removed, "4", ca("a", 1), ca("b", 1)).SameTemplate(removed) {
+	if !with(removed, "4", ca("a", 1), ca("b", 1)).sameTemplate(removed) {
 		t.Error("a CA that was removed replaces servers twice")
 	}
-	if with(with(removed, "4", ca("a", 1), ca("b", 1)), "5", ca("a", 1)).SameTemplate(removed) {
+	if with(with(removed, "4", ca("a", 1), ca("b", 1)), "5", ca("a", 1)).sameTemplate(removed) {
 		t.Error("a CA that was removed again changes no template")
 	}
 
 	mc.Spec.Memory = "128Mi"
-	frozen := Resolve(mc, Current{Workload: first, Secrets: ReadRecord(first.Annotations).Secrets, Freeze: true}, options)
-	if now := ReadWorkload(deployment(mc, frozen)); !now.SameTemplate(first) ||
-		ReadRecord(now.Annotations).Secrets.TLS.Version != "1" {
+	frozen := storeServers(t, mc, first, Current{Secrets: first.record().Secrets, Freeze: true}, options)
+	if !frozen.sameTemplate(first) || frozen.record().Secrets.TLS.Version != "1" {
 		t.Error("without its Secret the template changes, or what is recorded")
 	}
 	newer := Secrets{TLS: &Secret{Name: "certificate", Version: "2"}}
-	frozen = Resolve(mc, Current{Workload: first, Secrets: newer, Freeze: true}, options)
-	if now := ReadWorkload(deployment(mc, frozen)); ReadRecord(now.Annotations).Secrets.TLS.Version != "2" {
+	frozen = storeServers(t, mc, first, Current{Secrets: newer, Freeze: true}, options)
+	if frozen.record().Secrets.TLS.Version != "2" {
 		t.Error("while the template is frozen, the available version of a Secret is not recorded")
 	}
-	for _, child := range NewPlan(mc, Resolve(mc, Current{Freeze: true}, options)).Children {
-		if ReadWorkload(child) != nil {
-			t.Error("without its Secret a workload is created")
-		}
+	first.SetAnnotations(nil)
+	frozen = storeServers(t, mc, first, Current{Freeze: true}, options)
+	if frozen == nil || !frozen.sameTemplate(first) || len(frozen.GetAnnotations()) > 0 {
+		t.Error("without its Secret and its record, the template changes, or the workload is deleted")
+	}
+	if storeServers(t, mc, nil, Current{Freeze: true}, options) != nil {
+		t.Error("without its Secret a workload is created")
 	}
 }
 
@@ -181,18 +182,17 @@ func TestIsCurrent(t *testing.T) {
 func TestAgentImage(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("m", "{metrics: {}}"))
-	image := func(w *Workload) string { return *w.Template.Spec.InitContainers[0].Image }
-	with := func(own *Workload, agent string) *Workload {
-		o := Options{DefaultImage: "m:1", AgentImage: agent}
-		return ReadWorkload(deployment(mc, Resolve(mc, Current{Workload: own}, o)))
+	image := func(w *stored) string { return w.Template.Spec.InitContainers[0].Image }
+	with := func(own *stored, agent string) *stored {
+		return storeServers(t, mc, own, Current{}, Options{DefaultImage: "m:1", AgentImage: agent})
 	}
 	first := with(nil, "operator:1")
-	if upgraded := with(first, "operator:2"); !upgraded.SameTemplate(first) {
+	if upgraded := with(first, "operator:2"); !upgraded.sameTemplate(first) {
 		t.Error("an upgrade of the operator replaces servers")
 	}
-	changed := &Workload{Annotations: first.Annotations, Template: with(nil, "somebody:else").Template}
-	reverted := with(changed, "operator:2")
-	if !reverted.SameTemplate(first) {
+	drifted := with(first, "operator:1")
+	drifted.Template.Spec.InitContainers[0].Image = "somebody:else"
+	if reverted := with(drifted, "operator:2"); !reverted.sameTemplate(first) {
 		t.Errorf("a change of somebody else brings the image %s", image(reverted))
 	}
 	mc.Spec.Memory = "128Mi"

@@ -35,18 +35,18 @@ func serversReport(mc *v1alpha1.Memcached) bool { return mc.Spec.Metrics != nil 
 
 // podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
 // changes something that replaces the servers anyway.
-func podTemplate(mc *v1alpha1.Memcached, in Inputs) *corev1ac.PodTemplateSpecApplyConfiguration {
-	template := memcachedPod(mc, names.Servers, in, arguments(mc), resources(mc))
+func podTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
+	template := memcachedPod(mc, names.Servers, r.Image, o, arguments(mc), resources(mc))
 	if DrainsServers(mc) {
 		addDrain(mc, template)
 	}
 	if needsAgent(mc) {
-		addAgent(mc, names.Servers, in.record.Agent, template.Spec)
+		addAgent(mc, names.Servers, r.Agent, template.Spec)
 	}
-	if in.record.RestartedAt != "" {
-		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: in.record.RestartedAt})
+	if r.RestartedAt != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: r.RestartedAt})
 	}
-	if versions := in.record.Secrets.revocations(); len(versions) > 0 {
+	if versions := r.Secrets.revocations(); len(versions) > 0 {
 		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(versions, " ")})
 	}
 	return template
@@ -88,12 +88,12 @@ func addDrain(mc *v1alpha1.Memcached, template *corev1ac.PodTemplateSpecApplyCon
 
 // memcachedPod is what the pods of all components have in common. They comply with the restricted Pod Security Standard
 // unless the user overrides a field of the security context.
-func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, args []string,
+func memcachedPod(mc *v1alpha1.Memcached, component names.Component, image string, o Options, args []string,
 	resources *corev1ac.ResourceRequirementsApplyConfiguration) *corev1ac.PodTemplateSpecApplyConfiguration {
 	security := corev1ac.PodSecurityContext().
 		WithRunAsNonRoot(true).
 		WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))
-	if !in.options.OpenShift {
+	if !o.OpenShift {
 		security.WithRunAsUser(memcachedUser).WithRunAsGroup(memcachedUser)
 	}
 	spec := corev1ac.PodSpec().
@@ -101,7 +101,7 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
 		WithSecurityContext(security).
-		WithContainers(restrictedContainer(mc, names.Container, in.image, resources).
+		WithContainers(restrictedContainer(mc, names.Container, image, resources).
 			WithCommand("memcached").
 			WithArgs(args...).
 			WithPorts(containerPort(names.Port, mc.Spec.ContainerPort)).
@@ -121,7 +121,7 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, in Inputs, 
 		spec.WithAffinity(spread(mc, component))
 	}
 	if len(given.ImagePullSecrets) == 0 {
-		for _, name := range in.options.ImagePullSecrets {
+		for _, name := range o.ImagePullSecrets {
 			spec.WithImagePullSecrets(corev1ac.LocalObjectReference().WithName(name))
 		}
 	}

@@ -54,7 +54,7 @@ func (c *memoryCluster) setTemplate(items int64) {
 	c.set.Spec.Template.Spec.Containers = []corev1.Container{container(items)}
 	c.set.Status.UpdateRevision = fmt.Sprintf("revision-%d", items)
 	c.set.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(
-		`{"inputs":"x","inPlace":[%q]}`, c.pod.Labels[appsv1.StatefulSetRevisionLabel])}
+		`{"inPlace":[%q],"template":{"spec":{"containers":[{}]}}}`, c.pod.Labels[appsv1.StatefulSetRevisionLabel])}
 }
 
 func (c *memoryCluster) next() MemoryStep {
@@ -200,7 +200,7 @@ func TestMemoryStep(t *testing.T) {
 	} {
 		set, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
 		set.Annotations = map[string]string{
-			v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(`{"inputs":"x","inPlace":[%q]}`, tt.inPlace)}
+			v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(`{"inPlace":[%q],"template":{"spec":{"containers":[{}]}}}`, tt.inPlace)}
 		set.Spec.Template.Spec.Containers = []corev1.Container{container(64)}
 		if tt.changeSet != nil {
 			tt.changeSet(set)

@@ -118,20 +118,6 @@ func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.Memcached
 	return s
 }
 
-// AwaitsController reports whether mc was ready, and only the observedGeneration of a workload is missing for it to be
-// ready again. A change that affects no server causes that for some milliseconds: the previous status still holds. A
-// change that affects servers has already set Ready to False, unless somebody else has made the change.
-func AwaitsController(mc *v1alpha1.Memcached, in Input, now time.Time) bool {
-	wasReady, isObserved := meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), true
-	for _, w := range []**WorkloadState{&in.Workload, &in.Proxy} {
-		if wasReady && *w != nil && !(*w).Observed {
-			observed := **w
-			*w, observed.Observed, isObserved = &observed, true, false
-		}
-	}
-	return !isObserved && meta.IsStatusConditionTrue(Compute(mc, in, now).Conditions, v1alpha1.ConditionReady)
-}
-
 // advancing reports whether this reconcile makes a step, so that the time without progress begins again.
 func (in Input) advancing() bool { return (in.changing() || in.ListChanging) && in.Problem == nil }
 

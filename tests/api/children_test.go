@@ -76,11 +76,11 @@ func tryChildren(ctx context.Context, spec string, sent *sync.Map) (accepted boo
 			client.ForceOwnership); err != nil {
 			return true, err
 		}
-		w := desired.ReadWorkload(child)
-		if w == nil {
+		template := manifest.PodTemplate(child)
+		if template == nil {
 			continue
 		}
-		if b, err = json.Marshal(w.Template); err != nil {
+		if b, err = json.Marshal(template); err != nil {
 			return true, err
 		}
 		if _, known := sent.LoadOrStore(string(b), true); known {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 	"github.com/example/memcached-operator/internal/testing/specs"
 )
 
@@ -66,11 +67,11 @@ func (w world) allArguments() (all [][]string) {
 				w.must(client.IgnoreAlreadyExists(w.Create(w.ctx, &corev1.ConfigMap{
 					ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: *config.Name}, Data: config.Data})))
 			}
-			workload := desired.ReadWorkload(child)
-			if workload == nil {
+			template := manifest.PodTemplate(child)
+			if template == nil {
 				continue
 			}
-			args := workload.Template.Spec.Containers[0].Args
+			args := template.Spec.Containers[0].Args
 			port := slices.Index(args, "-p")
 			args = slices.Delete(slices.Clone(args), port, port+2)
 			if key := strings.Join(args, " "); !seen[key] && !slices.Contains(args, "--enable-largepages") {

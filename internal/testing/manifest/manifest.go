@@ -12,6 +12,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -94,4 +97,15 @@ func crdSchema(t testing.TB) *structuralschema.Structural {
 	}
 	structural.Store(s)
 	return s
+}
+
+// PodTemplate returns the pod template of a desired workload; nil for another object.
+func PodTemplate(config runtime.ApplyConfiguration) *corev1ac.PodTemplateSpecApplyConfiguration {
+	switch c := config.(type) {
+	case *appsv1ac.DeploymentApplyConfiguration:
+		return c.Spec.Template
+	case *appsv1ac.StatefulSetApplyConfiguration:
+		return c.Spec.Template
+	}
+	return nil
 }
