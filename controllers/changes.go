@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/utils/ptr"
@@ -12,16 +11,22 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
-// current returns what the plan is built from, except the spec and the Secrets. A workload that the informer cache does
-// not show may have lost its labels: it is read from the API server, so that its template can be preserved.
-func (o observation) current(ctx context.Context, now time.Time) (c desired.Current, err error) {
-	c.Now = now
-	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil {
-		return c, err
+// lookUp reads from the API server what the informer cache does not show: a workload that lost its labels keeps its
+// template, and the list of the proxies is in their ConfigMap too.
+func (o observation) lookUp(ctx context.Context) error {
+	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil || o.mc.Spec.Proxy == nil {
+		return err
 	}
-	if c.ProxyServers, c.MinServers, err = o.nextProxyServers(ctx); err != nil {
+	return o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children)
+}
+
+// current returns what the plan is built from, except the spec and the Secrets.
+func (o observation) current(ctx context.Context, v steps.View) (c desired.Current, err error) {
+	c.Now = v.Now
+	if c.ProxyServers, c.MinServers, err = o.nextProxyServers(ctx, v); err != nil {
 		return c, err
 	}
 	workload := o.workload()
@@ -29,7 +34,7 @@ func (o observation) current(ctx context.Context, now time.Time) (c desired.Curr
 		return c, nil
 	}
 	c.Workload = workload
-	c.FlushBegin, _ = o.flushBegin(now, c.ProxyServers)
+	c.FlushBegin, _ = steps.BeginFlush(v, c.ProxyServers)
 	w := status.ReadState(c.Workload, o.servers...)
 	c.Empty = w.IsEmpty()
 	if set, ok := c.Workload.(*appsv1.StatefulSet); ok && w.Observed {

@@ -13,8 +13,9 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
-	"github.com/example/memcached-operator/controllers/rollout"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // finalizeTimeout is how long the finalizer waits for the servers after their workload was deleted. The pods of a lost
@@ -61,7 +62,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
-	s := o.statusInput(r.Options, status.Effect{})
+	s := o.statusInput(o.view(desired.Secrets{}, false, now), r.Options, status.Effect{})
 	mc, wait := r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
 	if deletedAt == nil {
 		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {
@@ -72,8 +73,8 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, err
 		}
 	}
-	stopWait := r.stopServers(ctx, mc, rollout.ToStop(o.servers, func(string) bool { return false }))
-	return soonest(wait, requeueAfter, stopWait), nil
+	stopWait := r.stopServers(ctx, mc, steps.ToStop(o.servers, func(string) bool { return false }))
+	return steps.Soonest(wait, requeueAfter, stopWait), nil
 }
 
 // tryWriteStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.

@@ -25,6 +25,7 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds,verbs=get;list;watch;patch
@@ -166,7 +167,11 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		o.mc, set.Owner, set.New = mc, owner(mc), true
 	}
 
-	current, err := o.current(ctx, now)
+	if err := o.lookUp(ctx); err != nil {
+		return 0, err
+	}
+	v := o.view(desired.Secrets{}, false, now)
+	current, err := o.current(ctx, v)
 	if err != nil {
 		return 0, err
 	}
@@ -185,15 +190,15 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		effect = heldBack(changes, dryRunErr)
 	} else {
 		// Another list may have been in the ConfigMap of the proxies. What they confirmed before is void.
-		if _, proxies := o.proxyServers(); len(proxies.ToVoid()) > 0 {
-			void := annotation{v1alpha1.ProxyConfigAnnotation, "", proxies.ToVoid()}
-			return proxyRetry, r.perform(ctx, o, actions{annotate: []annotation{void}})
+		if void := steps.Void(v); len(void.Annotate) > 0 {
+			_, wait, err := r.execute(ctx, o, v, void)
+			return wait, err
 		}
 		// A change without a new generation, such as a restart: set Ready to False before servers are replaced. Remove
 		// Stalled before the proxies get another list: with whenMoveStalls Proceed, a later reconcile would give a change up
 		// that has just begun. If the informer cache shows an old Stalled, this write conflicts.
 		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) || effect.ListChanging && status.IsStalled(mc) {
-			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {
+			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(v, r.Options, effect), now); err != nil {
 				return 0, err
 			}
 		}
@@ -208,38 +213,37 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 
-	actions := nextActions(o, secrets, secretsErr == nil && !applied.Failed[workloadKey(mc)], now)
-	// Servers are outdated although mc is Ready if somebody else changed the template. A flush needs no new spec.
-	if replaces := len(actions.rollout.Replace) > 0; (replaces || actions.flush.Pending() > 0) && status.WasReady(mc) {
-		effect.Changing = effect.Changing || replaces
-		if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(r.Options, effect), now); err != nil {
-			return 0, err
-		}
+	step, v := r.decide(ctx, o.view(secrets, secretsErr == nil && !applied.Failed[workloadKey(mc)], now), st)
+	if len(step.Delete) > 0 && status.WasReady(mc) { // somebody else changed the template
+		effect.Changing = true
 	}
-	change, askWait, askErr := r.ask(ctx, o, actions)
-	pollWait, pollErr := r.poll(ctx, o, st, now)
-	actionsErr := errors.Join(r.perform(ctx, o, actions), askErr, pollErr)
-	if st.isTransient(actionsErr) {
-		return 0, actionsErr
-	}
-
-	failure := errors.Join(secretsErr, applied.Err, actionsErr)
-	s := o.statusInput(r.Options, effect)
-	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, change
+	s, failure := o.statusInput(v, r.Options, effect), errors.Join(secretsErr, applied.Err)
+	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, step.Progress
 	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = soonest(wait, actions.wait, askWait, pollWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	progress, stepWait, stepErr := r.execute(ctx, o, v, step)
+	if st.isTransient(stepErr) {
+		return 0, stepErr
+	}
+	if stepErr != nil || progress != step.Progress { // the status does not tell that yet
+		failure = errors.Join(failure, stepErr)
+		s.Problem, s.Change = problem(failure), progress
+		if mc, wait, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
+			return 0, err
+		}
+	}
+	requeueAfter = steps.Soonest(wait, stepWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
-		return soonest(requeueAfter, stalledRetry), nil
+		return steps.Soonest(requeueAfter, stalledRetry), nil
 	case failure != nil:
 		return 0, failure
 	case dryRunErr != nil:
 		return 0, dryRunErr
 	case applied.Waiting != "":
-		requeueAfter = soonest(requeueAfter, deletionRetry)
+		requeueAfter = steps.Soonest(requeueAfter, deletionRetry)
 	}
 	return requeueAfter, nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/controllers/rollout"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // observation holds one Memcached, its children and its pods. They come from the informer cache, from the API server
@@ -125,47 +125,27 @@ func (o observation) setWritten(written []children.Written) {
 	}
 }
 
-// flush returns how far servers are that must drop their items; begun is false if that is asked for, and has not begun.
-func (o observation) flush() (f rollout.Flush, begun bool) {
-	w := o.workload()
-	if w == nil {
-		return f, true
+// view returns what steps are decided from, before the agents are asked. With final, the pod template is the one that
+// servers must have.
+func (o observation) view(secrets desired.Secrets, final bool, now time.Time) steps.View {
+	v := steps.View{Memcached: o.mc, Secrets: secrets.Annotation(), Servers: o.servers, Proxies: o.proxies,
+		Routing: o.routing(), Now: now}
+	if w := o.workload(); w != nil {
+		v.Record = desired.ReadRecord(w.GetAnnotations())
+		if set, ok := w.(*appsv1.StatefulSet); ok && final && !o.mc.Spec.Paused {
+			v.Set = set
+		}
 	}
-	record, value := desired.ReadRecord(w.GetAnnotations()), o.mc.Annotations[v1alpha1.FlushedAtAnnotation]
-	f, begun = rollout.ReadFlush(o.servers, record.Flush.Time), value == "" || value == record.FlushedAt
-	if !begun || value == "" { // another one is asked for, or none any more
-		f.Left, f.Stopping = nil, nil
-	}
-	return f, begun
-}
-
-// flushBegin returns the time to record for a flush that begins now, and otherwise why it cannot; zero and empty while
-// items move, and if none has yet to begin.
-func (o observation) flushBegin(now time.Time, next mover.Servers) (at time.Time, why string) {
-	last, begun := o.flush()
-	if begun {
-		return at, ""
-	}
-	begin, cannot := rollout.FlushBegin(o.servers, last.Time, now)
-	current, _ := o.proxyServers()
-	switch {
-	case slices.Contains(o.mc.Spec.ExtraArgs, "--disable-flush-all"):
-		why = "spec.extraArgs has --disable-flush-all"
-	case cannot != "":
-		why = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers", cannot)
-	case current.Phase == mover.NoChange && next.Phase == mover.NoChange:
-		return begin, ""
-	}
-	return at, why
+	return v
 }
 
 // statusInput returns what the status is computed from, except errors.
-func (o observation) statusInput(options desired.Options, effect status.Effect) status.Input {
+func (o observation) statusInput(v steps.View, options desired.Options, effect status.Effect) status.Input {
 	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
 	if w := o.workload(); w != nil {
-		s.Workload, s.Outdated = status.ReadState(w, o.servers...), desired.Outdated(w.GetAnnotations(), options)
+		s.Workload, s.Outdated = status.ReadState(w, o.servers...), v.Record.Outdated(options)
 	}
-	flush, begun := o.flush()
+	flush, begun := v.Flush()
 	if s.ToFlush = int32(flush.Pending()); !begun {
 		s.ToFlush = int32(len(o.servers))
 	}
@@ -174,11 +154,11 @@ func (o observation) statusInput(options desired.Options, effect status.Effect) 
 	}
 	if p := o.ownChild(proxyKey(o.mc)); p != nil {
 		s.Proxy = status.ReadState(p)
-		servers, proxies := o.proxyServers()
-		s.ServersChange = servers.Phase != mover.NoChange
-		s.ServersResize = s.ServersChange && len(servers.Before) != len(servers.After)
+		list := v.Routing.List
+		s.ServersChange = list.Phase != mover.NoChange
+		s.ServersResize = s.ServersChange && len(list.Before) != len(list.After)
 		if !o.mc.Spec.Paused {
-			s.NotLoaded = proxies.NotLoaded()
+			s.NotLoaded = v.Routing.Proxies.NotLoaded()
 		}
 	}
 	return s

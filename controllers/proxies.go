@@ -6,29 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/controllers/rollout"
 	"github.com/example/memcached-operator/controllers/status"
-)
-
-// proxyRetry is the delay before proxies are asked again, and silentRetry the one if one of them did not answer, which
-// costs a worker agentTimeout.
-const (
-	proxyRetry  = 500 * time.Millisecond
-	silentRetry = 10 * time.Second
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // The servers behind proxies change in steps. An annotation of the StatefulSet has the list that the proxies are told,
@@ -38,41 +28,37 @@ const (
 // noAddress is that of a server without a Service: nothing listens there.
 const noAddress = "127.0.0.1:1"
 
-// proxyServers returns the servers that the proxies are told, and the proxies. While the ConfigMap has another list,
-// they have confirmed nothing.
-func (o observation) proxyServers() (servers mover.Servers, proxies rollout.Proxies) {
+// routing returns which servers the proxies use. While their ConfigMap has another list than they are told, they have
+// confirmed nothing.
+func (o observation) routing() (r steps.Routing) {
 	if o.mc.Spec.Proxy == nil {
-		return servers, proxies
+		return r
+	}
+	digest := ""
+	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
+		r.Stored, digest = mover.Parse(config.Data), desired.Digest(config.Data)
 	}
 	set, _ := o.workload().(*appsv1.StatefulSet)
-	stored, digest := o.storedServers()
-	servers = desired.ReadProxyServers(ptr.Deref(set, appsv1.StatefulSet{}).Annotations, stored)
-	servers.Before = o.withAddresses(desired.Ordinals(o.mc, servers.Before))
-	servers.After = o.withAddresses(desired.Ordinals(o.mc, servers.After))
-	if servers.Program, stored.Program = "", ""; !servers.Equal(stored) {
+	r.List = desired.ReadProxyServers(ptr.Deref(set, appsv1.StatefulSet{}).Annotations, r.Stored)
+	r.List.Before = o.withAddresses(desired.Ordinals(o.mc, r.List.Before))
+	r.List.After = o.withAddresses(desired.Ordinals(o.mc, r.List.After))
+	stored := r.Stored
+	if r.List.Program, stored.Program = "", ""; !r.List.Equal(stored) {
 		digest = ""
 	}
-	return servers, rollout.NewProxies(o.proxies, digest)
-}
-
-// storedServers returns the servers in the ConfigMap of the proxies, and its digest; empty without a ConfigMap.
-func (o observation) storedServers() (s mover.Servers, digest string) {
-	if config, ok := o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap); ok {
-		return mover.Parse(config.Data), desired.Digest(config.Data)
-	}
-	return s, ""
+	r.Proxies = steps.NewProxies(o.proxies, digest)
+	r.Moves = o.movesWhenReplaced()
+	return r
 }
 
 // nextProxyServers returns the next step of the servers that the proxies use, and the number of servers that must run,
 // even if the spec asks for fewer.
-func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, minServers int32, err error) {
+func (o observation) nextProxyServers(ctx context.Context,
+	v steps.View) (next mover.Servers, minServers int32, err error) {
 	if o.mc.Spec.Proxy == nil {
 		return next, 0, nil
 	}
-	if err := o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children); err != nil {
-		return next, 0, err
-	}
-	current, proxies := o.proxyServers()
+	current, proxies := v.Routing.List, v.Routing.Proxies
 	servers := o.ordinals(desired.Ordinals(o.mc, slices.Concat(current.Before, current.After)))
 	replicas := int(replicas(o.workload()))
 	installed := status.Installed(o.mc)
@@ -83,7 +69,7 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		if o.proxies, err = o.currentPods(ctx, names.Proxies); err != nil {
 			return next, 0, err
 		}
-		_, proxies = o.proxyServers()
+		proxies = o.routing().Proxies
 		next = proxies.Next(current, wanted, servers.Size, warm)
 	}
 	if current.Phase != mover.NoChange && o.mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
@@ -91,7 +77,7 @@ func (o observation) nextProxyServers(ctx context.Context) (next mover.Servers, 
 		next = mover.Servers{After: current.After}
 	}
 	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
-	if flush, _ := o.flush(); current.Phase == mover.NoChange && next.Phase != mover.NoChange && flush.Pending() > 0 ||
+	if flush, _ := v.Flush(); current.Phase == mover.NoChange && next.Phase != mover.NoChange && flush.Pending() > 0 ||
 		current.Phase != mover.NoChange && len(flush.Asked) > 0 {
 		next = current
 	}
@@ -128,7 +114,7 @@ func (o observation) isCurrent(ctx context.Context) error {
 }
 
 // wantedServers returns the servers to reach next, and whether items can move there.
-func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
+func (o observation) wantedServers(servers steps.Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
 	using := desired.Ordinals(o.mc, current)
 	// If no server has an item, misses are better than another distribution soon.
 	if status.Installed(o.mc) && len(using) == 0 {
@@ -149,20 +135,20 @@ func (o observation) wantedServers(servers rollout.Ordinals, current []mover.Ser
 
 // ordinals returns the servers. Of those that terminate, the ones that proxies currently use can serve until their
 // items have moved.
-func (o observation) ordinals(current []int) (servers rollout.Ordinals) {
-	servers = rollout.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}, Serving: map[int]bool{}}
+func (o observation) ordinals(current []int) (servers steps.Ordinals) {
+	servers = steps.Ordinals{Size: int(names.Size(o.mc)), Ready: map[int]bool{}, Serving: map[int]bool{}}
 	if set, ok := o.workload().(*appsv1.StatefulSet); ok && o.movesWhenReplaced() {
-		servers.Outdated = rollout.OutdatedServing(set, o.servers)
+		servers.Outdated = steps.OutdatedServing(set, o.servers)
 	}
 	for i := range o.servers {
 		pod := &o.servers[i]
 		n := names.Ordinal(o.mc.Name, pod.Name)
-		draining, waits := rollout.IsDraining(pod), rollout.KubeletWaits(pod)
+		draining, waits := steps.IsDraining(pod), steps.KubeletWaits(pod)
 		serves := pod.DeletionTimestamp.IsZero() && !draining || draining && slices.Contains(current, n)
 		// The control plane marks a server as not ready while its node shuts down.
 		servers.Ready[n] = serves && (waits || status.IsTrue(pod, corev1.PodReady)) &&
 			status.ServerAddress(o.mc, int32(n), o.service) != ""
-		servers.Serving[n] = !rollout.IsDown(pod)
+		servers.Serving[n] = !steps.IsDown(pod)
 	}
 	return servers
 }
@@ -194,46 +180,4 @@ func (o observation) withAddresses(ordinals []int) (list []mover.Server) {
 		}
 	}
 	return list
-}
-
-// askProxies asks proxies for their reports, stores what they confirm, and says how far a change of the servers is, and
-// how long until proxies must be asked again.
-func (r *MemcachedReconciler) askProxies(ctx context.Context, o observation,
-	pods []*corev1.Pod) (change status.ChangeProgress, wait time.Duration, err error) {
-	if len(pods) == 0 {
-		return change, 0, nil
-	}
-	wait = proxyRetry
-	_, proxies := o.proxyServers()
-	servers, _ := o.storedServers()
-	list := servers.List()
-	reports, errs := r.askAgents(ctx, o.mc, pods)
-	for i, pod := range pods {
-		if errs[i] != nil {
-			wait = silentRetry
-			log.FromContext(ctx).Info("a proxy does not answer", "pod", pod.Name, "error", errs[i].Error())
-			change.Text = fmt.Sprintf("proxy %s does not answer the operator on port %d", pod.Name, names.ReportPort(o.mc))
-			continue
-		}
-		report, confirmed := reports[i], rollout.Loaded
-		if report.Done == list {
-			confirmed = rollout.Moved
-		}
-		if pod.Name == servers.Mover {
-			work := "moving items"
-			if servers.Phase == mover.Purge {
-				work = "deleting items of earlier changes"
-			}
-			change.Percent = min(max(report.Percent, 0), 100)
-			work = fmt.Sprintf("%s, %d %%: %s", work, change.Percent, report.Problem)
-			change.Text = cmp.Or(change.Text, strings.TrimSuffix(work, ": "))
-		}
-		switch value := proxies.Annotation(confirmed); {
-		case report.List != list:
-			err = errors.Join(err, r.refresh(ctx, pod))
-		case pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value:
-			err = errors.Join(err, r.annotate(ctx, pod, v1alpha1.ProxyConfigAnnotation, value))
-		}
-	}
-	return change, wait, err
 }

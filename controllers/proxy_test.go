@@ -25,6 +25,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // setProxied acts as the controllers and the kubelets: this number of servers and one proxy are ready.
@@ -342,17 +343,17 @@ func TestDrainInPlace(t *testing.T) {
 		}
 	}
 	restart()
-	f.now = f.now.Add(pollInterval)
+	f.now = f.now.Add(steps.Later)
 	f.mustReconcile()
 	wantReplicas(1)
-	f.report.Draining, f.now = true, f.now.Add(pollInterval)
+	f.report.Draining, f.now = true, f.now.Add(steps.Later)
 	f.mustReconcile()
 	f.mustReconcile()
 	wantReplicas(2)
 	if len(f.stopped) > 0 {
 		t.Error("the server was stopped before its items had moved")
 	}
-	f.report.Draining, f.now = false, f.now.Add(pollInterval)
+	f.report.Draining, f.now = false, f.now.Add(steps.Later)
 	restart()
 	f.mustReconcile()
 	wantReplicas(1)
@@ -366,8 +367,8 @@ func TestUnreachable(t *testing.T) {
 	f.mustReconcile()
 	f.wantRequests()
 	for range 2 {
-		f.now = f.now.Add(pollInterval)
-		if wait := f.mustReconcile().RequeueAfter; wait <= 0 || wait > pollInterval {
+		f.now = f.now.Add(steps.Later)
+		if wait := f.mustReconcile().RequeueAfter; wait <= 0 || wait > steps.Later {
 			t.Errorf("proxies are asked again after %s", wait)
 		}
 	}
@@ -377,11 +378,11 @@ func TestUnreachable(t *testing.T) {
 	f.report.Unreachable, f.now = []string{"cache-0"}, f.now.Add(progressInterval)
 	f.mustReconcile()
 	f.wantRequests()
-	f.report.Unreachable, f.now = nil, f.now.Add(unreachableInterval)
+	f.report.Unreachable, f.now = nil, f.now.Add(time.Second)
 	f.mustReconcile()
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	f.now = f.now.Add(pollInterval)
+	f.now = f.now.Add(steps.Later)
 	f.mustReconcile()
 	f.wantRequests()
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 	"github.com/example/memcached-operator/internal/testing/apiserver"
 )
 
@@ -63,9 +64,9 @@ func TestStatefulSetRollout(t *testing.T) {
 		{[]server{outdated(), outdated(), outdated()}, []string{"get StatefulSet", "delete Pod"}},
 		{[]server{outdated(), outdated(), missing}, nil},
 		{[]server{outdated(), outdated(), updated().notReady()}, nil},
-		{[]server{outdated(), outdated(), updated()}, []string{"get StatefulSet", "delete Pod", "patch status"}},
+		{[]server{outdated(), outdated(), updated()}, []string{"patch status", "get StatefulSet", "delete Pod"}},
 		{[]server{outdated().notReady(), updated(), updated()},
-			[]string{"get StatefulSet", "delete Pod", "patch status"}},
+			[]string{"patch status", "get StatefulSet", "delete Pod"}},
 		{[]server{updated().notReady(), updated(), updated()}, []string{"patch status"}},
 	} {
 		f.setServers(step.servers...)
@@ -141,13 +142,13 @@ func TestWarmUp(t *testing.T) {
 			return
 		}
 		f.wantMessage(v1alpha1.ConditionReady, "1 of 2 servers updated, 2 ready; "+message)
-		if want := map[bool]time.Duration{false: warmUpRetry, true: silentRetry}[silent]; result.RequeueAfter != want {
+		if want := map[bool]time.Duration{false: 5 * time.Second, true: steps.Later}[silent]; result.RequeueAfter != want {
 			t.Errorf("got a reconcile after %s, want %s", result.RequeueAfter, want)
 		}
 	}
 	step(false, 49, "server cache-1 holds 49 % of the items of the others, warm with 50 %", "patch status")
 	step(true, 0, "server cache-1 cannot be compared: its agent or those of the others do not answer", "patch status")
-	step(false, 50, "", "patch Pod", "patch status")
+	step(false, 50, "", "patch status", "patch Pod")
 	step(false, 0, "", "get StatefulSet", "delete Pod")
 }
 
@@ -177,7 +178,8 @@ func TestFlush(t *testing.T) {
 	}
 	annotation := func(name string) string { return f.pod(name).Annotations[v1alpha1.FlushAnnotation] }
 	f.now = time.Now().Add(time.Second) // after the creation of the pods
-	step(100, "2 of 2 servers ready, 2 to drop their items", "apply StatefulSet", "patch Pod", "patch status")
+	step(100, "2 of 2 servers ready, 2 to drop their items", "apply StatefulSet", "patch status", "get StatefulSet",
+		"patch Pod")
 	f.cached["Pod"] = f.pod("cache-1") // the informer cache does not show that cache-0 was asked
 	f.mustReconcile()
 	if got := annotation("cache-1"); got != "" {
@@ -185,22 +187,22 @@ func TestFlush(t *testing.T) {
 	}
 	delete(f.cached, "Pod")
 	f.silent = true
-	if wait := step(100, "; server cache-0: its agent does not answer the operator", "patch status"); wait != silentRetry {
-		t.Errorf("got a reconcile after %s, want %s", wait, silentRetry)
+	if wait := step(100, "; server cache-0: its agent does not answer the operator", "patch status"); wait != steps.Later {
+		t.Errorf("got a reconcile after %s, want %s", wait, steps.Later)
 	}
 	f.silent = false
 	refreshed := f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation]
-	step(100, "; server cache-0: memcached drops its items", "patch Pod", "patch status")
+	step(100, "; server cache-0: memcached drops its items", "patch status", "patch Pod")
 	if f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation] == refreshed {
 		t.Error("the kubelet was not asked to refresh the files of the agent again")
 	}
 	f.report.FlushProblem = "it refuses"
 	step(100, "; server cache-0: it refuses", "patch status")
 	f.report = agent.Report{Flushed: annotation("cache-0")}
-	step(0, "2 to drop their items", "patch Pod", "patch status")
+	step(0, "2 to drop their items", "patch status", "patch Pod")
 	step(79, "1 to drop their items; server cache-0 holds 79 % of the items of the others, warm with 80 %", "patch status")
-	step(80, "1 to drop their items", "patch Pod", "patch status")
-	step(80, "1 to drop their items", "patch Pod")
+	step(80, "1 to drop their items", "patch status", "patch Pod")
+	step(80, "1 to drop their items", "get StatefulSet", "patch Pod")
 	f.report = agent.Report{Flushed: annotation("cache-1")}
 	step(80, "1 to drop their items", "patch Pod")
 	f.mustReconcile()
@@ -215,12 +217,12 @@ func TestFlush(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.flushAt("again")
 	step(80, "2 to drop their items", "apply StatefulSet", "get Namespace", "patch status",
-		"patch Pod")
+		"get StatefulSet", "patch Pod")
 
 	// The flush is taken back while the agent of a server is silent.
 	f.silent = true
 	f.patch(`{"metadata":{"annotations":null}}`)
-	if result := f.mustReconcile(); result.RequeueAfter != proxyRetry || annotation("cache-0") != "" {
+	if result := f.mustReconcile(); result.RequeueAfter != steps.Soon || annotation("cache-0") != "" {
 		t.Errorf("got a reconcile after %s and the annotation %q, want cache-0 asked no more, and another reconcile soon",
 			result.RequeueAfter, annotation("cache-0"))
 	}
@@ -321,31 +323,31 @@ func TestMemory(t *testing.T) {
 			t.Errorf("got the annotation %q, want %q", got, want)
 		}
 	}
-	step(proxyRetry, "", "patch resize", "patch Pod")
+	step(steps.Soon, "", "patch resize", "patch Pod")
 	wantAnnotation("64 2")
 	f.failures["patch resize"] = apierrors.NewForbidden(corev1.Resource("pods"), "cache-0", errors.New("there is no room"))
-	step(silentRetry, `; server cache-0: pods "cache-0" is forbidden: there is no room`, "patch resize", "patch status")
+	step(steps.Later, `; server cache-0: pods "cache-0" is forbidden: there is no room`, "patch resize", "patch status")
 	delete(f.failures, "patch resize")
-	step(proxyRetry, "", "patch resize", "patch status")
+	step(steps.Soon, "", "patch status", "patch resize")
 	if got := status.ReadMemory(&pod().Spec); got.Limit != wanted.Limit || got.Request != wanted.Request {
 		t.Errorf("got a container with %+v after %+v, want %+v", got, before, wanted)
 	}
-	step(silentRetry, "; server cache-0: the kubelet changes the memory of the container", "patch status")
+	step(steps.Later, "; server cache-0: the kubelet changes the memory of the container", "patch status")
 	resized := pod()
 	resized.Status.ObservedGeneration = resized.Generation
 	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: true, Image: "memcached",
 		Resources: &resized.Spec.Containers[0].Resources}}
 	f.must(f.api.Status().Update(f.ctx, resized))
-	step(proxyRetry, "", "patch Pod", "patch status")
+	step(steps.Soon, "", "patch status", "patch Pod")
 	wantAnnotation("128 2")
 	f.silent = true
-	step(silentRetry, "; server cache-0: its agent does not answer the operator", "patch status")
+	step(steps.Later, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent, f.report = false, agent.Report{Memory: 64 << 20, Applied: "64 2"}
-	step(proxyRetry, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch Pod", "patch status")
+	step(steps.Soon, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch status", "patch Pod")
 	f.report.Problem = "it is full"
-	step(silentRetry, "; server cache-0: it is full", "patch status")
+	step(steps.Later, "; server cache-0: it is full", "patch status")
 	f.report = agent.Report{Memory: 128 << 20, Applied: "128 2"}
-	step(proxyRetry, "", "patch Pod", "patch status")
+	step(steps.Soon, "", "patch status", "patch Pod")
 	wantAnnotation("128 2 done")
 	if got := pod().Labels[appsv1.StatefulSetRevisionLabel]; got != "newer" {
 		t.Errorf("got the revision %q, want that of the template", got)

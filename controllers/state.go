@@ -75,13 +75,3 @@ func (s *state) untilDeadline(mc *v1alpha1.Memcached, now time.Time) time.Durati
 func (s *state) isTransient(err error) bool {
 	return children.IsConflict(err) && s.conflicts < maxConflicts
 }
-
-// soonest returns the shortest positive duration; 0 for none.
-func soonest(durations ...time.Duration) (shortest time.Duration) {
-	for _, d := range durations {
-		if d > 0 && (shortest == 0 || d < shortest) {
-			shortest = d
-		}
-	}
-	return shortest
-}

@@ -259,10 +259,9 @@ func currentRecord(workload metav1.Object) (r Record, ok bool) {
 	return r, false
 }
 
-// Outdated returns status.outdated, from the annotations of the workload: the images in the record that a new Memcached
-// with the same spec would not get. An admission plugin may rewrite the images of the template, so those do not count.
-func Outdated(annotations map[string]string, o Options) (fields []string) {
-	r := ReadRecord(annotations)
+// Outdated returns status.outdated: the images in the record that a new Memcached with the same spec would not get. An
+// admission plugin may rewrite the images of the template, so those do not count.
+func (r Record) Outdated(o Options) (fields []string) {
 	if r.RequestedImage == "" && r.Image != "" && r.Image != o.DefaultImage {
 		fields = append(fields, "image")
 	}

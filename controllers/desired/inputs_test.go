@@ -136,7 +136,7 @@ func TestLostRecord(t *testing.T) {
 	if !after.sameTemplate(before) || after.record().Image != "memcached:1" {
 		t.Errorf("a lost record replaces the servers: %+v", after.record())
 	}
-	if got := Outdated(after.GetAnnotations(), o); !slices.Equal(got, []string{"image"}) {
+	if got := after.record().Outdated(o); !slices.Equal(got, []string{"image"}) {
 		t.Errorf("got outdated %q after the record was lost, want the image", got)
 	}
 }
@@ -210,7 +210,7 @@ func FuzzRecord(f *testing.F) {
 			Current{}, o)
 		own.container().Args[3] = memory
 		own.SetAnnotations(map[string]string{key: record})
-		Outdated(own.GetAnnotations(), o)
+		own.record().Outdated(o)
 		apply := func(own *stored) *stored { return storeServers(t, mc, own, Current{Revision: "a"}, o) }
 		after := apply(own)
 		after = apply(after)

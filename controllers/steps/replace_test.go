@@ -1,4 +1,4 @@
-package rollout
+package steps
 
 import (
 	"fmt"
@@ -121,8 +121,8 @@ func podNames(pods []*corev1.Pod) (list []string) {
 	return list
 }
 
-// TestNextStep covers the rules in the comment of NextStep, except warmUp.
-func TestNextStep(t *testing.T) {
+// TestNextRollout covers the rules in the comment of NextStep, except warmUp.
+func TestNextRollout(t *testing.T) {
 	t.Parallel()
 	sixOutdated := func(change func(*server) *server) (list []*server) {
 		for range 6 {
@@ -191,7 +191,7 @@ func TestNextStep(t *testing.T) {
 		if tt.change != nil {
 			tt.change(set, pods)
 		}
-		s := NextStep(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: max(tt.maxUnavailable, 1)}, now)
+		s := nextRollout(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: max(tt.maxUnavailable, 1)}, now)
 		if got := podNames(s.Replace); !slices.Equal(got, tt.want) || s.Wait != tt.wait {
 			t.Errorf("%s: got %v and a wait of %s, want %v and %s", name, got, s.Wait, tt.want, tt.wait)
 		}

@@ -1,4 +1,4 @@
-package rollout
+package steps
 
 import (
 	"cmp"
@@ -9,8 +9,52 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
+
+// changeMemory makes the next step of a server towards the memory of its template, in place.
+func changeMemory(v View) (s Step, busy bool) {
+	if v.Set == nil {
+		return s, false
+	}
+	step := NextMemoryStep(v.Set, v.Servers, names.Generation(v.Memcached))
+	pod := step.Pod
+	if pod == nil {
+		return s, false
+	}
+	progress := func(text string) (Step, bool) {
+		return Step{Progress: status.ChangeProgress{Text: "server " + pod.Name + ": " + text}, Wait: Later}, true
+	}
+	if step.Confirm > 0 {
+		switch r, ok := s.ask(v, pod); {
+		case !ok:
+			return s, true
+		case r.Err != nil:
+			return progress("its agent does not answer the operator")
+		case r.Problem != "":
+			return progress(told(pod, r.Problem))
+		case r.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || r.Memory>>20 != step.Confirm:
+			s.Progress.Text = fmt.Sprintf("server %s: memcached has %d MiB, and gets %d MiB", pod.Name, r.Memory>>20,
+				step.Confirm)
+			s.refresh(v, pod)
+			return s, true
+		}
+	}
+	switch {
+	case step.Resize != nil:
+		s.Resize = &Resize{Pod: pod, Memory: *step.Resize}
+	case step.Annotation != "":
+		s.Annotate = []Annotation{{pod, v1alpha1.MemoryAnnotation, step.Annotation, step.Revision}}
+		if step.Check != nil {
+			s.Resize = &Resize{Pod: pod, Memory: *step.Check, DryRun: true}
+		}
+	default:
+		return progress(step.Waiting)
+	}
+	s.Wait = Soon
+	return s, true
+}
 
 // MemoryStep is the next step of a server towards the memory of its template.
 type MemoryStep struct {

@@ -1,6 +1,8 @@
-package rollout
+package steps
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -8,6 +10,7 @@ import (
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -24,6 +27,55 @@ const (
 	// Moved: and the proxy's agent has deleted or moved all items.
 	Moved Confirmation = "moved"
 )
+
+// Routing says which servers the proxies use.
+type Routing struct {
+	// List are the servers that the proxies are told, and Stored those in their ConfigMap, which follows.
+	List, Stored mover.Servers
+	// Proxies are those that run, and what they have confirmed.
+	Proxies Proxies
+	// Moves says that the items of a server move before it is replaced.
+	Moves bool
+}
+
+func (r Routing) inUse() func(name string) bool { return r.Proxies.InUse(r.List) }
+
+// confirm asks proxies for what they have yet to confirm, and records it. It says how far a change of the servers is.
+func (s *Step) confirm(v View) {
+	hash := v.Routing.Stored.List()
+	for _, pod := range v.Routing.Proxies.Unconfirmed(v.Routing.List) {
+		r, ok := s.ask(v, pod)
+		switch {
+		case !ok:
+			continue
+		case r.Err != nil:
+			s.Wait = Soonest(s.Wait, Later)
+			s.Progress.Text = fmt.Sprintf("proxy %s does not answer the operator on port %d", pod.Name,
+				names.ReportPort(v.Memcached))
+			continue
+		}
+		s.Wait = Soonest(s.Wait, Soon)
+		confirmed := Loaded
+		if r.Done == hash {
+			confirmed = Moved
+		}
+		if pod.Name == v.Routing.Stored.Mover {
+			work := "moving items"
+			if v.Routing.Stored.Phase == mover.Purge {
+				work = "deleting items of earlier changes"
+			}
+			s.Progress.Percent = min(max(r.Percent, 0), 100)
+			work = fmt.Sprintf("%s, %d %%: %s", work, s.Progress.Percent, r.Problem)
+			s.Progress.Text = cmp.Or(s.Progress.Text, strings.TrimSuffix(work, ": "))
+		}
+		switch value := v.Routing.Proxies.Annotation(confirmed); {
+		case r.List != hash:
+			s.refresh(v, pod)
+		case pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value:
+			s.annotate(pod, v1alpha1.ProxyConfigAnnotation, value)
+		}
+	}
+}
 
 // Proxies are the proxies that run, and what they have confirmed.
 type Proxies struct {

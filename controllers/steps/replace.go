@@ -1,6 +1,4 @@
-// Package rollout decides which pods to replace and which to annotate. It is pure: it has no client, and the caller
-// passes the time.
-package rollout
+package steps
 
 import (
 	"cmp"
@@ -12,14 +10,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Step is what a rollout of a StatefulSet does next.
-type Step struct {
+// replace deletes servers of an older template, a few at a time, so that the StatefulSet recreates them. Behind proxies
+// that move items, it deletes those that no proxy uses any more.
+func replace(v View) (s Step, busy bool) {
+	switch {
+	case v.Set == nil:
+		return s, false
+	case v.Routing.Moves:
+		s.Delete = UnusedToReplace(v.Set, v.Servers, v.Routing.inUse())
+		s.Final = len(s.Delete) > 0
+		return s, s.Final
+	case v.Routing.List.Phase != mover.NoChange: // first the items reach their new servers
+		return s, false
+	}
+	r := nextRollout(v.Set, v.Servers, v.Memcached.Spec.Rollout, v.Now)
+	s.Delete, s.Final, s.Wait = r.Replace, len(r.Replace) > 0, r.Wait
+	s.warmUp(v, r.Warming, r.Peers, func(pod *corev1.Pod) { s.annotate(pod, v1alpha1.WarmAnnotation, WarmSince(pod)) })
+	return s, len(r.Replace)+len(r.Peers) > 0
+}
+
+// rollout is what a rollout of a StatefulSet does next.
+type rollout struct {
 	// Replace are the servers to delete now, so that the StatefulSet recreates them from the newest template.
 	Replace []*corev1.Pod
 	// Warming are the new servers that must warm up before the next one is replaced, and Peers the outdated ones that they
@@ -29,7 +47,7 @@ type Step struct {
 	Wait time.Duration
 }
 
-// NextStep returns the next step of a rollout.
+// nextRollout returns the next step of a rollout.
 //
 //   - An outdated server that is down is deleted at once: it holds no data.
 //   - Of the other outdated servers, those that are not ready are deleted first. They may hold data and even serve:
@@ -41,7 +59,7 @@ type Step struct {
 //     warm, or after the timeout.
 //   - Otherwise, servers with a higher ordinal are deleted first.
 //   - Nothing is deleted while the StatefulSet is being deleted, or before its controller observed the new template.
-func NextStep(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutSpec, now time.Time) (s Step) {
+func nextRollout(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.RolloutSpec, now time.Time) (s rollout) {
 	if !canRollOut(set) {
 		return s
 	}
@@ -194,15 +212,4 @@ func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 		return -1
 	}
 	return names.Ordinal(set.Name, pod.Name)
-}
-
-// PodsToAnnotate returns the pods whose annotation must be changed: a kubelet refreshes the Secrets and ConfigMaps that
-// a pod mounts when an annotation of the pod changes, and otherwise within a minute or two.
-func PodsToAnnotate(pods []corev1.Pod, annotation, value string) (list []*corev1.Pod) {
-	for i := range pods {
-		if pod := &pods[i]; value != "" && pod.Annotations[annotation] != value && pod.DeletionTimestamp.IsZero() {
-			list = append(list, pod)
-		}
-	}
-	return list
 }

@@ -1,4 +1,4 @@
-package rollout
+package steps
 
 import (
 	"slices"
@@ -41,7 +41,7 @@ func TestWarmUp(t *testing.T) {
 			replace: []string{"cache-0"}},
 	} {
 		set, pods := rolloutOf(int32(len(tt.servers)), tt.minReady, tt.servers)
-		s := NextStep(set, pods, spec, now)
+		s := nextRollout(set, pods, spec, now)
 		replace, warming, peers := podNames(s.Replace), podNames(s.Warming), podNames(s.Peers)
 		if !slices.Equal(replace, tt.replace) || !slices.Equal(warming, tt.warming) || !slices.Equal(peers, tt.peers) ||
 			s.Wait != tt.wait {

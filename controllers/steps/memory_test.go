@@ -1,4 +1,4 @@
-package rollout
+package steps
 
 import (
 	"fmt"
@@ -209,7 +209,7 @@ func TestMemoryStep(t *testing.T) {
 		if step := NextMemoryStep(set, pods, "1"); step.Pod != nil {
 			got = step.Pod.Name
 		}
-		replaced := podNames(NextStep(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: 1}, now).Replace)
+		replaced := podNames(nextRollout(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: 1}, now).Replace)
 		if got != tt.want || !slices.Equal(replaced, tt.replaced) {
 			t.Errorf("%s: changes %q and replaces %v, want %q and %v", name, got, replaced, tt.want, tt.replaced)
 		}

@@ -1,4 +1,4 @@
-package controllers
+package steps
 
 import (
 	"testing"
@@ -8,16 +8,16 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// TestReported: the text of an agent whose pod has a Secret does not get into the status.
-func TestReported(t *testing.T) {
+// TestTold: the text of an agent whose pod has a Secret does not get into the status.
+func TestTold(t *testing.T) {
 	t.Parallel()
 	const text = `memcached answered "user:password"`
 	pod := &corev1.Pod{}
-	if got := reported(pod, text); got != text {
+	if got := told(pod, text); got != text {
 		t.Errorf("without a Secret: got %q", got)
 	}
 	pod.Annotations = map[string]string{v1alpha1.SecretsAnnotation: "passwords 1"}
-	if got := reported(pod, text); got == text || got == "" {
+	if got := told(pod, text); got == text || got == "" {
 		t.Errorf("with a Secret: got %q", got)
 	}
 }

@@ -1,16 +1,109 @@
-package rollout
+package steps
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/status"
 )
+
+// flush makes the next step of servers that must drop their items, one after the other.
+func flush(v View) (s Step, busy bool) {
+	f, begun := v.Flush()
+	asked := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
+	if v.Memcached.Spec.Paused {
+		return s, false
+	}
+	s.Stop = append(s.Stop, f.Stopping...) // their items need not move
+	switch {
+	case asked == "": // taken back
+		for _, pod := range f.Asked {
+			s.annotate(pod, v1alpha1.FlushAnnotation, "")
+		}
+	case len(f.Asked) > 0:
+		for _, pod := range f.Asked {
+			s.flushed(v, pod)
+		}
+	case !begun:
+		if _, why := BeginFlush(v, v.Routing.List); why != "" {
+			s.Progress.Text = why + flushRemedy
+		}
+	case v.Routing.List.Phase != mover.NoChange || v.Routing.Proxies.NotLoaded() != "": // first, all items arrive
+	case len(f.Left) == 0:
+		if len(f.Stopping) > 0 {
+			s.Progress.Text = fmt.Sprintf("server %s is about to stop with its items", f.Stopping[0].Name)
+		}
+	default:
+		warming := f.Warming(v.Memcached.Spec.Rollout.WarmUp, v.Now)
+		s.warmUp(v, warming, f.Left, func(pod *corev1.Pod) {
+			s.annotate(pod, v1alpha1.FlushAnnotation, FlushAnnotation(pod, Warm))
+		})
+		if len(warming) == 0 {
+			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, f.Ask(v.Now))
+			s.Final = true
+		}
+	}
+	return s, f.Pending() > 0
+}
+
+// flushRemedy is what a user can do about a flush that does not go on.
+const flushRemedy = "; or remove the annotation " + v1alpha1.FlushedAtAnnotation
+
+// flushed asks whether a server has dropped its items.
+func (s *Step) flushed(v View, pod *corev1.Pod) {
+	s.Wait = Soonest(s.Wait, Soon)
+	switch r, ok := s.ask(v, pod); {
+	case !ok:
+	case r.Err != nil:
+		s.Progress.Text = fmt.Sprintf("server %s: its agent does not answer the operator", pod.Name) + flushRemedy
+		s.Wait = Later
+	case r.Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
+		s.annotate(pod, v1alpha1.FlushAnnotation, FlushAnnotation(pod, Flushed))
+	case r.FlushProblem != "":
+		s.Progress.Text = fmt.Sprintf("server %s: %s", pod.Name, told(pod, r.FlushProblem)) + flushRemedy
+		s.Wait = Later
+	default:
+		s.Progress.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
+		s.refresh(v, pod)
+	}
+}
+
+// Flush returns how far servers are that must drop their items; begun is false if that is asked for, and has not begun.
+func (v View) Flush() (f Flush, begun bool) {
+	asked := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
+	f = ReadFlush(v.Servers, v.Record.Flush.Time)
+	begun = asked == "" || asked == v.Record.FlushedAt || v.Record.Template == nil
+	if !begun || asked == "" { // another one is asked for, or none any more
+		f.Left, f.Stopping = nil, nil
+	}
+	return f, begun
+}
+
+// BeginFlush returns the time to record for a flush that begins now, and otherwise why it cannot; zero and empty while
+// items move, and if none has yet to begin.
+func BeginFlush(v View, next mover.Servers) (at time.Time, why string) {
+	last, begun := v.Flush()
+	if begun {
+		return at, ""
+	}
+	begin, cannot := FlushBegin(v.Servers, last.Time, v.Now)
+	switch {
+	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
+		why = "spec.extraArgs has --disable-flush-all"
+	case cannot != "":
+		why = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers", cannot)
+	case v.Routing.List.Phase == mover.NoChange && next.Phase == mover.NoChange:
+		return begin, ""
+	}
+	return at, why
+}
 
 // FlushState is how far a server is that must drop its items. It is the last word of FlushAnnotation, after the time of
 // the flush and the time when the operator asked.

@@ -1,0 +1,166 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
+)
+
+// execute takes a step, continues after an error, and joins the errors. It returns how far the step is, and how long
+// until the next look.
+func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v steps.View,
+	s steps.Step) (progress status.ChangeProgress, wait time.Duration, err error) {
+	progress, wait = s.Progress, steps.Soonest(s.Wait, r.stopServers(ctx, o.mc, s.Stop))
+	if s.Final {
+		if s, err = r.verify(ctx, o, v, s); err != nil {
+			return progress, wait, err
+		}
+	}
+	var errs []error
+	for _, pod := range s.Delete {
+		log.FromContext(ctx).Info("replacing a server", "pod", pod.Name, "generation", o.mc.Generation)
+		if err := o.set.Delete(ctx, pod, metav1.DeletePropagationBackground); err != nil {
+			errs = append(errs, fmt.Errorf("replace a server: %w", err))
+		}
+	}
+	refused := ""
+	if s.Resize != nil {
+		switch err := r.resize(ctx, *s.Resize); {
+		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // for example, the node has no room
+			refused = s.Resize.Pod.Name
+			progress = status.ChangeProgress{Text: "server " + refused + ": " + err.Error()}
+			wait = steps.Later
+		case err != nil:
+			refused = s.Resize.Pod.Name
+			errs = append(errs, fmt.Errorf("change the memory of server %s: %w", refused, err))
+		}
+	}
+	for _, a := range s.Annotate {
+		if a.Key != v1alpha1.MemoryAnnotation || a.Pod.Name != refused {
+			errs = append(errs, r.annotate(ctx, a))
+		}
+	}
+	return progress, wait, errors.Join(errs...)
+}
+
+// verify returns a step that cannot be taken back with the objects of the API server, and a conflict unless the step
+// follows from these too: the informer cache may not show yet what was written before.
+func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps.View,
+	s steps.Step) (steps.Step, error) {
+	set := &appsv1.StatefulSet{}
+	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(o.mc), set); err != nil {
+		return s, fmt.Errorf("look up StatefulSet %s: %w", o.mc.Name, err)
+	}
+	pods, err := o.currentPods(ctx, names.Servers)
+	if err != nil {
+		return s, err
+	}
+	observed := v.Set
+	if v.Servers = pods; observed != nil {
+		v.Set = set
+	}
+	live := steps.Next(v)
+	if set.UID != o.workload().GetUID() || set.Generation != o.workload().GetGeneration() ||
+		set.Annotations[v1alpha1.ProxyServersAnnotation] != o.workload().GetAnnotations()[v1alpha1.ProxyServersAnnotation] ||
+		!live.Equal(s) {
+		return s, apierrors.NewConflict(appsv1.Resource("statefulsets"), set.Name, errors.New("informer cache is outdated"))
+	}
+	return live, nil
+}
+
+// annotate changes an annotation of a pod, and notes the time, so that the kubelet refreshes the volumes of the pod.
+func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) error {
+	after, patch := a.Pod.DeepCopy(), client.MergeFrom(a.Pod)
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.RefreshedAnnotation, r.Now().UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, a.Key, a.Value)
+	if a.Revision != "" { // what follows from an outdated pod is a conflict
+		after.Labels[appsv1.StatefulSetRevisionLabel] = a.Revision
+		patch = client.MergeFromWithOptions(a.Pod, client.MergeFromWithOptimisticLock{})
+	}
+	err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("annotate pod %s: %w", a.Pod.Name, err)
+	}
+	return nil
+}
+
+// resize changes the memory of the container of memcached.
+func (r *MemcachedReconciler) resize(ctx context.Context, to steps.Resize) error {
+	memory := func(bytes int64) map[string]any {
+		return map[string]any{"memory": resource.NewQuantity(bytes, resource.BinarySI)}
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": to.Pod.ResourceVersion},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": names.Container,
+			"resources": map[string]any{"limits": memory(to.Limit), "requests": memory(to.Request)}}}}})
+	if err != nil {
+		return err
+	}
+	options := []client.SubResourcePatchOption{client.FieldOwner(names.Operator)}
+	if to.DryRun {
+		options = append(options, client.DryRunAll)
+	}
+	return r.Client.SubResource("resize").Patch(ctx, to.Pod.DeepCopy(),
+		client.RawPatch(types.StrategicMergePatchType, patch), options...)
+}
+
+// stopServers lets servers stop. It returns how long until the request must be repeated: the kubelet may not wait yet,
+// or the node may be unreachable.
+func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memcached,
+	pods []*corev1.Pod) (wait time.Duration) {
+	var group sync.WaitGroup
+	errs := make([]error, len(pods))
+	for i, pod := range pods {
+		group.Go(func() {
+			if errs[i] = r.StopServer(ctx, reportAddress(mc, pod), pod.Annotations[v1alpha1.DrainAnnotation]); errs[i] != nil {
+				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", errs[i].Error())
+			}
+		})
+	}
+	group.Wait()
+	switch {
+	case len(pods) == 0:
+		return 0
+	case slices.ContainsFunc(errs, func(err error) bool { return !os.IsTimeout(err) }):
+		return steps.Soon
+	}
+	return steps.Later
+}
+
+// decide returns the next step, for which it asks agents for their reports, and the view with these reports.
+func (r *MemcachedReconciler) decide(ctx context.Context, v steps.View, st *state) (steps.Step, steps.View) {
+	interval := steps.PollInterval(v)
+	v.Agents.Reports = map[string]steps.Report{}
+	if v.Agents.Poll = interval > 0 && !v.Now.Before(st.polled.Add(interval)); v.Agents.Poll {
+		st.polled = v.Now
+	}
+	s := steps.Next(v)
+	for len(s.Ask) > 0 {
+		r.askAgents(ctx, v.Memcached, s.Ask, v.Agents.Reports)
+		s = steps.Next(v)
+	}
+	if interval > 0 {
+		s.Wait = steps.Soonest(s.Wait, cmp.Or(max(st.polled.Add(interval).Sub(v.Now), 0), steps.Soon))
+	}
+	return s, v
+}

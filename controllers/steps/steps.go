@@ -1,0 +1,183 @@
+// Package steps decides what happens to pods next: which servers are replaced, resized or flushed, and what proxies
+// have confirmed. It is pure: it has no client, and the caller passes the time.
+//
+// Each step is a function of a View, and they are tried in an order in which they exclude each other. A step that needs
+// to know what agents report asks for their reports first.
+package steps
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+const (
+	// Soon is the delay before something is looked at again that takes a moment, and that no watch event tells.
+	Soon = 500 * time.Millisecond
+	// Later is that delay if somebody must act first, or if an agent did not answer, which costs a worker its timeout.
+	Later = 10 * time.Second
+)
+
+// View is what steps are decided from.
+type View struct {
+	Memcached *v1alpha1.Memcached
+	// Set is the StatefulSet whose servers may change; nil for a Deployment, and while the pod template is not final.
+	Set *appsv1.StatefulSet
+	// Record is that of the servers' template.
+	Record desired.Record
+	// Secrets is SecretsAnnotation of the servers; empty for none.
+	Secrets string
+	// Servers and Proxies are pods.
+	Servers, Proxies []corev1.Pod
+	// Routing says which servers the proxies use.
+	Routing Routing
+	// Agents hold what agents report.
+	Agents Agents
+	Now    time.Time
+}
+
+// Agents hold what agents report.
+type Agents struct {
+	// Reports are those of the agents that were asked, by the names of their pods.
+	Reports map[string]Report
+	// Poll says that it is time to ask all agents for what no watch event says.
+	Poll bool
+}
+
+// Report is what an agent reports, or why it does not.
+type Report struct {
+	agent.Report
+	Err error
+}
+
+// Step is what to do next.
+type Step struct {
+	// Ask are the pods whose agents must report before the step is known.
+	Ask []*corev1.Pod
+	// Delete are servers of a StatefulSet, whose controller recreates them.
+	Delete []*corev1.Pod
+	// Stop are servers that may stop, and wait for that.
+	Stop []*corev1.Pod
+	// Annotate are changes of pods.
+	Annotate []Annotation
+	// Resize is the container to resize; nil for none.
+	Resize *Resize
+	// Final says that the step cannot be taken back: it must also follow from what the API server has.
+	Final bool
+	// Progress says how far a change is.
+	Progress status.ChangeProgress
+	// Wait is how long until the next look; 0 if a watch event will trigger it.
+	Wait time.Duration
+}
+
+// Annotation is an annotation of a pod.
+type Annotation struct {
+	Pod        *corev1.Pod
+	Key, Value string
+	// Revision is the revision of the StatefulSet that the pod has then; empty to leave it.
+	Revision string
+}
+
+// Resize is a new memory of a server's container.
+type Resize struct {
+	Pod *corev1.Pod
+	status.Memory
+	// DryRun only asks the API server whether it would accept that memory.
+	DryRun bool
+}
+
+// Next returns the next step: what is always done, and the first step that has something to do. While it waits for
+// reports, it is nothing but Ask.
+func Next(v View) Step {
+	s := chores(v)
+	for _, next := range []func(View) (Step, bool){replace, changeMemory, flush} {
+		step, busy := next(v)
+		if s = s.and(step); busy {
+			break
+		}
+	}
+	if len(s.Ask) > 0 {
+		return Step{Ask: s.Ask}
+	}
+	return s
+}
+
+// and returns both steps as one.
+func (s Step) and(other Step) Step {
+	s.Ask = append(s.Ask, other.Ask...)
+	s.Delete = append(s.Delete, other.Delete...)
+	s.Stop = append(s.Stop, other.Stop...)
+	s.Annotate = append(s.Annotate, other.Annotate...)
+	if s.Resize == nil {
+		s.Resize = other.Resize
+	}
+	s.Final = s.Final || other.Final
+	if s.Progress == (status.ChangeProgress{}) {
+		s.Progress = other.Progress
+	}
+	s.Wait = Soonest(s.Wait, other.Wait)
+	return s
+}
+
+// Equal reports whether two steps are the same for the same pods.
+func (s Step) Equal(other Step) bool {
+	samePod := func(a, b *corev1.Pod) bool { return a.Name == b.Name && a.UID == b.UID }
+	return slices.EqualFunc(s.Delete, other.Delete, samePod) &&
+		slices.EqualFunc(s.Annotate, other.Annotate, func(a, b Annotation) bool {
+			return samePod(a.Pod, b.Pod) && a.Key == b.Key && a.Value == b.Value && a.Revision == b.Revision
+		}) && (s.Resize == nil) == (other.Resize == nil)
+}
+
+// Soonest returns the shortest positive duration; 0 for none.
+func Soonest(durations ...time.Duration) (shortest time.Duration) {
+	for _, d := range durations {
+		if d > 0 && (shortest == 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	return shortest
+}
+
+// ask returns the report of an agent. If it was not asked yet, ok is false, and the step asks.
+func (s *Step) ask(v View, pod *corev1.Pod) (r Report, ok bool) {
+	if r, ok = v.Agents.Reports[pod.Name]; !ok && !slices.Contains(s.Ask, pod) {
+		s.Ask = append(s.Ask, pod)
+	}
+	return r, ok
+}
+
+// annotate changes an annotation of a pod, and looks again soon.
+func (s *Step) annotate(pod *corev1.Pod, key, value string) {
+	s.Annotate = append(s.Annotate, Annotation{pod, key, value, ""})
+	s.Wait = Soonest(s.Wait, Soon)
+}
+
+// refresh makes the kubelet refresh the volumes of a pod once more if the last change of an annotation is some seconds
+// old: a kubelet that is busy with the pod may miss the change.
+func (s *Step) refresh(v View, pod *corev1.Pod) {
+	last, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation])
+	if err != nil || v.Now.Sub(last).Abs() > refreshAfter {
+		s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.RefreshedAnnotation,
+			v.Now.UTC().Format(time.RFC3339), ""})
+	}
+	s.Wait = Soonest(s.Wait, Soon)
+}
+
+// refreshAfter is how long a kubelet may take to refresh the volumes of a pod before it is asked again.
+const refreshAfter = 5 * time.Second
+
+// told returns what an agent reports, unless its pod has a Secret: memcached is of the user's image, and could put the
+// content into its answer.
+func told(pod *corev1.Pod, report string) string {
+	if pod.Annotations[v1alpha1.SecretsAnnotation] != "" {
+		return "its agent could not change memcached; the log of the agent says why"
+	}
+	return report
+}

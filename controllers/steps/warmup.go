@@ -1,0 +1,78 @@
+package steps
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/status"
+)
+
+// untilWarm returns how long a ready server may still warm up; at most 0 if it need not, or is warm.
+func untilWarm(pod *corev1.Pod, spec *v1alpha1.WarmUpSpec, now time.Time) time.Duration {
+	if spec == nil || pod.Annotations[v1alpha1.WarmAnnotation] == WarmSince(pod) {
+		return 0
+	}
+	since, _ := status.ReadySince(pod)
+	return since.Add(time.Duration(spec.TimeoutSeconds) * time.Second).Sub(now)
+}
+
+// WarmSince is the value of WarmAnnotation on a server that is warm.
+func WarmSince(pod *corev1.Pod) string {
+	since, _ := status.ReadySince(pod)
+	return since.UTC().Format(time.RFC3339)
+}
+
+// Share returns the number of items of a server in percent of the average of the others; ok is false if none of the
+// others has reported. A server holds its share if the others are empty.
+func Share(items int64, others []int64) (percent int, ok bool) {
+	if len(others) == 0 {
+		return 0, false
+	}
+	var sum int64
+	for _, n := range others {
+		sum += n
+	}
+	if sum == 0 {
+		return 100, true
+	}
+	return int(items * 100 * int64(len(others)) / sum), true
+}
+
+// maxPeers is the number of servers with which new ones are compared.
+const maxPeers = 16
+
+// warmUpRetry is the delay before servers are asked again for the number of their items.
+const warmUpRetry = 5 * time.Second
+
+// warmUp asks servers how many items they hold, and calls warm for each cold one that has its share. It says how far
+// one of the others is.
+func (s *Step) warmUp(v View, cold, peers []*corev1.Pod, warm func(*corev1.Pod)) {
+	if len(cold) == 0 {
+		return
+	}
+	var items []int64
+	for _, pod := range peers[:min(maxPeers, len(peers))] {
+		if r, ok := s.ask(v, pod); ok && r.Err == nil {
+			items = append(items, r.Items)
+		}
+	}
+	wait := warmUpRetry
+	for _, pod := range cold {
+		r, _ := s.ask(v, pod)
+		switch percent, ok := Share(r.Items, items); {
+		case r.Err != nil || !ok:
+			s.Progress.Text = "server " + pod.Name + " cannot be compared: its agent or those of the others do not answer"
+			wait = Later
+		case percent >= int(v.Memcached.Spec.Rollout.WarmUp.Percent):
+			warm(pod)
+		default:
+			s.Progress = status.ChangeProgress{Percent: percent, Text: fmt.Sprintf(
+				"server %s holds %d %% of the items of the others, warm with %d %%", pod.Name, percent,
+				v.Memcached.Spec.Rollout.WarmUp.Percent)}
+		}
+	}
+	s.Wait = Soonest(s.Wait, wait)
+}
