@@ -258,8 +258,8 @@ type ProxySpec struct {
 	Memory string `json:"memory,omitempty"`
 
 	// moveItems says when items move to other servers, so that no client misses one. Always, the default: when size
-	// changes, and before a server is replaced or, with metrics, evicted, one after the other; the cluster then needs room
-	// for one more server. OnResize: only when size changes; a server that is replaced or evicted starts empty, as
+	// changes, and before a server is replaced or evicted, one after the other; the cluster then needs room for one more
+	// server. OnResize: only when size changes; a server that is replaced or evicted starts empty, as
 	// spec.rollout says.
 	//
 	// +kubebuilder:default=Always

@@ -15,7 +15,8 @@ const (
 
 	// FlushedAtAnnotation on a Memcached makes its servers drop all items, one server after the other, each time its value
 	// changes. With spec.rollout.warmUp, the next server waits until the one before is warm. Any value works; a timestamp
-	// is customary. The servers need spec.metrics. Without the annotation, no further server is flushed.
+	// is customary. The servers need an agent, as those of a StatefulSet have. Without the annotation, no further server
+	// is flushed.
 	FlushedAtAnnotation = "cache.example.com/flushedAt"
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
@@ -95,7 +96,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || has(self.proxy) || (has(self.serverAddresses) && self.serverAddresses == 'ClusterIP')",fieldPath=".service.type",message="must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP: the Service of the servers has no cluster IP then"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.service.trafficDistribution) || has(self.proxy)",fieldPath=".service.trafficDistribution",message="needs spec.proxy: without proxies, clients choose the server by the key"
 // +kubebuilder:validation:XValidation:rule="!has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
-// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.rollout.warmUp) || (has(self.metrics) && has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".rollout.warmUp",message="needs spec.workload StatefulSet, whose servers the operator replaces, and spec.metrics: the agents report how many items servers hold"
+// +kubebuilder:validation:XValidation:rule="!has(self.rollout) || !has(self.rollout.warmUp) || (has(self.workload) && self.workload == 'StatefulSet')",fieldPath=".rollout.warmUp",message="needs spec.workload StatefulSet, whose servers the operator replaces"
 type MemcachedSpec struct {
 	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
 	// servers. An autoscaler sets size through the scale subresource; leave size out of git then.
@@ -149,9 +150,9 @@ type MemcachedSpec struct {
 
 	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default.
 	// The memory request and limit of the container are derived from memory: they add what connections, threads and the
-	// hash table need. In a StatefulSet with metrics, a change of memory alone replaces no server: from Kubernetes 1.33
-	// on, more memory loses no item; from 1.34 on, less memory drops the items that no longer fit. Otherwise a change
-	// replaces every server.
+	// hash table need. In a StatefulSet, a change of memory alone replaces no server: from Kubernetes 1.33 on, more memory
+	// loses no item; from 1.34 on, less memory drops the items that no longer fit. Otherwise a change replaces every
+	// server.
 	//
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -274,8 +275,8 @@ type MemcachedSpec struct {
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
 	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists.
-	// Unhealthy servers may always be evicted. With metrics, tls or auth they may be evicted only while enough others are
-	// healthy: if only its agent is down, an unhealthy server may still serve clients.
+	// Unhealthy servers may always be evicted. Beside an agent they may be evicted only while enough others are healthy:
+	// if only its agent is down, an unhealthy server may still serve clients.
 	//
 	// +kubebuilder:default={}
 	// +optional
@@ -342,7 +343,7 @@ type RolloutSpec struct {
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
 	// warmUp makes the next server wait until clients have filled the new one; not set by default. It needs workload
-	// StatefulSet and metrics. Servers that get the items of others do not wait.
+	// StatefulSet. Servers that get the items of others do not wait.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Warm up"

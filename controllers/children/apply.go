@@ -202,7 +202,8 @@ func (s *Set) writeChange(ctx context.Context, c *change) (client.Object, error)
 		}
 	}
 	response, err := s.apply(ctx, c)
-	if c.existing != nil && apierrors.IsInvalid(err) && !IsConflict(err) && s.replaceLists(ctx, c) == nil {
+	isDuplicate := apierrors.HasStatusCause(err, metav1.CauseTypeFieldValueDuplicate)
+	if c.existing != nil && isDuplicate && s.replaceLists(ctx, c) == nil {
 		response, err = s.apply(ctx, c)
 	}
 	if err == nil {
@@ -255,7 +256,7 @@ func onlyStatusChanged(old, live client.Object) bool {
 }
 
 // replaceLists replaces the lists in the spec of a child by the desired ones. An apply alone keeps the items that
-// others have added to a list, and the API server may refuse the result, for example two ports of one name.
+// others have added to a list, and the API server may refuse the result: two ports of one name.
 func (s *Set) replaceLists(ctx context.Context, c *change) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.desired)
 	if err != nil {

@@ -103,8 +103,8 @@ func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
 	options.Roots.AppendCertsFromPEM(d[KeyCA])
 	options.Intermediates.AppendCertsFromPEM(d[KeyCertificate])
 	if _, err := pair.Leaf.Verify(options); err != nil {
-		return nil, errors.New("with spec.tls.clientAuth Require, spec.metrics and spec.auth need a tls.crt that ca.crt " +
-			"accepts as a client certificate: the agent uses it to connect")
+		return nil, errors.New("with spec.tls.clientAuth Require, ca.crt must accept tls.crt as a client certificate: the " +
+			"agent connects with it")
 	}
 	return &TLS{pair, cas}, nil
 }

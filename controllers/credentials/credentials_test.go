@@ -168,10 +168,10 @@ func TestTLS(t *testing.T) {
 		"a broken ca.crt":    {CheckCA, with(KeyCA, broken), "certificate 1 in ca.crt cannot be parsed"},
 		"another CA":         {CheckCA, with(KeyCA, of(hours("b", -1, 1), hours("other", -1, 1))[KeyCA]), ""},
 		"another CA, for the agent": {CheckClient,
-			with(KeyCA, of(hours("b", -1, 1), hours("other", -1, 1))[KeyCA]), "ca.crt accepts"},
+			with(KeyCA, of(hours("b", -1, 1), hours("other", -1, 1))[KeyCA]), "ca.crt must accept"},
 		"a CA that expires first":        {CheckClient, of(hours("a", -1, 48), ca), ""},
 		"a CA that was renewed after":    {CheckClient, of(hours("a", -1, 48), hours("ca", 0, 1)), ""},
-		"a CA that has expired":          {CheckClient, of(hours("a", -1, 48), hours("ca", -2, -1)), "ca.crt accepts"},
+		"a CA that has expired":          {CheckClient, of(hours("a", -1, 48), hours("ca", -2, -1)), "ca.crt must accept"},
 		"a CA that has expired, for all": {CheckCA, of(hours("a", -1, 48), hours("ca", -2, -1)), ""},
 	} {
 		_, err := tt.data.TLS(tt.checks, now)

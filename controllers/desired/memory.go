@@ -14,9 +14,9 @@ import (
 )
 
 // canChangeMemory reports whether the servers of mc can get another memory without a restart: the cluster can resize
-// their pods, the operator replaces them, so that it can also leave them as they are, and their agents report.
+// their pods, and the operator replaces them, so that it can also leave them as they are.
 func canChangeMemory(mc *v1alpha1.Memcached, o Options) bool {
-	return o.CanResize && mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && serversReport(mc)
+	return o.CanResize && mc.Spec.Workload == v1alpha1.WorkloadStatefulSet
 }
 
 // addPodVolume mounts into the agent what annotations of the pod ask for.

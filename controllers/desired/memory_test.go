@@ -56,7 +56,7 @@ func TestMemoryInPlace(t *testing.T) {
 			mc.Annotations = map[string]string{v1alpha1.RestartedAtAnnotation: "now"}
 		}},
 		"of a Deployment":    {spec: "{metrics: {}, memory: 1Gi}", replace: true},
-		"without metrics":    {spec: "{workload: StatefulSet, memory: 1Gi}", replace: true},
+		"without metrics":    {spec: "{workload: StatefulSet, memory: 1Gi}"},
 		"the cluster cannot": {noResize: true, replace: true},
 		"somebody else's change": {
 			change: func(_ *v1alpha1.Memcached, own *stored) { own.container().Image = "x" }},

@@ -105,15 +105,15 @@ func (s *Secret) updatedBy(newer *Secret) *Secret {
 	return s
 }
 
-// tlsChecks says what the Secret for TLS must contain. With Require, metrics and passwords need an agent that memcached
-// accepts as a client.
+// tlsChecks says what the Secret for TLS must contain. With Require, an agent that connects to memcached must be
+// accepted as a client.
 func tlsChecks(mc *v1alpha1.Memcached) credentials.Checks {
 	switch t := mc.Spec.TLS; {
 	case t == nil:
 		return ""
 	case t.ClientAuth == v1alpha1.ClientAuthNone:
 		return credentials.CheckPair
-	case t.ClientAuth == v1alpha1.ClientAuthRequire && (mc.Spec.Metrics != nil || mc.Spec.Auth != nil):
+	case t.ClientAuth == v1alpha1.ClientAuthRequire && (serversReport(mc) || mc.Spec.Auth != nil):
 		return credentials.CheckClient
 	}
 	return credentials.CheckCA

@@ -26,18 +26,20 @@ const agentConnections = 2
 
 // needsAgent reports whether an agent runs beside each server of mc; one runs beside each proxy in any case.
 func needsAgent(mc *v1alpha1.Memcached) bool {
-	return mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
+	return serversReport(mc) || mc.Spec.TLS != nil || mc.Spec.Auth != nil
 }
 
-// serversReport says whether the agents of servers report to the operator. With only tls or auth, memcached may refuse
-// the agent.
-func serversReport(mc *v1alpha1.Memcached) bool { return mc.Spec.Metrics != nil }
+// serversReport says whether the agents of servers report to the operator, and do what the operator asks for. In a
+// Deployment with only tls or auth, memcached may refuse the agent.
+func serversReport(mc *v1alpha1.Memcached) bool {
+	return mc.Spec.Workload == v1alpha1.WorkloadStatefulSet || mc.Spec.Metrics != nil
+}
 
 // podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
 // changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := memcachedPod(mc, names.Servers, r.Image, o, arguments(mc), resources(mc))
-	if DrainsServers(mc) {
+	if MovesWhenReplaced(mc) {
 		addDrain(mc, template)
 	}
 	if needsAgent(mc) {
@@ -59,10 +61,6 @@ const (
 	// killSeconds is how long a memcached that does not answer its probe may take to stop.
 	killSeconds = 10
 )
-
-// DrainsServers reports whether a server of mc that is about to stop keeps serving until its items have moved: they
-// move when servers are replaced, and its agent reports.
-func DrainsServers(mc *v1alpha1.Memcached) bool { return MovesWhenReplaced(mc) && serversReport(mc) }
 
 // drainToken is known only to those who may read Memcacheds or their pods.
 func drainToken(mc *v1alpha1.Memcached) string { return Digest(mc.UID) }
@@ -234,18 +232,18 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	}
 	if m := mc.Spec.Metrics; m != nil {
 		options.MetricsPort = int(m.Port)
-		pod.WithVolumes(corev1ac.Volume().WithName("agent").WithEmptyDir(corev1ac.EmptyDirVolumeSource().
-			WithMedium(corev1.StorageMediumMemory).WithSizeLimit(resource.MustParse("1Mi"))))
-		c.WithPorts(containerPort(names.MetricsPort, m.Port)).
-			WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(agent.RunPath))
+		c.WithPorts(containerPort(names.MetricsPort, m.Port))
 	}
+	pod.WithVolumes(corev1ac.Volume().WithName("agent").WithEmptyDir(corev1ac.EmptyDirVolumeSource().
+		WithMedium(corev1.StorageMediumMemory).WithSizeLimit(resource.MustParse("1Mi"))))
+	c.WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(agent.RunPath))
 	if component == names.Proxies || serversReport(mc) {
 		options.ReportPort = int(names.ReportPort(mc))
 		c.WithPorts(containerPort("report", names.ReportPort(mc)))
 	}
 	if component == names.Servers && serversReport(mc) {
 		addPodVolume(pod, c)
-		if DrainsServers(mc) {
+		if MovesWhenReplaced(mc) {
 			options.DrainToken = drainToken(mc)
 		}
 	}

@@ -98,7 +98,7 @@ func BeginFlush(v View, next mover.Servers) (at time.Time, why string) {
 	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
 		why = "spec.extraArgs has --disable-flush-all"
 	case cannot != "":
-		why = fmt.Sprintf("server %s has no agent that can flush it: set spec.metrics and restart the servers", cannot)
+		why = fmt.Sprintf("server %s has no agent that can flush it", cannot)
 	case v.Routing.List.Phase == mover.NoChange && next.Phase == mover.NoChange:
 		return begin, ""
 	}

@@ -530,7 +530,6 @@ var refused = []struct{ spec, field, message string }{
 	{`{workload: StatefulSet, metrics: {}, rollout: {warmUp: {timeoutSeconds: 86401}}}`,
 		"spec.rollout.warmUp.timeoutSeconds", "should be less than or equal to 86400"},
 	{`{metrics: {}, rollout: {warmUp: {}}}`, "spec.rollout.warmUp", "needs spec.workload StatefulSet"},
-	{`{workload: StatefulSet, rollout: {warmUp: {}}}`, "spec.rollout.warmUp", "and spec.metrics: the agents report"},
 	{`{disruptionBudget: {maxUnavailable: -1}}`, "spec.disruptionBudget.maxUnavailable",
 		"should be greater than or equal to 0"},
 	{`{disruptionBudget: {maxUnavailable: 1001}}`, "spec.disruptionBudget.maxUnavailable",

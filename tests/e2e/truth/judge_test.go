@@ -13,11 +13,11 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // event returns the event of a manifest, observed this many milliseconds after the start. Each edit has the form
-// old=>new and changes the manifest; the edit DELETED makes the event a deletion, and LISTED an object that existed.
+// old=>new and changes the manifest, and may have several lines; the edit DELETED makes the event a deletion, and LISTED an object that existed.
 func event(t *testing.T, ms int, manifest string, edits ...string) Event {
 	t.Helper()
 	deleted, listed := false, false
-	for _, edit := range edits {
+	for _, edit := range strings.Split(strings.Join(edits, "\n"), "\n") {
 		switch edit {
 		case "DELETED":
 			deleted = true
@@ -88,7 +88,7 @@ metadata: {name: strict, uid: v, resourceVersion: "21"}`
 		`conditions: [{type: Progressing, status: "False", lastUpdateTime: 2026-01-01T00:00:00Z}]`
 
 	// Edits for a StatefulSet, and for a proxy.
-	asStatefulSet = `kind: Deployment=>kind: StatefulSet`
+	asStatefulSet = `kind: Deployment=>kind: StatefulSet` + "\n" + withAgent + "\n" + twoMoreConnections
 	inStatefulSet = `size: 2, =>size: 2, workload: StatefulSet, `
 	twoAddresses  = `observedGeneration: 1, =>observedGeneration: 1, servers: ["c-0:11211", "c-1:11211"], `
 	withProxy     = `size: 2, =>size: 2, workload: StatefulSet, proxy: {size: 2, threads: 3}, `
