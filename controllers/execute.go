@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
@@ -30,12 +31,13 @@ import (
 // until the next look.
 func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v steps.View,
 	s steps.Step) (progress status.ChangeProgress, wait time.Duration, err error) {
-	progress, wait = s.Progress, steps.Soonest(s.Wait, r.stopServers(ctx, o.mc, s.Stop))
+	progress, wait = s.Progress, s.Wait
 	if s.Final {
 		if s, err = r.verify(ctx, o, v, s); err != nil {
 			return progress, wait, err
 		}
 	}
+	wait = steps.Soonest(wait, r.stopServers(ctx, o.mc, s.Stop))
 	var errs []error
 	for _, pod := range s.Delete {
 		log.FromContext(ctx).Info("replacing a server", "pod", pod.Name, "generation", o.mc.Generation)
@@ -64,28 +66,20 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 }
 
 // verify returns a step that cannot be taken back with the objects of the API server, and a conflict unless the step
-// follows from these too: the informer cache may not show yet what was written before.
+// follows from these too.
 func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps.View,
 	s steps.Step) (steps.Step, error) {
-	set := &appsv1.StatefulSet{}
-	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(o.mc), set); err != nil {
-		return s, fmt.Errorf("look up StatefulSet %s: %w", o.mc.Name, err)
-	}
-	pods, err := o.currentPods(ctx, names.Servers)
+	live, err := o.live(ctx)
 	if err != nil {
 		return s, err
 	}
-	observed := v.Set
-	if v.Servers = pods; observed != nil {
-		v.Set = set
+	again := live.view(desired.Secrets{}, v.Set != nil, v.Now)
+	again.Secrets, again.Agents = v.Secrets, v.Agents
+	next := steps.Next(again)
+	if !next.Equal(s) || live.workload() == nil {
+		return s, apierrors.NewConflict(appsv1.Resource("statefulsets"), o.mc.Name, errors.New("informer cache is outdated"))
 	}
-	live := steps.Next(v)
-	if set.UID != o.workload().GetUID() || set.Generation != o.workload().GetGeneration() ||
-		set.Annotations[v1alpha1.ProxyServersAnnotation] != o.workload().GetAnnotations()[v1alpha1.ProxyServersAnnotation] ||
-		!live.Equal(s) {
-		return s, apierrors.NewConflict(appsv1.Resource("statefulsets"), set.Name, errors.New("informer cache is outdated"))
-	}
-	return live, nil
+	return next, nil
 }
 
 // annotate changes an annotation of a pod, and notes the time, so that the kubelet refreshes the volumes of the pod.

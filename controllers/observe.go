@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -42,28 +42,39 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	if err := set.List(ctx, &pods); err != nil {
 		return o, err
 	}
-	o.servers = pods.Items[:0] // filtered in place: the list is ours, its pods are shared
-	for i := range pods.Items {
-		switch pod := &pods.Items[i]; {
-		case isPodOf(pod, mc.Name):
-			o.servers = append(o.servers, *pod)
-		case isPodOf(pod, names.Proxy(mc)):
-			o.proxies = append(o.proxies, *pod)
-		}
-	}
+	o.setPods(pods.Items)
 	return o, nil
 }
 
-// currentPods returns the pods of a component as the API server has them.
-func (o observation) currentPods(ctx context.Context, component names.Component) ([]corev1.Pod, error) {
+// setPods sets the pods of both components. It filters the list in place: the list is ours, its pods are shared.
+func (o *observation) setPods(list []corev1.Pod) {
+	o.servers, o.proxies = list[:0], nil
+	for i := range list {
+		switch pod := &list[i]; {
+		case isPodOf(pod, o.mc.Name):
+			o.servers = append(o.servers, *pod)
+		case isPodOf(pod, names.Proxy(o.mc)):
+			o.proxies = append(o.proxies, *pod)
+		}
+	}
+}
+
+// live returns what the API server has of that which decides what happens to servers. What cannot be taken back is
+// decided by that: the informer cache may not show yet what another operator process has written, or a new proxy.
+func (o observation) live(ctx context.Context) (observation, error) {
+	o.children = maps.Clone(o.children)
+	delete(o.children, workloadKey(o.mc))
+	delete(o.children, proxyConfigKey(o.mc))
+	if err := o.lookUp(ctx); err != nil {
+		return o, err
+	}
 	var pods corev1.PodList
 	if err := o.set.APIReader.List(ctx, &pods, client.InNamespace(o.mc.Namespace),
-		client.MatchingLabels(component.Selector(o.mc))); err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
+		client.MatchingLabels(names.Labels(o.mc))); err != nil {
+		return o, fmt.Errorf("list pods: %w", err)
 	}
-	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		return !isPodOf(&pod, o.mc.Name) && !isPodOf(&pod, names.Proxy(o.mc))
-	}), nil
+	o.setPods(pods.Items)
+	return o, nil
 }
 
 // isPodOf reports whether a pod is controlled by the StatefulSet with this name, or by a ReplicaSet of the Deployment

@@ -3,15 +3,11 @@ package controllers
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -52,26 +48,29 @@ func (o observation) routing() (r steps.Routing) {
 }
 
 // nextProxyServers returns the next step of the servers that the proxies use, and the number of servers that must run,
-// even if the spec asks for fewer.
+// even if the spec asks for fewer. What differs from the current ones follows from what the API server has.
 func (o observation) nextProxyServers(ctx context.Context,
 	v steps.View) (next mover.Servers, minServers int32, err error) {
+	next, minServers = o.decideProxyServers(v)
+	if o.mc.Spec.Proxy == nil || !status.Installed(o.mc) ||
+		next.Equal(v.Routing.List) && replicas(o.workload()) == max(minServers, names.Size(o.mc)) {
+		return next, minServers, nil
+	}
+	if o, err = o.live(ctx); err != nil {
+		return next, 0, err
+	}
+	next, minServers = o.decideProxyServers(o.view(desired.Secrets{}, false, v.Now))
+	return next, minServers, nil
+}
+
+func (o observation) decideProxyServers(v steps.View) (next mover.Servers, minServers int32) {
 	if o.mc.Spec.Proxy == nil {
-		return next, 0, nil
+		return next, 0
 	}
 	current, proxies := v.Routing.List, v.Routing.Proxies
 	servers := o.ordinals(desired.Ordinals(o.mc, slices.Concat(current.Before, current.After)))
-	replicas := int(replicas(o.workload()))
-	installed := status.Installed(o.mc)
 	wanted, warm := o.wantedServers(servers, current.After)
 	next = proxies.Next(current, wanted, servers.Size, warm)
-	if installed && (!next.Equal(current) || replicas > servers.Size) {
-		// The informer cache may not show a proxy that has just been created.
-		if o.proxies, err = o.currentPods(ctx, names.Proxies); err != nil {
-			return next, 0, err
-		}
-		proxies = o.routing().Proxies
-		next = proxies.Next(current, wanted, servers.Size, warm)
-	}
 	if current.Phase != mover.NoChange && o.mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
 		status.IsStalled(o.mc) {
 		next = mover.Servers{After: current.After}
@@ -81,36 +80,14 @@ func (o observation) nextProxyServers(ctx context.Context,
 		current.Phase != mover.NoChange && len(flush.Asked) > 0 {
 		next = current
 	}
-	if installed && !o.mc.Spec.Paused {
+	if status.Installed(o.mc) && !o.mc.Spec.Paused {
 		n := servers.MinServers(desired.Ordinals(o.mc, slices.Concat(next.Before, next.After)))
 		if !next.Equal(mover.Servers{After: wanted}) || !next.Equal(current) || proxies.NotLoaded() != "" {
-			n = max(n, replicas)
-		}
-		if n > max(replicas, servers.Size) { // an older list may name servers that were removed since
-			err = o.isCurrent(ctx)
+			n = max(n, int(replicas(o.workload())))
 		}
 		minServers = int32(n)
 	}
-	return next, minServers, err
-}
-
-// isCurrent returns a conflict if the informer cache has an outdated StatefulSet: another operator process may have
-// written it. A server of the newest template would seem outdated, or one that the proxies are told would seem unused.
-func (o observation) isCurrent(ctx context.Context) error {
-	set, ok := o.workload().(*appsv1.StatefulSet)
-	if !ok {
-		return nil
-	}
-	live := &appsv1.StatefulSet{}
-	if err := o.set.APIReader.Get(ctx, client.ObjectKeyFromObject(set), live); err != nil {
-		return fmt.Errorf("look up StatefulSet %s: %w", set.Name, err)
-	}
-	const list = v1alpha1.ProxyServersAnnotation
-	if live.UID != set.UID || live.Generation != set.Generation || live.Annotations[list] != set.Annotations[list] ||
-		live.Status.UpdateRevision != set.Status.UpdateRevision {
-		return apierrors.NewConflict(appsv1.Resource("statefulsets"), set.Name, errors.New("informer cache is outdated"))
-	}
-	return nil
+	return next, minServers
 }
 
 // wantedServers returns the servers to reach next, and whether items can move there.

@@ -25,6 +25,7 @@ func chores(v View) (s Step) {
 	inUse := v.Routing.inUse()
 	moves := v.Routing.Moves && !v.Memcached.Spec.Paused
 	s.Stop = ToStop(v.Servers, func(name string) bool { return moves && inUse(name) })
+	s.Final = moves && len(s.Stop) > 0
 	s.poll(v)
 	if v.Memcached.Spec.Paused {
 		return s

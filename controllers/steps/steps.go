@@ -129,7 +129,7 @@ func (s Step) and(other Step) Step {
 // Equal reports whether two steps are the same for the same pods.
 func (s Step) Equal(other Step) bool {
 	samePod := func(a, b *corev1.Pod) bool { return a.Name == b.Name && a.UID == b.UID }
-	return slices.EqualFunc(s.Delete, other.Delete, samePod) &&
+	return slices.EqualFunc(s.Delete, other.Delete, samePod) && slices.EqualFunc(s.Stop, other.Stop, samePod) &&
 		slices.EqualFunc(s.Annotate, other.Annotate, func(a, b Annotation) bool {
 			return samePod(a.Pod, b.Pod) && a.Key == b.Key && a.Value == b.Value && a.Revision == b.Revision
 		}) && (s.Resize == nil) == (other.Resize == nil)

@@ -214,7 +214,9 @@ func (w *world) runPod(pod *corev1.Pod) {
 	w.Helper()
 	if pod.DeletionTimestamp != nil {
 		_, ready := readySince(pod)
-		if end := w.terminating(pod).Add(90 * time.Second); drainPath(pod) != "" && ready &&
+		// Where events are folded, each step of the operator takes that many times longer.
+		grace := 90 * time.Second * time.Duration(max(1, w.folds["Pod"], w.folds["ConfigMap"]))
+		if end := w.terminating(pod).Add(grace); drainPath(pod) != "" && ready &&
 			!w.agents.stopped[pod.Status.PodIP] && w.clock().Before(end) {
 			w.drained = end
 			return
