@@ -34,7 +34,6 @@ func (o observation) current(ctx context.Context, v steps.View) (c desired.Curre
 		return c, nil
 	}
 	c.Workload = workload
-	c.FlushBegin, _ = steps.BeginFlush(v, c.ProxyServers)
 	w := status.ReadState(c.Workload, o.servers...)
 	c.Empty = w.IsEmpty()
 	if set, ok := c.Workload.(*appsv1.StatefulSet); ok && w.Observed {

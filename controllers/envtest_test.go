@@ -91,6 +91,7 @@ type fixture struct {
 	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
 	report   agent.Report             // of all agents
 	items    map[string]int64         // that servers report, by the addresses of their pods
+	flushed  []string                 // servers that have dropped their items
 	silent   bool                     // no agent answers
 	stopped  []string                 // the addresses of servers that may stop
 	now      time.Time
@@ -132,6 +133,11 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 			report := f.report
 			host, _, _ := net.SplitHostPort(address)
 			report.Items = f.items[host]
+			for _, name := range f.flushed {
+				if podIP(name) == host {
+					report.Flushed = f.pod(name).Annotations[v1alpha1.FlushAnnotation]
+				}
+			}
 			return report, nil
 		},
 	}
@@ -247,6 +253,13 @@ func (f *fixture) apiReader() client.Client {
 				return err
 			}
 			return c.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			kind := strings.TrimSuffix(reflect.TypeOf(list).Elem().Name(), "List")
+			if err := f.record("list "+kind, ""); err != nil {
+				return err
+			}
+			return c.List(ctx, list, opts...)
 		},
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -57,6 +58,9 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 			errs = append(errs, fmt.Errorf("change the memory of server %s: %w", refused, err))
 		}
 	}
+	if s.Flushed != "" {
+		errs = append(errs, r.endFlush(ctx, o.workload(), s.Flushed))
+	}
 	for _, a := range s.Annotate {
 		if a.Key != v1alpha1.MemoryAnnotation || a.Pod.Name != refused {
 			errs = append(errs, r.annotate(ctx, a))
@@ -94,6 +98,18 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) 
 	err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("annotate pod %s: %w", a.Pod.Name, err)
+	}
+	return nil
+}
+
+// endFlush records on the workload that a flush has ended.
+func (r *MemcachedReconciler) endFlush(ctx context.Context, workload client.Object, value string) error {
+	after := workload.DeepCopyObject().(client.Object)
+	annotations := maps.Clone(after.GetAnnotations())
+	annotations[v1alpha1.FlushedAtAnnotation] = value
+	after.SetAnnotations(annotations)
+	if err := r.Client.Patch(ctx, after, client.MergeFrom(workload), client.FieldOwner(names.Operator)); err != nil {
+		return fmt.Errorf("record the end of a flush: %w", err)
 	}
 	return nil
 }

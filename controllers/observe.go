@@ -142,7 +142,7 @@ func (o observation) view(secrets desired.Secrets, final bool, now time.Time) st
 	v := steps.View{Memcached: o.mc, Secrets: secrets.Annotation(), Servers: o.servers, Proxies: o.proxies,
 		Routing: o.routing(), Now: now}
 	if w := o.workload(); w != nil {
-		v.Record = desired.ReadRecord(w.GetAnnotations())
+		v.Record, v.Flushed = desired.ReadRecord(w.GetAnnotations()), w.GetAnnotations()[v1alpha1.FlushedAtAnnotation]
 		if set, ok := w.(*appsv1.StatefulSet); ok && final && !o.mc.Spec.Paused {
 			v.Set = set
 		}
@@ -156,10 +156,7 @@ func (o observation) statusInput(v steps.View, options desired.Options, effect s
 	if w := o.workload(); w != nil {
 		s.Workload, s.Outdated = status.ReadState(w, o.servers...), v.Record.Outdated(options)
 	}
-	flush, begun := v.Flush()
-	if s.ToFlush = int32(flush.Pending()); !begun {
-		s.ToFlush = int32(len(o.servers))
-	}
+	s.ToFlush = int32(v.Flush().ToDrop(v))
 	if o.mc.Spec.Paused && s.ToFlush > 0 {
 		s.HeldBack = cmp.Or(s.HeldBack, "spec.paused keeps the operator from flushing servers")
 	}

@@ -76,8 +76,7 @@ func (o observation) decideProxyServers(v steps.View) (next mover.Servers, minSe
 		next = mover.Servers{After: current.After}
 	}
 	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
-	if flush, _ := v.Flush(); current.Phase == mover.NoChange && next.Phase != mover.NoChange && flush.Pending() > 0 ||
-		current.Phase != mover.NoChange && len(flush.Asked) > 0 {
+	if current.Phase == mover.NoChange && next.Phase != mover.NoChange && v.Flush().Pending {
 		next = current
 	}
 	if status.Installed(o.mc) && !o.mc.Spec.Paused {

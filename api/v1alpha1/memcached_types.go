@@ -16,7 +16,7 @@ const (
 	// FlushedAtAnnotation on a Memcached makes its servers drop all items, one server after the other, each time its value
 	// changes. With spec.rollout.warmUp, the next server waits until the one before is warm. Any value works; a timestamp
 	// is customary. The servers need an agent, as those of a StatefulSet have. Without the annotation, no further server
-	// is flushed.
+	// is flushed. On the workload, it is the value of the last flush that has ended.
 	FlushedAtAnnotation = "cache.example.com/flushedAt"
 
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
@@ -65,9 +65,8 @@ const (
 	// after a minute or two. So the operator writes the time again if an agent does not know a file after some seconds.
 	RefreshedAnnotation = "cache.example.com/refreshed"
 
-	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: when the flush began, which
-	// identifies the flush, and when the operator asked. The operator adds the word flushed once the agent has
-	// done so, and warm once the server has its share of items again.
+	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: when the operator asked, and for
+	// which value of FlushedAtAnnotation.
 	FlushAnnotation = "cache.example.com/flush"
 
 	// DrainAnnotation on a server's pod is the token with which the kubelet and the operator, and nobody else, ask its

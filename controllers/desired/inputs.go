@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,8 +50,6 @@ type Current struct {
 	ProxyServers mover.Servers
 	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies may still use them.
 	MinServers int32
-	// FlushBegin is the time to record for a flush that begins now; zero if none can.
-	FlushBegin time.Time
 	// Now is the time.
 	Now time.Time
 }
@@ -104,16 +101,9 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	case exists && restartedAt != recorded.RestartedAt, recorded.RequestedImage != "":
 		image = o.DefaultImage
 	}
-	r := Record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, FlushedAt: recorded.FlushedAt,
-		Flush: recorded.Flush, Memory: mc.Spec.Memory, Secrets: secrets}
+	r := Record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, Memory: mc.Spec.Memory,
+		Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
-	switch value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; {
-	case value == "" || value == recorded.FlushedAt:
-	case !ok: // there is nothing to drop, or the record was lost, of a flush that has probably ended
-		r.FlushedAt = value
-	case !current.FlushBegin.IsZero():
-		r.FlushedAt, r.Flush = value, metav1.NewTime(current.FlushBegin)
-	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	freeze := current.Freeze
@@ -139,24 +129,32 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	}
 	in.image, in.record, in.annotations = image, r, r.annotations()
 	in.newTemplate = exists && r.Template != recorded.Template && Digest(r.Template) != Digest(recorded.Template)
-	list, _ := json.Marshal(in.proxyServers) // only strings
-	in.annotations[v1alpha1.ProxyServersAnnotation] = string(list)
-	var keep []string
+	if mc.Spec.Proxy != nil {
+		list, _ := json.Marshal(in.proxyServers) // only strings
+		in.annotations[v1alpha1.ProxyServersAnnotation] = string(list)
+	}
+	if !exists {
+		if value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; value != "" { // there is nothing to drop
+			in.annotations[v1alpha1.FlushedAtAnnotation] = value
+		}
+		return in
+	}
+	keep := []string{v1alpha1.FlushedAtAnnotation}
 	switch {
-	case exists && mc.Spec.Paused:
-		keep = []string{v1alpha1.TemplateRecordAnnotation, v1alpha1.ProxyServersAnnotation}
-	case exists && freeze && !ok:
-		keep = []string{v1alpha1.TemplateRecordAnnotation}
+	case mc.Spec.Paused:
+		keep = append(keep, v1alpha1.TemplateRecordAnnotation, v1alpha1.ProxyServersAnnotation)
+	case freeze && !ok:
+		keep = append(keep, v1alpha1.TemplateRecordAnnotation)
 	}
 	for _, key := range keep {
-		in.annotations[key] = current.Workload.GetAnnotations()[key]
+		delete(in.annotations, key)
+		if value, ok := current.Workload.GetAnnotations()[key]; ok {
+			in.annotations[key] = value
+		}
 	}
-	if exists && (mc.Spec.Paused || freeze) {
+	if mc.Spec.Paused || freeze {
 		in.labels[v1alpha1.GenerationLabel] = current.Workload.GetLabels()[v1alpha1.GenerationLabel]
 	}
-	maps.DeleteFunc(in.annotations, func(key, value string) bool {
-		return value == "" || key == v1alpha1.ProxyServersAnnotation && mc.Spec.Proxy == nil
-	})
 	return in
 }
 
@@ -206,10 +204,6 @@ type Record struct {
 	Image          string `json:"image,omitempty"`
 	RequestedImage string `json:"requestedImage,omitempty"`
 	RestartedAt    string `json:"restartedAt,omitempty"`
-	// FlushedAt is the last value of FlushedAtAnnotation, and Flush the time when that flush began: servers that were
-	// created later need not drop their items.
-	FlushedAt string      `json:"flushedAt,omitempty"`
-	Flush     metav1.Time `json:"flush,omitzero"`
 	// Agent is the image of the agent.
 	Agent string `json:"agent,omitempty"`
 	// Memory was spec.memory then.

@@ -196,9 +196,9 @@ func FuzzRecord(f *testing.F) {
 		replaceIn(current, "image", `"memcached:2"`),
 		replaceIn(current, "image", `"","requestedImage":"memcached:3"`),
 		replaceIn(current, "agent", `"","inPlace":["b","b","c"],"restartedAt":"now"`),
-		replaceIn(current, "agent", `"operator:2","flushedAt":"then","flush":"2026-01-02T03:04:05+01:00"`),
+		replaceIn(current, "agent", `"operator:2","secrets":{"tls":{"name":"s","notAfter":"2026-01-02T03:04:05+01:00"}}`),
 		// This time is written as one that cannot be read.
-		replaceIn(current, "agent", `"operator:2","flush":"9999-12-31T23:59:59-01:00"`),
+		replaceIn(current, "agent", `"operator:2","secrets":{"tls":{"name":"s","notAfter":"9999-12-31T23:59:59-01:00"}}`),
 		replaceIn(current, "agent", `"","secrets":{"tls":{"name":"s","authorities":[`+
 			`{"id":"x","notAfter":"2026-01-02T03:04:05Z"}]}}`),
 	} {

@@ -14,58 +14,74 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// flush makes the next step of servers that must drop their items, one after the other.
+// flush makes servers drop their items, one after the other, for each new value of FlushedAtAnnotation. It ends once
+// all servers have reported that they did.
+//
+//   - Behind proxies, it begins once no items move. None move until it has ended.
+//   - The next server is asked once the one before has dropped its items and, with warmUp, is warm or had time for
+//     that.
+//   - A server that is about to stop stops with its items.
+//   - The annotation was removed: no further server is asked, and none that has not noticed yet.
 func flush(v View) (s Step, busy bool) {
-	f, begun := v.Flush()
-	asked := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
-	if v.Memcached.Spec.Paused {
+	f := v.Flush()
+	value := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
+	switch {
+	case v.Memcached.Spec.Paused:
+		return s, false
+	case value == "":
+		for i := range v.Servers {
+			pod := &v.Servers[i]
+			if _, asked := flushOf(pod); asked != "" && asked != v.Flushed {
+				s.annotate(pod, v1alpha1.FlushAnnotation, "")
+			}
+		}
+		return s, false
+	case !f.Pending:
 		return s, false
 	}
-	s.Stop = append(s.Stop, f.Stopping...) // their items need not move
+	s.Stop = f.Stopping
+	cannot := ""
 	switch {
-	case asked == "": // taken back
-		for _, pod := range f.Asked {
-			s.annotate(pod, v1alpha1.FlushAnnotation, "")
-		}
-	case len(f.Asked) > 0:
-		for _, pod := range f.Asked {
-			s.flushed(v, pod)
-		}
-	case !begun:
-		if _, why := BeginFlush(v, v.Routing.List); why != "" {
-			s.Progress.Text = why + flushRemedy
-		}
+	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
+		cannot = "spec.extraArgs has --disable-flush-all"
+	case f.Cannot != "":
+		cannot = fmt.Sprintf("server %s has no agent that can flush it", f.Cannot)
 	case v.Routing.List.Phase != mover.NoChange || v.Routing.Proxies.NotLoaded() != "": // first, all items arrive
-	case len(f.Left) == 0:
-		if len(f.Stopping) > 0 {
-			s.Progress.Text = fmt.Sprintf("server %s is about to stop with its items", f.Stopping[0].Name)
-		}
-	default:
-		warming := f.Warming(v.Memcached.Spec.Rollout.WarmUp, v.Now)
-		s.warmUp(v, warming, f.Left, func(pod *corev1.Pod) {
-			s.annotate(pod, v1alpha1.FlushAnnotation, FlushAnnotation(pod, Warm))
-		})
-		if len(warming) == 0 {
-			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, f.Ask(v.Now))
+	case len(f.Left) > 0:
+		if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
+			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], value, v.Now))
 			s.Final = true
 		}
+	case len(f.Stopping) > 0:
+		s.Progress.Text = fmt.Sprintf("server %s is about to stop with its items", f.Stopping[0].Name)
+	default:
+		all := true
+		for _, pod := range f.Asked {
+			all = s.hasFlushed(v, pod) && all
+		}
+		if all {
+			s.Flushed = value
+		}
 	}
-	return s, f.Pending() > 0
+	if cannot != "" {
+		s.Progress.Text = cannot + flushRemedy
+	}
+	return s, true
 }
 
 // flushRemedy is what a user can do about a flush that does not go on.
 const flushRemedy = "; or remove the annotation " + v1alpha1.FlushedAtAnnotation
 
-// flushed asks whether a server has dropped its items.
-func (s *Step) flushed(v View, pod *corev1.Pod) {
-	s.Wait = Soonest(s.Wait, Soon)
-	switch r, ok := s.ask(v, pod); {
+// hasFlushed asks whether a server has dropped its items.
+func (s *Step) hasFlushed(v View, pod *corev1.Pod) bool {
+	r, ok := s.ask(v, pod)
+	switch {
 	case !ok:
 	case r.Err != nil:
 		s.Progress.Text = fmt.Sprintf("server %s: its agent does not answer the operator", pod.Name) + flushRemedy
 		s.Wait = Later
 	case r.Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
-		s.annotate(pod, v1alpha1.FlushAnnotation, FlushAnnotation(pod, Flushed))
+		return true
 	case r.FlushProblem != "":
 		s.Progress.Text = fmt.Sprintf("server %s: %s", pod.Name, told(pod, r.FlushProblem)) + flushRemedy
 		s.Wait = Later
@@ -73,86 +89,61 @@ func (s *Step) flushed(v View, pod *corev1.Pod) {
 		s.Progress.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
 		s.refresh(v, pod)
 	}
+	return false
 }
 
-// Flush returns how far servers are that must drop their items; begun is false if that is asked for, and has not begun.
-func (v View) Flush() (f Flush, begun bool) {
-	asked := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
-	f = ReadFlush(v.Servers, v.Record.Flush.Time)
-	begun = asked == "" || asked == v.Record.FlushedAt || v.Record.Template == nil
-	if !begun || asked == "" { // another one is asked for, or none any more
-		f.Left, f.Stopping = nil, nil
+// isWarm reports whether a server that has dropped its items need not warm up any more.
+func (s *Step) isWarm(v View, pod *corev1.Pod, peers []*corev1.Pod) (warm bool) {
+	spec := v.Memcached.Spec.Rollout.WarmUp
+	asked, _ := flushOf(pod)
+	if spec == nil || !v.Now.Before(asked.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) {
+		return true
 	}
-	return f, begun
+	s.warmUp(v, []*corev1.Pod{pod}, peers, func(*corev1.Pod) { warm = true })
+	return warm
 }
 
-// BeginFlush returns the time to record for a flush that begins now, and otherwise why it cannot; zero and empty while
-// items move, and if none has yet to begin.
-func BeginFlush(v View, next mover.Servers) (at time.Time, why string) {
-	last, begun := v.Flush()
-	if begun {
-		return at, ""
-	}
-	begin, cannot := FlushBegin(v.Servers, last.Time, v.Now)
-	switch {
-	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
-		why = "spec.extraArgs has --disable-flush-all"
-	case cannot != "":
-		why = fmt.Sprintf("server %s has no agent that can flush it", cannot)
-	case v.Routing.List.Phase == mover.NoChange && next.Phase == mover.NoChange:
-		return begin, ""
-	}
-	return at, why
-}
-
-// FlushState is how far a server is that must drop its items. It is the last word of FlushAnnotation, after the time of
-// the flush and the time when the operator asked.
-type FlushState string
-
-// States of a flush.
-const (
-	// Flushed: the agent reports that memcached has dropped its items.
-	Flushed FlushState = "flushed"
-	// Warm: and the server has its share of items again.
-	Warm FlushState = "warm"
-)
-
-// Flush says how far servers are that must drop their items. Servers that started after the flush began are not among
-// them.
+// Flush says how far servers are that must drop their items.
 type Flush struct {
-	// Time is when the flush began.
-	Time time.Time
-	// Left are yet to be asked, the ready ones first, and Asked may not have dropped their items yet. Cold have dropped
-	// their items, and are not known to be warm.
-	Left, Asked, Cold []*corev1.Pod
+	// Pending says that not all are known to have dropped them.
+	Pending bool
+	// Left are yet to be asked, the ready ones first. Asked were, the last one at the end.
+	Left, Asked []*corev1.Pod
 	// Stopping serve until the operator lets them stop, and then stop with their items.
 	Stopping []*corev1.Pod
+	// Cannot is a server whose agent cannot make memcached drop its items; empty for none.
+	Cannot string
 }
 
-// ReadFlush reads the annotations of servers; at is when the newest flush began, zero for none.
-func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
-	f := Flush{Time: at}
-	for i := range pods {
-		pod := &pods[i]
-		if at.IsZero() || pod.CreationTimestamp.After(at) || !mayRun(pod) {
-			continue
-		}
-		words := flushWords(pod)
-		asked := len(words) >= 2 && words[0] == f.id()
+// Flush returns how far servers are that must drop their items.
+func (v View) Flush() (f Flush) {
+	value := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
+	if value == "" || value == v.Flushed || v.Record.Template == nil {
+		return f
+	}
+	f.Pending = true
+	for i := range v.Servers {
+		pod := &v.Servers[i]
+		_, asked := flushOf(pod)
 		switch {
-		case asked && len(words) == 3 && FlushState(words[2]) == Warm:
-		case asked && len(words) == 3 && FlushState(words[2]) == Flushed:
-			f.Cold = append(f.Cold, pod)
+		case !mayRun(pod):
 		case IsDraining(pod):
 			f.Stopping = append(f.Stopping, pod)
 		case !pod.DeletionTimestamp.IsZero():
-		case !status.CanFlush(pod): // it was on no node when the flush began, and started empty
-		case asked:
+		case asked == value:
 			f.Asked = append(f.Asked, pod)
 		default:
 			f.Left = append(f.Left, pod)
+			if !status.CanFlush(pod) && (f.Cannot == "" || pod.Name < f.Cannot) {
+				f.Cannot = pod.Name
+			}
 		}
 	}
+	slices.SortFunc(f.Asked, func(a, b *corev1.Pod) int {
+		askedA, _ := flushOf(a)
+		askedB, _ := flushOf(b)
+		return askedA.Compare(askedB)
+	})
 	slices.SortFunc(f.Left, func(a, b *corev1.Pod) int {
 		switch readyA, readyB := status.IsTrue(a, corev1.PodReady), status.IsTrue(b, corev1.PodReady); {
 		case readyA == readyB:
@@ -165,52 +156,33 @@ func ReadFlush(pods []corev1.Pod, at time.Time) Flush {
 	return f
 }
 
-// FlushBegin returns the time to record for a flush that begins now, after another one: no server was created later,
-// whatever the clocks say. cannot names a server whose agent cannot make memcached drop its items; empty for none.
-func FlushBegin(pods []corev1.Pod, last, now time.Time) (at time.Time, cannot string) {
-	at = now
-	if next := last.Add(time.Second); at.Before(next) {
-		at = next
-	}
-	for i := range pods {
-		pod := &pods[i]
-		if created := pod.CreationTimestamp.Time; at.Before(created) {
-			at = created
-		}
-		able := status.CanFlush(pod) || !mayRun(pod) || !pod.DeletionTimestamp.IsZero()
-		if !able && (cannot == "" || pod.Name < cannot) {
-			cannot = pod.Name
+// ToDrop returns the number of servers that are not known to have dropped their items.
+func (f Flush) ToDrop(v View) int {
+	n := len(f.Left) + len(f.Stopping)
+	if last := len(f.Asked) - 1; last >= 0 {
+		pod := f.Asked[last]
+		if v.Agents.Reports[pod.Name].Flushed != pod.Annotations[v1alpha1.FlushAnnotation] {
+			n++
 		}
 	}
-	return at.Truncate(time.Second), cannot
+	return n
 }
 
-func (f Flush) id() string { return f.Time.UTC().Format(time.RFC3339) }
-
-// Pending returns the number of servers that may still have items of before the flush.
-func (f Flush) Pending() int { return len(f.Left) + len(f.Asked) + len(f.Stopping) }
-
-// Ask returns the value of FlushAnnotation that asks a server to drop its items.
-func (f Flush) Ask(now time.Time) string { return f.id() + " " + now.UTC().Format(time.RFC3339) }
-
-// FlushAnnotation returns the value of FlushAnnotation of a server that was asked, with a state.
-func FlushAnnotation(pod *corev1.Pod, state FlushState) string {
-	return strings.Join(append(flushWords(pod)[:2:2], string(state)), " ")
-}
-
-// flushWords are separated by single spaces, as the agent reads them: a server with another text is asked again.
-func flushWords(pod *corev1.Pod) []string {
-	return strings.Split(pod.Annotations[v1alpha1.FlushAnnotation], " ")
-}
-
-// Warming returns the servers that must warm up before the next one drops its items.
-func (f Flush) Warming(spec *v1alpha1.WarmUpSpec, now time.Time) (warming []*corev1.Pod) {
-	for _, pod := range f.Cold {
-		asked, err := time.Parse(time.RFC3339, flushWords(pod)[1])
-		if spec != nil && len(f.Left) > 0 && err == nil && pod.DeletionTimestamp.IsZero() &&
-			now.Before(asked.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) {
-			warming = append(warming, pod)
-		}
+// flushOf returns when a server was asked to drop its items, and for which value of FlushedAtAnnotation.
+func flushOf(pod *corev1.Pod) (at time.Time, value string) {
+	text, value, _ := strings.Cut(pod.Annotations[v1alpha1.FlushAnnotation], " ")
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, ""
 	}
-	return warming
+	return at, value
+}
+
+// askFlush returns the value of FlushAnnotation that asks a server to drop its items. The agent compares the times:
+// each is later than the one before, whatever the clocks say.
+func askFlush(pod *corev1.Pod, value string, now time.Time) string {
+	if last, _ := flushOf(pod); !now.After(last.Add(time.Second)) {
+		now = last.Add(time.Second)
+	}
+	return now.UTC().Format(time.RFC3339) + " " + value
 }

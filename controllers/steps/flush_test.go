@@ -1,152 +1,152 @@
 package steps
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/status"
 )
 
-// flush gives a server a value of FlushAnnotation, with the time of the flush of TestFlush and this time before now.
-func (s *server) flush(ago time.Duration, word string) *server {
-	s.Annotations = map[string]string{v1alpha1.FlushAnnotation: "2026-01-02T03:00:00Z " +
-		now.Add(-ago).Format(time.RFC3339) + word}
+// asked gives a server the annotation that asked it this time before now to flush for a value.
+func (s *server) asked(ago time.Duration, value string) *server {
+	s.Annotations = map[string]string{v1alpha1.FlushAnnotation: now.Add(-ago).UTC().Format(time.RFC3339) + " " + value}
 	return s
 }
 
 // able says that the agent reads FlushAnnotation.
 func (s *server) able() *server {
-	field := corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + v1alpha1.FlushAnnotation + "']"}
-	s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod", VolumeSource: corev1.VolumeSource{
-		DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &field}}}}}}
+	s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod"}}
 	return s
 }
 
-// TestFlushBegin: a flush begins once the agents of all servers can drop items, and no server is newer.
-func TestFlushBegin(t *testing.T) {
-	t.Parallel()
-	able := func() *server { return updated().able() }
-	for name, tt := range map[string]struct {
-		servers []*server
-		last    time.Time
-		after   time.Duration
-		cannot  string
-	}{
-		"all can":               {servers: []*server{able(), able()}},
-		"one cannot":            {servers: []*server{able(), updated()}, cannot: "cache-1"},
-		"one that ends cannot":  {servers: []*server{able(), updated().terminating()}},
-		"one that waits cannot": {servers: []*server{able(), updated().unscheduled()}},
-		"the clock is behind": {servers: []*server{able(), able().createdAfter(now.Add(time.Hour))},
-			after: time.Hour + time.Second},
-		"another one began then": {last: now, after: time.Second},
-	} {
-		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
-		if at, cannot := FlushBegin(pods, tt.last, now); !at.Equal(now.Add(tt.after)) || cannot != tt.cannot {
-			t.Errorf("%s: got %s and the server %q, want %s later and %q", name, at, cannot, tt.after, tt.cannot)
-		}
+// flushView is a View in which a flush for the value "new" is asked for after one for "old". The agents of these
+// servers report that they have dropped their items.
+func flushView(servers []*server, flushed ...string) View {
+	_, pods := rolloutOf(int32(len(servers)), 0, servers)
+	for i := range pods {
+		pods[i] = *status.StripPod(&pods[i])
 	}
+	mc := &v1alpha1.Memcached{}
+	mc.Annotations = map[string]string{v1alpha1.FlushedAtAnnotation: "new"}
+	v := View{Memcached: mc, Servers: pods, Flushed: "old", Now: now,
+		Record: desired.Record{Template: corev1ac.PodTemplateSpec()},
+		Agents: Agents{Reports: map[string]Report{}}}
+	for i := range pods {
+		r := agent.Report{Items: 100}
+		if slices.Contains(flushed, pods[i].Name) {
+			r.Flushed, r.Items = pods[i].Annotations[v1alpha1.FlushAnnotation], 0
+		}
+		v.Agents.Reports[pods[i].Name] = Report{Report: r}
+	}
+	return v
 }
 
-func (s *server) createdAfter(flush time.Time) *server {
-	s.CreationTimestamp = metav1.NewTime(flush.Add(time.Second))
-	return s
-}
-
-// TestFlush: the servers from before a flush drop their items, and the next one waits until the one before is warm.
+// TestFlush: servers drop their items one after the other, the ready ones first, and the next one waits until the one
+// before is warm. The flush has ended once all have reported that they dropped them.
 func TestFlush(t *testing.T) {
 	t.Parallel()
-	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	other := func() *server {
-		s := updated()
-		s.Annotations = map[string]string{v1alpha1.FlushAnnotation: "2025-01-02T03:00:00Z 2025-01-02T03:00:00Z warm"}
+	able := func() *server { return updated().able() }
+	broken := func() *server {
+		s := able()
+		s.Annotations = map[string]string{v1alpha1.FlushAnnotation: "x new"}
 		return s
 	}
+	const first, second = "cache-0", "cache-1"
 	for name, tt := range map[string]struct {
-		at                   time.Time
-		servers              []*server
-		left, asked, warming []string
-		pending              int
+		servers []*server
+		flushed []string
+		change  func(*View)
+		asks    string // the server that is asked next
+		toDrop  int
+		ended   bool
+		says    string
 	}{
-		"no flush": {servers: []*server{updated()}},
-		"none was asked": {at: at, servers: []*server{updated().notReady(), updated(), other()},
-			left: []string{"cache-1", "cache-2", "cache-0"}, pending: 3},
-		"the flush before is not this one": {at: at, servers: []*server{other()}, left: []string{"cache-0"}, pending: 1},
-		"newer servers have nothing to drop": {at: at, servers: []*server{updated().createdAfter(at),
-			updated().terminating().createdAfter(at), updated().unscheduled()}},
-		"two serve until they may stop": {at: at, servers: []*server{updated().withDrain().terminating(),
-			updated().flush(0, "").withDrain().terminating(),
-			updated().flush(0, " flushed").withDrain().terminating()}, pending: 2},
-		"one was asked": {at: at, servers: []*server{updated(), updated().flush(0, "")}, left: []string{"cache-0"},
-			asked: []string{"cache-1"}, pending: 2},
-		"one must warm up": {at: at, servers: []*server{updated(), updated().flush(9*time.Minute, " flushed")},
-			left: []string{"cache-0"}, warming: []string{"cache-1"}, pending: 1},
-		"one had time to warm up": {at: at, servers: []*server{updated(), updated().flush(10*time.Minute, " flushed")},
-			left: []string{"cache-0"}, pending: 1},
-		"one is warm": {at: at, servers: []*server{updated(), updated().flush(0, " warm")},
-			left: []string{"cache-0"}, pending: 1},
-		"the last need not be": {at: at, servers: []*server{updated().flush(0, " warm"), updated().flush(0, " flushed")}},
-		"somebody broke the text": {at: at, servers: []*server{updated(), updated().flush(0, "x flushed")},
-			left: []string{"cache-0"}, pending: 1},
+		"none was asked":       {servers: []*server{able().notReady(), able()}, asks: second, toDrop: 2},
+		"asked for an old one": {servers: []*server{able().asked(time.Hour, "old")}, asks: first, toDrop: 1},
+		"a value with spaces":  {servers: []*server{able().asked(time.Hour, "new year")}, asks: first, toDrop: 1},
+		"somebody broke the text": {servers: []*server{broken()},
+			asks: first, toDrop: 1},
+		"one drops its items": {servers: []*server{able().asked(0, "new"), able()}, toDrop: 2,
+			says: "server cache-0: memcached drops its items"},
+		"one has dropped them": {servers: []*server{able().asked(0, "new"), able()}, flushed: []string{first}, asks: second,
+			toDrop: 1},
+		"one must warm up": {servers: []*server{able().asked(9*time.Minute, "new"), able()}, flushed: []string{first},
+			change: warmUp, toDrop: 1, says: "server cache-0 holds 0 % of the items of the others, warm with 80 %"},
+		"one had time to warm up": {servers: []*server{able().asked(10*time.Minute, "new"), able()},
+			flushed: []string{first}, change: warmUp, asks: second, toDrop: 1},
+		"all have dropped them": {servers: []*server{able().asked(time.Hour, "new"), able().asked(0, "new")},
+			flushed: []string{first, second}, ended: true},
+		"an earlier one has not": {servers: []*server{able().asked(time.Hour, "new"), able().asked(0, "new")},
+			flushed: []string{second}, says: "server cache-0: memcached drops its items"},
+		"one is silent": {servers: []*server{able().asked(0, "new")}, toDrop: 1,
+			change: func(v *View) { v.Agents.Reports[first] = Report{Err: errors.New("silent")} },
+			says:   "server cache-0: its agent does not answer the operator; or remove the annotation"},
+		"one is refused": {servers: []*server{able().asked(0, "new")}, toDrop: 1,
+			change: func(v *View) { v.Agents.Reports[first] = Report{Report: agent.Report{FlushProblem: "no"}} },
+			says:   "server cache-0: no; or remove the annotation"},
+		"one has no agent": {servers: []*server{updated(), able()}, toDrop: 2, says: "server cache-0 has no agent"},
+		"not allowed": {servers: []*server{able()}, toDrop: 1, says: "spec.extraArgs has --disable-flush-all",
+			change: func(v *View) { v.Memcached.Spec.ExtraArgs = []string{"--disable-flush-all"} }},
+		"one stops with its items": {servers: []*server{able().withDrain().terminating(), able().asked(0, "new")},
+			flushed: []string{second}, toDrop: 1, says: "server cache-0 is about to stop with its items"},
+		"items move": {servers: []*server{able()}, toDrop: 1,
+			change: func(v *View) { v.Routing.List.Phase = mover.Purge }},
+		"paused": {servers: []*server{able()}, toDrop: 1,
+			change: func(v *View) { v.Memcached.Spec.Paused = true }},
+		"the clock is behind": {servers: []*server{able().asked(-time.Hour, "old")}, asks: first, toDrop: 1},
+		"no server":           {ended: true},
+		"none is asked for": {servers: []*server{able().asked(0, "new")},
+			change: func(v *View) { v.Memcached.Annotations = nil }},
+		"it has ended": {servers: []*server{able()}, change: func(v *View) { v.Flushed = "new" }},
 	} {
-		for _, s := range tt.servers {
-			s.able()
+		v := flushView(tt.servers, tt.flushed...)
+		if tt.change != nil {
+			tt.change(&v)
 		}
-		tt.servers = append(tt.servers, updated(), updated().able().terminating()) // neither has anything to drop
-		_, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
-		f := ReadFlush(pods, tt.at)
-		warming := podNames(f.Warming(&v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}, now))
-		if left, asked := podNames(f.Left), podNames(f.Asked); !slices.Equal(left, tt.left) ||
-			!slices.Equal(asked, tt.asked) || !slices.Equal(warming, tt.warming) || f.Pending() != tt.pending {
-			t.Errorf("%s: %v are left, %v are asked, %v warm up, %d are pending, want %+v", name, left, asked, warming,
-				f.Pending(), tt)
+		s, _ := flush(v)
+		var asked []string
+		for _, a := range s.Annotate {
+			before, _ := flushOf(a.Pod)
+			a.Pod.Annotations = map[string]string{a.Key: a.Value}
+			if at, value := flushOf(a.Pod); value == "new" && at.After(before) {
+				asked = append(asked, a.Pod.Name)
+			}
 		}
-		if warming := f.Warming(nil, now); len(warming) > 0 {
-			t.Errorf("%s: %v warm up, although spec.rollout has no warmUp", name, podNames(warming))
+		asks := strings.Join(asked, " ")
+		v = flushView(tt.servers, tt.flushed...)
+		if tt.change != nil {
+			tt.change(&v)
+		}
+		if toDrop := v.Flush().ToDrop(v); asks != tt.asks || toDrop != tt.toDrop || (s.Flushed == "new") != tt.ended ||
+			!strings.HasPrefix(s.Progress.Text, tt.says) || (asks != "") != s.Final {
+			t.Errorf("%s: asks %q, %d have items to drop, ended %q, says %q, want %+v", name, asks, toDrop, s.Flushed,
+				s.Progress.Text, tt)
 		}
 	}
 }
 
-// FuzzFlushAnnotation: whatever somebody writes into the annotation of a server, the server is asked unless the agent
-// reads the time of this flush, and is asked no more once the agent has reported.
-func FuzzFlushAnnotation(f *testing.F) {
-	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
-	const id = "2026-01-02T03:00:00Z"
-	for _, annotation := range []string{"", id, id + " " + id, id + " " + id + " flushed", id + " x warm",
-		id + "  flushed",
-		"2025" + id[4:] + " " + id, id + " " + id + " flushed x", id + " ",
-		" " + id + " x", id + "\t" + id} { // were once taken for asked, although no agent reads the time
-		f.Add(annotation)
+func warmUp(v *View) {
+	v.Memcached.Spec.Rollout.WarmUp = &v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}
+}
+
+// TestFlushTakenBack: once the annotation is removed, a server that was asked, and may not have noticed, is asked no
+// more.
+func TestFlushTakenBack(t *testing.T) {
+	t.Parallel()
+	v := flushView([]*server{updated().able().asked(0, "new"), updated().able().asked(0, "old"), updated().able()})
+	v.Memcached.Annotations = nil
+	s, _ := flush(v)
+	if len(s.Annotate) != 1 || s.Annotate[0].Pod.Name != "cache-0" || s.Annotate[0].Value != "" {
+		t.Errorf("got %+v, want cache-0 asked no more", s.Annotate)
 	}
-	f.Fuzz(func(t *testing.T, annotation string) {
-		_, pods := rolloutOf(1, 0, []*server{updated().able()})
-		pod := &pods[0]
-		pod.Annotations = map[string]string{v1alpha1.FlushAnnotation: annotation}
-		flush := ReadFlush(pods, at)
-		readsTime := strings.HasPrefix(annotation, id+" ")
-		switch {
-		case len(flush.Left) == 1:
-			pod.Annotations[v1alpha1.FlushAnnotation] = flush.Ask(now)
-			if flush = ReadFlush(pods, at); len(flush.Asked) != 1 {
-				t.Fatalf("the server was asked, and is not: %+v", flush)
-			}
-		case !readsTime:
-			t.Fatalf("the server is not asked: %+v", flush)
-		}
-		flush.Warming(&v1alpha1.WarmUpSpec{TimeoutSeconds: 600}, now)
-		for _, state := range []FlushState{Flushed, Warm} {
-			if flush.Pending()+len(flush.Cold) == 0 {
-				return // it is warm
-			}
-			pod.Annotations[v1alpha1.FlushAnnotation] = FlushAnnotation(pod, state)
-			flush = ReadFlush(pods, at)
-			if cold := len(flush.Cold) == 1; flush.Pending() != 0 || cold != (state == Flushed) {
-				t.Fatalf("%q: %+v", pod.Annotations[v1alpha1.FlushAnnotation], flush)
-			}
-		}
-	})
 }

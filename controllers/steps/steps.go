@@ -6,6 +6,7 @@
 package steps
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -32,6 +33,8 @@ type View struct {
 	Set *appsv1.StatefulSet
 	// Record is that of the servers' template.
 	Record desired.Record
+	// Flushed is the value of FlushedAtAnnotation of the last flush that has ended.
+	Flushed string
 	// Secrets is SecretsAnnotation of the servers; empty for none.
 	Secrets string
 	// Servers and Proxies are pods.
@@ -65,6 +68,8 @@ type Step struct {
 	Delete []*corev1.Pod
 	// Stop are servers that may stop, and wait for that.
 	Stop []*corev1.Pod
+	// Flushed is the value of FlushedAtAnnotation for which all servers have dropped their items; empty for none.
+	Flushed string
 	// Annotate are changes of pods.
 	Annotate []Annotation
 	// Resize is the container to resize; nil for none.
@@ -113,7 +118,12 @@ func Next(v View) Step {
 func (s Step) and(other Step) Step {
 	s.Ask = append(s.Ask, other.Ask...)
 	s.Delete = append(s.Delete, other.Delete...)
-	s.Stop = append(s.Stop, other.Stop...)
+	for _, pod := range other.Stop {
+		if !slices.Contains(s.Stop, pod) {
+			s.Stop = append(s.Stop, pod)
+		}
+	}
+	s.Flushed = cmp.Or(s.Flushed, other.Flushed)
 	s.Annotate = append(s.Annotate, other.Annotate...)
 	if s.Resize == nil {
 		s.Resize = other.Resize

@@ -110,7 +110,7 @@ var changes = []fault{
 	}},
 	{name: "a user changes the spec", do: once(func(w *world) error {
 		return w.onObject(memcacheds, func(obj client.Object) error {
-			patch := []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"memory": "48Mi"}`, `{"metrics": {}}`,
+			patch := []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"maxConnections": 1025}`, `{"metrics": {}}`,
 				`{"metrics": null}`, `{"networkPolicy": {}}`, `{"networkPolicy": null}`}[w.random.IntN(8)]
 			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+patch+`}`)))
 		})

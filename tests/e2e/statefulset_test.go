@@ -67,7 +67,7 @@ func TestStatefulSet(t *testing.T) {
 		Assess("replaces as many servers at a time as the rollout allows", step(func(w world) {
 			stopWatch := w.watchServers("set", addresses)
 			order := w.awaitRollout("set", 4, 2, 2*time.Second, func() {
-				w.merge("set", `{"memory":"17Mi","rollout":{"maxUnavailable":2,"minReadySeconds":2}}`)
+				w.merge("set", `{"maxConnections":1025,"rollout":{"maxUnavailable":2,"minReadySeconds":2}}`)
 			})
 			if want := []string{"set-3", "set-2", "set-1", "set-0"}; !slices.Equal(order, want) {
 				w.Errorf("the order was %v, want %v", order, want)
@@ -82,7 +82,7 @@ func TestStatefulSet(t *testing.T) {
 			_, err := w.kubectl("delete", "pod/set-1")
 			w.must(err)
 			w.eventually("break another server", func() error { return w.pending("set-1") })
-			order := w.awaitRollout("set", 4, 1, 0, func() { w.merge("set", `{"memory":"16Mi","pod":{"nodeSelector":null}}`) })
+			order := w.awaitRollout("set", 4, 1, 0, func() { w.merge("set", `{"maxConnections":1024,"pod":{"nodeSelector":null}}`) })
 			if want := []string{"set-3", "set-1", "set-2", "set-0"}; !slices.Equal(order, want) {
 				w.Errorf("the order was %v, want %v", order, want)
 			}
