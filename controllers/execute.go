@@ -59,7 +59,7 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 		}
 	}
 	if s.Flushed != "" {
-		errs = append(errs, r.endFlush(ctx, o.workload(), s.Flushed))
+		errs = append(errs, r.endFlush(ctx, o, s.Flushed))
 	}
 	for _, a := range s.Annotate {
 		if a.Key != v1alpha1.MemoryAnnotation || a.Pod.Name != refused {
@@ -80,10 +80,16 @@ func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps
 	again := live.view(desired.Secrets{}, v.Set != nil, v.Now)
 	again.Secrets, again.Agents = v.Secrets, v.Agents
 	next := steps.Next(again)
-	if !next.Equal(s) || live.workload() == nil {
-		return s, apierrors.NewConflict(appsv1.Resource("statefulsets"), o.mc.Name, errors.New("informer cache is outdated"))
+	if !next.SameFinal(s) {
+		return s, errOutdated(o.mc)
 	}
 	return next, nil
+}
+
+// errOutdated is a conflict: the informer cache does not show yet what somebody has written.
+func errOutdated(mc *v1alpha1.Memcached) error {
+	return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("memcacheds").GroupResource(), mc.Name,
+		errors.New("informer cache is outdated"))
 }
 
 // annotate changes an annotation of a pod, and notes the time, so that the kubelet refreshes the volumes of the pod.
@@ -103,7 +109,8 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) 
 }
 
 // endFlush records on the workload that a flush has ended.
-func (r *MemcachedReconciler) endFlush(ctx context.Context, workload client.Object, value string) error {
+func (r *MemcachedReconciler) endFlush(ctx context.Context, o observation, value string) error {
+	workload := o.workload()
 	after := workload.DeepCopyObject().(client.Object)
 	annotations := maps.Clone(after.GetAnnotations())
 	annotations[v1alpha1.FlushedAtAnnotation] = value
@@ -111,6 +118,7 @@ func (r *MemcachedReconciler) endFlush(ctx context.Context, workload client.Obje
 	if err := r.Client.Patch(ctx, after, client.MergeFrom(workload), client.FieldOwner(names.Operator)); err != nil {
 		return fmt.Errorf("record the end of a flush: %w", err)
 	}
+	o.set.State.Expect(workloadKey(o.mc), after.GetResourceVersion(), r.Now())
 	return nil
 }
 

@@ -1,7 +1,7 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
 // Data flows one way: observe reads the object and its children, desired builds the children that it should have,
-// children applies the differences, rollout selects the pods to replace, and status computes the status.
+// children applies the differences, steps decides what happens to pods, and status computes the status.
 package controllers
 
 import (
@@ -186,6 +186,11 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	var applied children.Result
 	var dryRunErr error
 	if mc.Spec.Paused {
+		if status.WasReady(mc) { // a loss is told before the dry run
+			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(v, r.Options, status.Effect{}), now); err != nil {
+				return 0, err
+			}
+		}
 		changes, dryRunErr = set.DryRun(ctx, changes)
 		effect = heldBack(changes, dryRunErr)
 	} else {
@@ -219,20 +224,20 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	s, failure := o.statusInput(v, r.Options, effect), errors.Join(secretsErr, applied.Err)
 	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, step.Progress
-	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
-	if err != nil {
-		return 0, err
+	if step.Final && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
+		if mc, _, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
+			return 0, err
+		}
 	}
 	progress, stepWait, stepErr := r.execute(ctx, o, v, step)
 	if st.isTransient(stepErr) {
 		return 0, stepErr
 	}
-	if stepErr != nil || progress != step.Progress { // the status does not tell that yet
-		failure = errors.Join(failure, stepErr)
-		s.Problem, s.Change = problem(failure), progress
-		if mc, wait, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
-			return 0, err
-		}
+	failure = errors.Join(failure, stepErr)
+	s.Problem, s.Change = problem(failure), progress
+	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
+	if err != nil {
+		return 0, err
 	}
 	requeueAfter = steps.Soonest(wait, stepWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {

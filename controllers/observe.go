@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,8 +47,10 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	return o, nil
 }
 
-// setPods sets the pods of both components. It filters the list in place: the list is ours, its pods are shared.
+// setPods sets the pods of both components, by name: the informer cache has no order. It filters the list in place: the
+// list is ours, its pods are shared.
 func (o *observation) setPods(list []corev1.Pod) {
+	slices.SortFunc(list, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	o.servers, o.proxies = list[:0], nil
 	for i := range list {
 		switch pod := &list[i]; {
@@ -62,11 +65,16 @@ func (o *observation) setPods(list []corev1.Pod) {
 // live returns what the API server has of that which decides what happens to servers. What cannot be taken back is
 // decided by that: the informer cache may not show yet what another operator process has written, or a new proxy.
 func (o observation) live(ctx context.Context) (observation, error) {
-	o.children = maps.Clone(o.children)
+	existed, set := o.workload() != nil, *o.set
+	set.New = false
+	o.set, o.children = &set, maps.Clone(o.children)
 	delete(o.children, workloadKey(o.mc))
 	delete(o.children, proxyConfigKey(o.mc))
 	if err := o.lookUp(ctx); err != nil {
 		return o, err
+	}
+	if existed && o.workload() == nil {
+		return o, errOutdated(o.mc)
 	}
 	var pods corev1.PodList
 	if err := o.set.APIReader.List(ctx, &pods, client.InNamespace(o.mc.Namespace),

@@ -76,7 +76,7 @@ func (o observation) decideProxyServers(v steps.View) (next mover.Servers, minSe
 		next = mover.Servers{After: current.After}
 	}
 	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
-	if current.Phase == mover.NoChange && next.Phase != mover.NoChange && v.Flush().Pending {
+	if f := v.Flush(); current.Phase == mover.NoChange && next.Phase != mover.NoChange && f.Pending && f.Cannot == "" {
 		next = current
 	}
 	if status.Installed(o.mc) && !o.mc.Spec.Paused {

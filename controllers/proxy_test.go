@@ -456,7 +456,6 @@ func TestFlushBehindProxies(t *testing.T) {
 	f.flushed = []string{"cache-0", "cache-1"}
 	f.mustReconcile()
 	f.must(f.api.Delete(f.ctx, f.pod("cache-1"), client.GracePeriodSeconds(0)))
-	f.mustReconcile()
 	f.setProxied(2)
 	f.mustReconcile()
 	f.confirm(false)

@@ -64,9 +64,9 @@ func TestStatefulSetRollout(t *testing.T) {
 		{[]server{outdated(), outdated(), outdated()}, []string{"get StatefulSet", "list Pod", "delete Pod"}},
 		{[]server{outdated(), outdated(), missing}, nil},
 		{[]server{outdated(), outdated(), updated().notReady()}, nil},
-		{[]server{outdated(), outdated(), updated()}, []string{"patch status", "get StatefulSet", "list Pod", "delete Pod"}},
+		{[]server{outdated(), outdated(), updated()}, []string{"get StatefulSet", "list Pod", "delete Pod", "patch status"}},
 		{[]server{outdated().notReady(), updated(), updated()},
-			[]string{"patch status", "get StatefulSet", "list Pod", "delete Pod"}},
+			[]string{"get StatefulSet", "list Pod", "delete Pod", "patch status"}},
 		{[]server{updated().notReady(), updated(), updated()}, []string{"patch status"}},
 	} {
 		f.setServers(step.servers...)
@@ -148,7 +148,7 @@ func TestWarmUp(t *testing.T) {
 	}
 	step(false, 49, "server cache-1 holds 49 % of the items of the others, warm with 50 %", "patch status")
 	step(true, 0, "server cache-1 cannot be compared: its agent or those of the others do not answer", "patch status")
-	step(false, 50, "", "patch status", "patch Pod")
+	step(false, 50, "", "patch Pod", "patch status")
 	step(false, 0, "", "get StatefulSet", "list Pod", "delete Pod")
 }
 
@@ -177,8 +177,8 @@ func TestFlush(t *testing.T) {
 		return wait
 	}
 	annotation := func(name string) string { return f.pod(name).Annotations[v1alpha1.FlushAnnotation] }
-	step(100, "2 of 2 servers ready, 2 to drop their items", "apply StatefulSet", "patch status", "get StatefulSet",
-		"list Pod", "patch Pod")
+	step(100, "2 of 2 servers ready, 2 to drop their items", "apply StatefulSet", "get StatefulSet",
+		"list Pod", "patch Pod", "patch status")
 	f.cached["Pod"] = f.pod("cache-1") // the informer cache does not show that cache-0 was asked
 	f.mustReconcile()
 	if got := annotation("cache-1"); got != "" {
@@ -191,15 +191,15 @@ func TestFlush(t *testing.T) {
 	}
 	f.silent = false
 	refreshed := f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation]
-	step(100, "; server cache-0: memcached drops its items", "patch status", "patch Pod")
+	step(100, "; server cache-0: memcached drops its items", "patch Pod", "patch status")
 	if f.pod("cache-0").Annotations[v1alpha1.RefreshedAnnotation] == refreshed {
 		t.Error("the kubelet was not asked to refresh the files of the agent again")
 	}
 	f.flushed = []string{"cache-0"}
 	step(79, "1 to drop their items; server cache-0 holds 79 % of the items of the others, warm with 80 %", "patch status")
-	step(80, "1 to drop their items", "patch status", "get StatefulSet", "list Pod", "patch Pod")
+	step(80, "1 to drop their items", "get StatefulSet", "list Pod", "patch Pod", "patch status")
 	f.flushed = []string{"cache-0", "cache-1"}
-	step(80, "2 of 2 servers ready", "patch status", "patch StatefulSet")
+	step(80, "2 of 2 servers ready", "patch StatefulSet", "patch status")
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.mustReconcile()
 	f.wantRequests("apply StatefulSet") // which records the flush
@@ -313,7 +313,7 @@ func TestMemory(t *testing.T) {
 	f.failures["patch resize"] = apierrors.NewForbidden(corev1.Resource("pods"), "cache-0", errors.New("there is no room"))
 	step(steps.Later, `; server cache-0: pods "cache-0" is forbidden: there is no room`, "patch resize", "patch status")
 	delete(f.failures, "patch resize")
-	step(steps.Soon, "", "patch status", "patch resize")
+	step(steps.Soon, "", "patch resize", "patch status")
 	if got := status.ReadMemory(&pod().Spec); got.Limit != wanted.Limit || got.Request != wanted.Request {
 		t.Errorf("got a container with %+v after %+v, want %+v", got, before, wanted)
 	}
@@ -323,16 +323,16 @@ func TestMemory(t *testing.T) {
 	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container, Ready: true, Image: "memcached",
 		Resources: &resized.Spec.Containers[0].Resources}}
 	f.must(f.api.Status().Update(f.ctx, resized))
-	step(steps.Soon, "", "patch status", "patch Pod")
+	step(steps.Soon, "", "patch Pod", "patch status")
 	wantAnnotation("128 2")
 	f.silent = true
 	step(steps.Later, "; server cache-0: its agent does not answer the operator", "patch status")
 	f.silent, f.report = false, agent.Report{Memory: 64 << 20, Applied: "64 2"}
-	step(steps.Soon, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch status", "patch Pod")
+	step(steps.Soon, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch Pod", "patch status")
 	f.report.Problem = "it is full"
 	step(steps.Later, "; server cache-0: it is full", "patch status")
 	f.report = agent.Report{Memory: 128 << 20, Applied: "128 2"}
-	step(steps.Soon, "", "patch status", "patch Pod")
+	step(steps.Soon, "", "patch Pod", "patch status")
 	wantAnnotation("128 2 done")
 	if got := pod().Labels[appsv1.StatefulSetRevisionLabel]; got != "newer" {
 		t.Errorf("got the revision %q, want that of the template", got)

@@ -114,7 +114,7 @@ func TestSecretLifecycle(t *testing.T) {
 	f.wantTemplate(template)
 	f.failures["get Secret"] = nil
 	f.mustReconcile()
-	f.wantRequests("get Secret", "apply Deployment", "patch status", "patch Pod", "patch Pod", "patch Pod")
+	f.wantRequests("get Secret", "apply Deployment", "patch Pod", "patch Pod", "patch Pod", "patch status")
 	f.setServersReady(3)
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -369,7 +369,7 @@ func TestNoReplacementWithoutSecret(t *testing.T) {
 	f.setServers(outdated(), outdated(), outdated())
 	f.must(f.api.Delete(f.ctx, f.passwords()))
 	f.wantReconcileError("SecretNotFound")
-	f.wantRequests("get Secret", "get Namespace", "patch status", "patch Pod", "patch Pod", "patch Pod")
+	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "get Namespace", "patch status")
 	f.createPasswords("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {

@@ -102,7 +102,11 @@ func (r *MemcachedReconciler) toMemcachedsOfSecret() handler.EventHandler {
 // too, because both Memcacheds need a reconcile.
 func onEvent(enqueue func(ctx context.Context, obj client.Object, deleted bool, q queue)) handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, false, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList { // when the operator starts, each Memcached is reconciled anyway, with a low priority
+				enqueue(ctx, e.Object, false, q)
+			}
+		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			enqueue(ctx, e.ObjectNew, false, q)
 			if e.ObjectOld.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {

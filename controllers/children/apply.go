@@ -36,9 +36,8 @@ type Result struct {
 // Written is a child that was written.
 type Written struct {
 	Key
-	// Before is the child that was observed; nil if it was created. After is the API server's response; nil if the child
-	// was deleted.
-	Before, After client.Object
+	// After is the API server's response; nil if the child was deleted.
+	After client.Object
 	// Adopted says that the child was an orphan.
 	Adopted bool
 }
@@ -162,6 +161,7 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			continue
 		}
 		delete(s.State.applied, c.Key)
+		before := c.existing
 		response, err := s.writeChange(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
@@ -170,13 +170,12 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			r.Failed[c.Key] = true
 			errs = append(errs, err)
 		case response == nil:
-			r.Written = append(r.Written, Written{Key: c.Key, Before: c.existing})
+			r.Written = append(r.Written, Written{Key: c.Key})
 		default:
 			s.State.Expect(c.Key, response.GetResourceVersion(), now)
 			s.State.remember(&c, response, false)
-			if before := c.existing; before == nil || before.GetResourceVersion() != response.GetResourceVersion() {
-				r.Written = append(r.Written, Written{c.Key, before, response,
-					before != nil && s.Relation(before) == Orphaned})
+			if before == nil || before.GetResourceVersion() != response.GetResourceVersion() {
+				r.Written = append(r.Written, Written{c.Key, response, before != nil && s.Relation(before) == Orphaned})
 			}
 		}
 	}

@@ -54,6 +54,15 @@ type Current struct {
 	Now time.Time
 }
 
+// FlushValue identifies the flush that FlushedAtAnnotation asks for; empty for none.
+func FlushValue(mc *v1alpha1.Memcached) string {
+	value := mc.Annotations[v1alpha1.FlushedAtAnnotation]
+	if value == "" {
+		return ""
+	}
+	return Digest(value)
+}
+
 // Record returns the record of the workload; empty without one.
 func (c Current) Record() Record {
 	r, _ := currentRecord(c.Workload)
@@ -133,13 +142,16 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		list, _ := json.Marshal(in.proxyServers) // only strings
 		in.annotations[v1alpha1.ProxyServersAnnotation] = string(list)
 	}
+	if value := FlushValue(mc); value != "" { // there is nothing to drop, or the flush has probably ended
+		in.annotations[v1alpha1.FlushedAtAnnotation] = value
+	}
 	if !exists {
-		if value := mc.Annotations[v1alpha1.FlushedAtAnnotation]; value != "" { // there is nothing to drop
-			in.annotations[v1alpha1.FlushedAtAnnotation] = value
-		}
 		return in
 	}
-	keep := []string{v1alpha1.FlushedAtAnnotation}
+	var keep []string
+	if ok {
+		keep = append(keep, v1alpha1.FlushedAtAnnotation)
+	}
 	switch {
 	case mc.Spec.Paused:
 		keep = append(keep, v1alpha1.TemplateRecordAnnotation, v1alpha1.ProxyServersAnnotation)

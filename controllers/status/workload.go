@@ -94,10 +94,6 @@ func (w *WorkloadState) AllAvailable() bool {
 		w.Available == w.Wanted
 }
 
-// HasReady reports whether a server of the newest template is ready: more servers are ready than are outdated. For a
-// workload with no servers, that is assumed.
-func (w *WorkloadState) HasReady() bool { return w.Observed && (w.Wanted == 0 || w.Ready > w.Outdated) }
-
 // IsEmpty reports whether the workload has no pod.
 func (w *WorkloadState) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -22,34 +23,31 @@ import (
 //     that.
 //   - A server that is about to stop stops with its items.
 //   - The annotation was removed: no further server is asked, and none that has not noticed yet.
-func flush(v View) (s Step, busy bool) {
+func flush(v View) (s Step) {
 	f := v.Flush()
-	value := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
 	switch {
 	case v.Memcached.Spec.Paused:
-		return s, false
-	case value == "":
+		return s
+	case v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation] == "":
 		for i := range v.Servers {
 			pod := &v.Servers[i]
 			if _, asked := flushOf(pod); asked != "" && asked != v.Flushed {
 				s.annotate(pod, v1alpha1.FlushAnnotation, "")
 			}
 		}
-		return s, false
+		return s
 	case !f.Pending:
-		return s, false
-	}
-	s.Stop = f.Stopping
-	cannot := ""
-	switch {
-	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
-		cannot = "spec.extraArgs has --disable-flush-all"
+		return s
 	case f.Cannot != "":
-		cannot = fmt.Sprintf("server %s has no agent that can flush it", f.Cannot)
+		s.Progress.Text = f.Cannot + flushRemedy
+		return s
+	}
+	s.Stop, s.Final = f.Stopping, len(f.Stopping) > 0
+	switch {
 	case v.Routing.List.Phase != mover.NoChange || v.Routing.Proxies.NotLoaded() != "": // first, all items arrive
 	case len(f.Left) > 0:
 		if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
-			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], value, v.Now))
+			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], f.Value, v.Now))
 			s.Final = true
 		}
 	case len(f.Stopping) > 0:
@@ -60,13 +58,10 @@ func flush(v View) (s Step, busy bool) {
 			all = s.hasFlushed(v, pod) && all
 		}
 		if all {
-			s.Flushed = value
+			s.Flushed = f.Value
 		}
 	}
-	if cannot != "" {
-		s.Progress.Text = cannot + flushRemedy
-	}
-	return s, true
+	return s
 }
 
 // flushRemedy is what a user can do about a flush that does not go on.
@@ -105,23 +100,26 @@ func (s *Step) isWarm(v View, pod *corev1.Pod, peers []*corev1.Pod) (warm bool) 
 
 // Flush says how far servers are that must drop their items.
 type Flush struct {
+	// Value is a digest of FlushedAtAnnotation, which may be long.
+	Value string
 	// Pending says that not all are known to have dropped them.
 	Pending bool
 	// Left are yet to be asked, the ready ones first. Asked were, the last one at the end.
 	Left, Asked []*corev1.Pod
 	// Stopping serve until the operator lets them stop, and then stop with their items.
 	Stopping []*corev1.Pod
-	// Cannot is a server whose agent cannot make memcached drop its items; empty for none.
+	// Cannot is why no server can be asked; empty for nothing.
 	Cannot string
 }
 
 // Flush returns how far servers are that must drop their items.
 func (v View) Flush() (f Flush) {
-	value := v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation]
-	if value == "" || value == v.Flushed || v.Record.Template == nil {
+	f.Value = desired.FlushValue(v.Memcached)
+	if f.Value == "" || f.Value == v.Flushed || v.Record.Template == nil {
 		return f
 	}
 	f.Pending = true
+	unable := ""
 	for i := range v.Servers {
 		pod := &v.Servers[i]
 		_, asked := flushOf(pod)
@@ -130,14 +128,20 @@ func (v View) Flush() (f Flush) {
 		case IsDraining(pod):
 			f.Stopping = append(f.Stopping, pod)
 		case !pod.DeletionTimestamp.IsZero():
-		case asked == value:
+		case asked == f.Value:
 			f.Asked = append(f.Asked, pod)
 		default:
 			f.Left = append(f.Left, pod)
-			if !status.CanFlush(pod) && (f.Cannot == "" || pod.Name < f.Cannot) {
-				f.Cannot = pod.Name
+			if !status.CanFlush(pod) {
+				unable = cmp.Or(unable, pod.Name)
 			}
 		}
+	}
+	switch {
+	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
+		f.Cannot = "spec.extraArgs has --disable-flush-all"
+	case unable != "":
+		f.Cannot = fmt.Sprintf("server %s has no agent that can flush it", unable)
 	}
 	slices.SortFunc(f.Asked, func(a, b *corev1.Pod) int {
 		askedA, _ := flushOf(a)
@@ -159,16 +163,17 @@ func (v View) Flush() (f Flush) {
 // ToDrop returns the number of servers that are not known to have dropped their items.
 func (f Flush) ToDrop(v View) int {
 	n := len(f.Left) + len(f.Stopping)
-	if last := len(f.Asked) - 1; last >= 0 {
-		pod := f.Asked[last]
-		if v.Agents.Reports[pod.Name].Flushed != pod.Annotations[v1alpha1.FlushAnnotation] {
+	for i, pod := range f.Asked {
+		report, ok := v.Agents.Reports[pod.Name]
+		// The last one was asked only after those before had dropped their items.
+		if ok && report.Flushed != pod.Annotations[v1alpha1.FlushAnnotation] || !ok && i == len(f.Asked)-1 {
 			n++
 		}
 	}
 	return n
 }
 
-// flushOf returns when a server was asked to drop its items, and for which value of FlushedAtAnnotation.
+// flushOf returns when a server was asked to drop its items, and for which Flush.Value.
 func flushOf(pod *corev1.Pod) (at time.Time, value string) {
 	text, value, _ := strings.Cut(pod.Annotations[v1alpha1.FlushAnnotation], " ")
 	at, err := time.Parse(time.RFC3339, text)
@@ -181,8 +186,12 @@ func flushOf(pod *corev1.Pod) (at time.Time, value string) {
 // askFlush returns the value of FlushAnnotation that asks a server to drop its items. The agent compares the times:
 // each is later than the one before, whatever the clocks say.
 func askFlush(pod *corev1.Pod, value string, now time.Time) string {
-	if last, _ := flushOf(pod); !now.After(last.Add(time.Second)) {
-		now = last.Add(time.Second)
+	asked, _ := flushOf(pod)
+	refreshed, _ := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation]) // also when one is taken back
+	for _, last := range []time.Time{asked, refreshed} {
+		if next := last.Add(time.Second); now.Before(next) {
+			now = next
+		}
 	}
 	return now.UTC().Format(time.RFC3339) + " " + value
 }

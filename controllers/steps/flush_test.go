@@ -19,8 +19,15 @@ import (
 
 // asked gives a server the annotation that asked it this time before now to flush for a value.
 func (s *server) asked(ago time.Duration, value string) *server {
-	s.Annotations = map[string]string{v1alpha1.FlushAnnotation: now.Add(-ago).UTC().Format(time.RFC3339) + " " + value}
+	at := now.Add(-ago).UTC().Format(time.RFC3339)
+	s.Annotations = map[string]string{v1alpha1.FlushAnnotation: at + " " + flushValue(value)}
 	return s
+}
+
+func flushValue(text string) string {
+	mc := &v1alpha1.Memcached{}
+	mc.Annotations = map[string]string{v1alpha1.FlushedAtAnnotation: text}
+	return desired.FlushValue(mc)
 }
 
 // able says that the agent reads FlushAnnotation.
@@ -37,8 +44,8 @@ func flushView(servers []*server, flushed ...string) View {
 		pods[i] = *status.StripPod(&pods[i])
 	}
 	mc := &v1alpha1.Memcached{}
-	mc.Annotations = map[string]string{v1alpha1.FlushedAtAnnotation: "new"}
-	v := View{Memcached: mc, Servers: pods, Flushed: "old", Now: now,
+	mc.Annotations = map[string]string{v1alpha1.FlushedAtAnnotation: "new year"}
+	v := View{Memcached: mc, Servers: pods, Flushed: flushValue("old"), Now: now,
 		Record: desired.Record{Template: corev1ac.PodTemplateSpec()},
 		Agents: Agents{Reports: map[string]Report{}}}
 	for i := range pods {
@@ -73,31 +80,30 @@ func TestFlush(t *testing.T) {
 	}{
 		"none was asked":       {servers: []*server{able().notReady(), able()}, asks: second, toDrop: 2},
 		"asked for an old one": {servers: []*server{able().asked(time.Hour, "old")}, asks: first, toDrop: 1},
-		"a value with spaces":  {servers: []*server{able().asked(time.Hour, "new year")}, asks: first, toDrop: 1},
 		"somebody broke the text": {servers: []*server{broken()},
 			asks: first, toDrop: 1},
-		"one drops its items": {servers: []*server{able().asked(0, "new"), able()}, toDrop: 2,
+		"one drops its items": {servers: []*server{able().asked(0, "new year"), able()}, toDrop: 2,
 			says: "server cache-0: memcached drops its items"},
-		"one has dropped them": {servers: []*server{able().asked(0, "new"), able()}, flushed: []string{first}, asks: second,
-			toDrop: 1},
-		"one must warm up": {servers: []*server{able().asked(9*time.Minute, "new"), able()}, flushed: []string{first},
+		"one has dropped them": {servers: []*server{able().asked(0, "new year"), able()}, flushed: []string{first},
+			asks: second, toDrop: 1},
+		"one must warm up": {servers: []*server{able().asked(9*time.Minute, "new year"), able()}, flushed: []string{first},
 			change: warmUp, toDrop: 1, says: "server cache-0 holds 0 % of the items of the others, warm with 80 %"},
-		"one had time to warm up": {servers: []*server{able().asked(10*time.Minute, "new"), able()},
+		"one had time to warm up": {servers: []*server{able().asked(10*time.Minute, "new year"), able()},
 			flushed: []string{first}, change: warmUp, asks: second, toDrop: 1},
-		"all have dropped them": {servers: []*server{able().asked(time.Hour, "new"), able().asked(0, "new")},
+		"all have dropped them": {servers: []*server{able().asked(time.Hour, "new year"), able().asked(0, "new year")},
 			flushed: []string{first, second}, ended: true},
-		"an earlier one has not": {servers: []*server{able().asked(time.Hour, "new"), able().asked(0, "new")},
-			flushed: []string{second}, says: "server cache-0: memcached drops its items"},
-		"one is silent": {servers: []*server{able().asked(0, "new")}, toDrop: 1,
+		"an earlier one has not": {servers: []*server{able().asked(time.Hour, "new year"), able().asked(0, "new year")},
+			flushed: []string{second}, toDrop: 1, says: "server cache-0: memcached drops its items"},
+		"one is silent": {servers: []*server{able().asked(0, "new year")}, toDrop: 1,
 			change: func(v *View) { v.Agents.Reports[first] = Report{Err: errors.New("silent")} },
 			says:   "server cache-0: its agent does not answer the operator; or remove the annotation"},
-		"one is refused": {servers: []*server{able().asked(0, "new")}, toDrop: 1,
+		"one is refused": {servers: []*server{able().asked(0, "new year")}, toDrop: 1,
 			change: func(v *View) { v.Agents.Reports[first] = Report{Report: agent.Report{FlushProblem: "no"}} },
 			says:   "server cache-0: no; or remove the annotation"},
 		"one has no agent": {servers: []*server{updated(), able()}, toDrop: 2, says: "server cache-0 has no agent"},
 		"not allowed": {servers: []*server{able()}, toDrop: 1, says: "spec.extraArgs has --disable-flush-all",
 			change: func(v *View) { v.Memcached.Spec.ExtraArgs = []string{"--disable-flush-all"} }},
-		"one stops with its items": {servers: []*server{able().withDrain().terminating(), able().asked(0, "new")},
+		"one stops with its items": {servers: []*server{able().withDrain().terminating(), able().asked(0, "new year")},
 			flushed: []string{second}, toDrop: 1, says: "server cache-0 is about to stop with its items"},
 		"items move": {servers: []*server{able()}, toDrop: 1,
 			change: func(v *View) { v.Routing.List.Phase = mover.Purge }},
@@ -105,20 +111,20 @@ func TestFlush(t *testing.T) {
 			change: func(v *View) { v.Memcached.Spec.Paused = true }},
 		"the clock is behind": {servers: []*server{able().asked(-time.Hour, "old")}, asks: first, toDrop: 1},
 		"no server":           {ended: true},
-		"none is asked for": {servers: []*server{able().asked(0, "new")},
+		"none is asked for": {servers: []*server{able().asked(0, "new year")},
 			change: func(v *View) { v.Memcached.Annotations = nil }},
-		"it has ended": {servers: []*server{able()}, change: func(v *View) { v.Flushed = "new" }},
+		"it has ended": {servers: []*server{able()}, change: func(v *View) { v.Flushed = flushValue("new year") }},
 	} {
 		v := flushView(tt.servers, tt.flushed...)
 		if tt.change != nil {
 			tt.change(&v)
 		}
-		s, _ := flush(v)
+		s := flush(v)
 		var asked []string
 		for _, a := range s.Annotate {
 			before, _ := flushOf(a.Pod)
 			a.Pod.Annotations = map[string]string{a.Key: a.Value}
-			if at, value := flushOf(a.Pod); value == "new" && at.After(before) {
+			if at, value := flushOf(a.Pod); value == flushValue("new year") && at.After(before) {
 				asked = append(asked, a.Pod.Name)
 			}
 		}
@@ -127,8 +133,9 @@ func TestFlush(t *testing.T) {
 		if tt.change != nil {
 			tt.change(&v)
 		}
-		if toDrop := v.Flush().ToDrop(v); asks != tt.asks || toDrop != tt.toDrop || (s.Flushed == "new") != tt.ended ||
-			!strings.HasPrefix(s.Progress.Text, tt.says) || (asks != "") != s.Final {
+		ended := s.Flushed == flushValue("new year")
+		if toDrop := v.Flush().ToDrop(v); asks != tt.asks || toDrop != tt.toDrop || ended != tt.ended ||
+			!strings.HasPrefix(s.Progress.Text, tt.says) || (asks != "" || len(s.Stop) > 0) != s.Final {
 			t.Errorf("%s: asks %q, %d have items to drop, ended %q, says %q, want %+v", name, asks, toDrop, s.Flushed,
 				s.Progress.Text, tt)
 		}
@@ -143,9 +150,9 @@ func warmUp(v *View) {
 // more.
 func TestFlushTakenBack(t *testing.T) {
 	t.Parallel()
-	v := flushView([]*server{updated().able().asked(0, "new"), updated().able().asked(0, "old"), updated().able()})
+	v := flushView([]*server{updated().able().asked(0, "new year"), updated().able().asked(0, "old"), updated().able()})
 	v.Memcached.Annotations = nil
-	s, _ := flush(v)
+	s := flush(v)
 	if len(s.Annotate) != 1 || s.Annotate[0].Pod.Name != "cache-0" || s.Annotate[0].Value != "" {
 		t.Errorf("got %+v, want cache-0 asked no more", s.Annotate)
 	}

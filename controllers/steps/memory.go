@@ -14,22 +14,22 @@ import (
 )
 
 // changeMemory makes the next step of a server towards the memory of its template, in place.
-func changeMemory(v View) (s Step, busy bool) {
+func changeMemory(v View) (s Step) {
 	if v.Set == nil {
-		return s, false
+		return s
 	}
 	step := NextMemoryStep(v.Set, v.Servers, names.Generation(v.Memcached))
 	pod := step.Pod
 	if pod == nil {
-		return s, false
+		return s
 	}
-	progress := func(text string) (Step, bool) {
-		return Step{Progress: status.ChangeProgress{Text: "server " + pod.Name + ": " + text}, Wait: Later}, true
+	progress := func(text string) Step {
+		return Step{Progress: status.ChangeProgress{Text: "server " + pod.Name + ": " + text}, Wait: Later}
 	}
 	if step.Confirm > 0 {
 		switch r, ok := s.ask(v, pod); {
 		case !ok:
-			return s, true
+			return s
 		case r.Err != nil:
 			return progress("its agent does not answer the operator")
 		case r.Problem != "":
@@ -38,7 +38,7 @@ func changeMemory(v View) (s Step, busy bool) {
 			s.Progress.Text = fmt.Sprintf("server %s: memcached has %d MiB, and gets %d MiB", pod.Name, r.Memory>>20,
 				step.Confirm)
 			s.refresh(v, pod)
-			return s, true
+			return s
 		}
 	}
 	switch {
@@ -53,7 +53,7 @@ func changeMemory(v View) (s Step, busy bool) {
 		return progress(step.Waiting)
 	}
 	s.Wait = Soon
-	return s, true
+	return s
 }
 
 // MemoryStep is the next step of a server towards the memory of its template.

@@ -1,8 +1,7 @@
 // Package steps decides what happens to pods next: which servers are replaced, resized or flushed, and what proxies
 // have confirmed. It is pure: it has no client, and the caller passes the time.
 //
-// Each step is a function of a View, and they are tried in an order in which they exclude each other. A step that needs
-// to know what agents report asks for their reports first.
+// Each step is a function of a View. A step that needs to know what agents report asks for their reports first.
 package steps
 
 import (
@@ -98,15 +97,13 @@ type Resize struct {
 	DryRun bool
 }
 
-// Next returns the next step: what is always done, and the first step that has something to do. While it waits for
-// reports, it is nothing but Ask.
+// Next returns the next step: what is always done, and then either the replacement of servers, or changes of servers
+// that run. While it waits for reports, it is nothing but Ask.
 func Next(v View) Step {
-	s := chores(v)
-	for _, next := range []func(View) (Step, bool){replace, changeMemory, flush} {
-		step, busy := next(v)
-		if s = s.and(step); busy {
-			break
-		}
+	step, busy := replace(v)
+	s := chores(v).and(step)
+	if !busy {
+		s = s.and(changeMemory(v)).and(flush(v))
 	}
 	if len(s.Ask) > 0 {
 		return Step{Ask: s.Ask}
@@ -136,13 +133,21 @@ func (s Step) and(other Step) Step {
 	return s
 }
 
-// Equal reports whether two steps are the same for the same pods.
-func (s Step) Equal(other Step) bool {
-	samePod := func(a, b *corev1.Pod) bool { return a.Name == b.Name && a.UID == b.UID }
-	return slices.EqualFunc(s.Delete, other.Delete, samePod) && slices.EqualFunc(s.Stop, other.Stop, samePod) &&
-		slices.EqualFunc(s.Annotate, other.Annotate, func(a, b Annotation) bool {
-			return samePod(a.Pod, b.Pod) && a.Key == b.Key && a.Value == b.Value && a.Revision == b.Revision
-		}) && (s.Resize == nil) == (other.Resize == nil)
+// SameFinal reports whether two steps do the same that cannot be taken back.
+func (s Step) SameFinal(other Step) bool {
+	same := func(a, b *corev1.Pod) bool { return a.Name == b.Name && a.UID == b.UID }
+	return slices.EqualFunc(s.Delete, other.Delete, same) && slices.EqualFunc(s.Stop, other.Stop, same) &&
+		slices.EqualFunc(s.flushes(), other.flushes(), same)
+}
+
+// flushes returns the servers that are asked to drop their items.
+func (s Step) flushes() (pods []*corev1.Pod) {
+	for _, a := range s.Annotate {
+		if a.Key == v1alpha1.FlushAnnotation && a.Value != "" {
+			pods = append(pods, a.Pod)
+		}
+	}
+	return pods
 }
 
 // Soonest returns the shortest positive duration; 0 for none.

@@ -29,6 +29,8 @@ func quiet() time.Duration {
 	return 15 * time.Second
 }
 
+// TestNoWritesWithoutChanges: after a restart, the operator applies each child at most once, which changes no object.
+// Otherwise it sends no request while nothing changes.
 func TestNoWritesWithoutChanges(t *testing.T) {
 	needMoreTime(t)
 	var before map[string]string
@@ -53,8 +55,8 @@ func TestNoWritesWithoutChanges(t *testing.T) {
 		Assess("after a restart", step(func(w world) {
 			restart(w)
 			w.mustBeIdle(before)
-			if writes := w.requests("PATCH") + w.requests("DELETE"); writes != 0 {
-				w.Errorf("%d writes since the start", writes)
+			if writes := w.requests("PATCH") + w.requests("DELETE"); writes > len(before) {
+				w.Errorf("%d writes since the start, more than one for each of %d objects", writes, len(before))
 			}
 		}))
 	if testCluster.Kind == "kwok" { // pods make no difference

@@ -36,9 +36,7 @@ func TestChangeWithoutRollout(t *testing.T) {
 			}
 		}))
 	for _, spec := range []string{
-		`{"disruptionBudget":{"maxUnavailable":2}}`, `{"rollout":{"maxUnavailable":2}}`,
-		`{"rollout":{"progressDeadlineSeconds":601}}`, `{"networkPolicy":{}}`,
-		`{"networkPolicy":null}`,
+		`{"disruptionBudget":{"maxUnavailable":2}}`, `{"networkPolicy":{}}`, `{"networkPolicy":null}`,
 	} {
 		feature.Assess("leaves it Ready: "+spec, step(func(w world) {
 			events, before := w.watch(&v1alpha1.MemcachedList{}), w.operatorEvents("cache", "set")
@@ -57,6 +55,14 @@ func TestChangeWithoutRollout(t *testing.T) {
 				return len(left) == 0
 			})
 			w.always("send no event", 2*time.Second, func() error { return differ(before, w.operatorEvents("cache", "set")) })
+		}))
+	}
+	for _, spec := range []string{`{"rollout":{"maxUnavailable":2}}`, `{"rollout":{"progressDeadlineSeconds":601}}`} {
+		feature.Assess("is Ready again once the Deployment's controller has seen it: "+spec, step(func(w world) {
+			before := w.uids("cache")
+			w.merge("cache", spec)
+			w.awaitReady("cache")
+			w.mustNotReplace(before, w.uids("cache"))
 		}))
 	}
 	testEnv.Test(t, feature.Feature())

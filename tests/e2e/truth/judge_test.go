@@ -13,7 +13,8 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // event returns the event of a manifest, observed this many milliseconds after the start. Each edit has the form
-// old=>new and changes the manifest, and may have several lines; the edit DELETED makes the event a deletion, and LISTED an object that existed.
+// old=>new and changes the manifest, and may have several lines; the edit DELETED makes the event a deletion, and
+// LISTED an object that existed.
 func event(t *testing.T, ms int, manifest string, edits ...string) Event {
 	t.Helper()
 	deleted, listed := false, false

@@ -133,7 +133,8 @@ func templateContradiction(mc *v1alpha1.Memcached, pod corev1.PodSpec) string {
 	if err != nil {
 		return err.Error()
 	}
-	agent := mc.Spec.Workload == v1alpha1.WorkloadStatefulSet || mc.Spec.Metrics != nil || mc.Spec.TLS != nil || mc.Spec.Auth != nil
+	agent := mc.Spec.Workload == v1alpha1.WorkloadStatefulSet || mc.Spec.Metrics != nil || mc.Spec.TLS != nil ||
+		mc.Spec.Auth != nil
 	connections := mc.Spec.MaxConnections
 	if agent {
 		connections += 2 // of the agent
