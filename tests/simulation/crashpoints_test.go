@@ -250,7 +250,7 @@ func sameEnd(t *testing.T, s scenario, undisturbed, got result) {
 func notMore(t *testing.T, s scenario, undisturbed, got result) {
 	t.Helper()
 	for component, n := range got.started {
-		isReplaced := got.isUpgraded && (component == proxyComponent || s.before == "")
+		isReplaced := got.isUpgraded && (component == proxyComponent || s.before == "" || s.takesNewAgent)
 		if most := undisturbed.started[component]; n > most && !isReplaced {
 			t.Errorf("%d pods of the component %s were started, and without a disturbance %d", n, component, most)
 		}

@@ -30,6 +30,8 @@ type scenario struct {
 	prepare func(*world)
 	// steps are what users do. After each of them, the operator works until nothing changes any more.
 	steps []func(*world)
+	// takesNewAgent says that an operator that is upgraded in the middle builds the template anew, with its own agent.
+	takesNewAgent bool
 	// stalls says that the Memcached may become Stalled.
 	stalls bool
 	// deleted says that the Memcached is deleted in the end; otherwise it is Ready.
@@ -62,7 +64,7 @@ var scenarios = []scenario{
 		steps: does(patches(`{"threads":2,"rollout":{"maxUnavailable":2,"minReadySeconds":5}}`))},
 	{name: "change the template, with warmUp", before: withAgents,
 		steps: does(patches(`{"threads":2,"rollout":{"warmUp":{"percent":80}}}`))},
-	{name: "change the template and back at once", before: onStatefulSet, steps: does(func(w *world) {
+	{name: "change the template and back at once", before: onStatefulSet, takesNewAgent: true, steps: does(func(w *world) {
 		w.patch(`{"spec":{"threads":2}}`)
 		w.reconcileOnce()
 		w.patch(`{"spec":{"threads":4}}`)
