@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -118,9 +120,11 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	freeze := current.Freeze
 	switch sameInputs := r.Inputs == recorded.Inputs; {
 	case ok && sameInputs && !current.Empty:
-		r.Template, r.Agent, r.InPlace = recorded.Template, recorded.Agent, recorded.InPlace
+		r.Template = withAnnotations(recorded.Template, names.Pod(mc).Annotations)
+		r.Agent, r.InPlace = recorded.Agent, recorded.InPlace
 	case ok && !current.Empty && withMemory(mc, r, recorded, o) != nil:
-		r.Template, r.Agent = withMemory(mc, r, recorded, o), recorded.Agent
+		r.Template = withAnnotations(withMemory(mc, r, recorded, o), names.Pod(mc).Annotations)
+		r.Agent = recorded.Agent
 		known := min(len(recorded.InPlace), maxInPlace-1)
 		r.InPlace = append([]string{current.Revision}, recorded.InPlace[:known]...)
 		// Until the revision of the current template is known, a change of the memory waits for it.
@@ -131,13 +135,15 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		}
 		r.Template = podTemplate(mc, r, o)
 	}
+	in.newTemplate = exists && (r.Inputs != recorded.Inputs || digestOfTemplate(r) != digestOfTemplate(recorded))
 	if freeze {
+		in.newTemplate = false
+		recorded.Template = withAnnotations(recorded.Template, current.podAnnotations())
 		recorded.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		recorded.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 		r = recorded
 	}
 	in.image, in.record, in.annotations = image, r, r.annotations()
-	in.newTemplate = exists && r.Template != recorded.Template && Digest(r.Template) != Digest(recorded.Template)
 	if mc.Spec.Proxy != nil {
 		list, _ := json.Marshal(in.proxyServers) // only strings
 		in.annotations[v1alpha1.ProxyServersAnnotation] = string(list)
@@ -209,6 +215,30 @@ func nilIfEmpty[T any](v *T) *T {
 	return v
 }
 
+// podAnnotations are those of the pod template of the workload.
+func (c Current) podAnnotations() map[string]string {
+	switch w := c.Workload.(type) {
+	case *appsv1.Deployment:
+		return w.Spec.Template.Annotations
+	case *appsv1.StatefulSet:
+		return w.Spec.Template.Annotations
+	}
+	return nil
+}
+
+// withAnnotations returns a pod template with further annotations.
+func withAnnotations(template *corev1ac.PodTemplateSpecApplyConfiguration,
+	annotations map[string]string) *corev1ac.PodTemplateSpecApplyConfiguration {
+	if template == nil || len(annotations) == 0 {
+		return template
+	}
+	after := convert(template, corev1ac.PodTemplateSpec())
+	if template.ObjectMetaApplyConfiguration == nil {
+		return after.WithAnnotations(annotations)
+	}
+	return after.WithAnnotations(annotations).WithAnnotations(template.Annotations)
+}
+
 // Record is the pod template that was last applied to a workload, and what it was made from. It is an annotation of the
 // workload, so that it is written together with the template, and is right even if the operator stops a moment later.
 type Record struct {
@@ -227,7 +257,8 @@ type Record struct {
 	InPlace []string `json:"inPlace,omitempty"`
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`
-	// Template is the template as the operator applied it. An admission plugin may have changed what is stored.
+	// Template is the template as the operator applied it, without the annotations that the user gives to pods: they may
+	// be as large as an annotation may be. An admission plugin may have changed what is stored.
 	Template *corev1ac.PodTemplateSpecApplyConfiguration `json:"template,omitempty"`
 }
 
@@ -277,8 +308,21 @@ func (r Record) Outdated(o Options) (fields []string) {
 	return fields
 }
 
+// stored returns the record without the annotations that the user gives to pods.
+func (r Record) stored() Record {
+	if r.Template != nil && r.Template.ObjectMetaApplyConfiguration != nil {
+		r.Template = convert(r.Template, corev1ac.PodTemplateSpec())
+		maps.DeleteFunc(r.Template.Annotations, func(key, _ string) bool {
+			return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/")
+		})
+	}
+	return r
+}
+
+func digestOfTemplate(r Record) string { return Digest(r.stored().Template) }
+
 func (r Record) annotations() map[string]string {
-	b, _ := json.Marshal(r) // cannot fail: JSON types
+	b, _ := json.Marshal(r.stored()) // cannot fail: JSON types
 	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
 }
 

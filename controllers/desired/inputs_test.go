@@ -226,3 +226,25 @@ func FuzzRecord(f *testing.F) {
 		}
 	})
 }
+
+// TestPodAnnotations: the annotations that the user gives to pods are not in the record, which they would make too
+// large. They stay in the template while all else stays, also while a Secret is missing.
+func TestPodAnnotations(t *testing.T) {
+	t.Parallel()
+	mc := manifest.Parse(t, manifest.Named("m", "{size: 3, pod: {annotations: {a: b}}}"))
+	before := storeServers(t, mc, nil, Current{}, Options{DefaultImage: "memcached:1"})
+	if record := before.GetAnnotations()[v1alpha1.TemplateRecordAnnotation]; strings.Contains(record, `"a":"b"`) {
+		t.Errorf("the record has the annotation: %s", record)
+	}
+	newer := Options{DefaultImage: "memcached:1", OpenShift: true}
+	if after := storeServers(t, mc, before, Current{}, newer); !after.sameTemplate(before) {
+		t.Errorf("another builder changes the template with annotations to %v", after.Template.Annotations)
+	}
+	mc.Spec.Pod.Annotations["a"] = "c"
+	if after := storeServers(t, mc, before, Current{Freeze: true}, newer); !after.sameTemplate(before) {
+		t.Errorf("a frozen template gets the annotations %v", after.Template.Annotations)
+	}
+	if after := storeServers(t, mc, before, Current{}, newer); after.Template.Annotations["a"] != "c" {
+		t.Errorf("a change of annotations leaves %v", after.Template.Annotations)
+	}
+}
