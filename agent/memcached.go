@@ -140,10 +140,13 @@ func (c connection) expect(request, want string) error {
 		return err
 	}
 	if !bytes.HasPrefix(response, []byte(want)) {
-		return fmt.Errorf("memcached answered %q", bytes.TrimSpace(response))
+		return fmt.Errorf("%w %q", errAnswered, bytes.TrimSpace(response))
 	}
 	return nil
 }
+
+// errAnswered says that memcached answered, but not as expected.
+var errAnswered = errors.New("memcached answered")
 
 // stats returns the response to one of the stats commands, or to another one whose response is a line.
 func (c connection) stats(request string) (response []byte, err error) {

@@ -178,8 +178,11 @@ func (r *reloader) verify(ctx context.Context, refreshed bool) error {
 		}
 	}
 	for _, user := range r.auth.removedLogins() {
-		if _, err := r.memcached.try(ctx, user); err == nil {
+		switch _, err := r.memcached.try(ctx, user); {
+		case err == nil:
 			return errors.New("memcached accepts a password that is not in the mounted authfile")
+		case !errors.Is(err, errAnswered): // no answer is no refusal
+			return fmt.Errorf("log in with a removed password: %w", err)
 		}
 	}
 	return nil
