@@ -41,7 +41,8 @@ func TestProxyFiles(t *testing.T) {
 func TestProxyPlacement(t *testing.T) {
 	t.Parallel()
 	mc := manifest.Parse(t, manifest.Named("cache", `{workload: StatefulSet, proxy: {}, pod: {
-		affinity: {podAntiAffinity: {}}, priorityClassName: high,
+		affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: rack}]}},
+		priorityClassName: high,
 		topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}}`))
 	server := podTemplate(mc, Record{}, Options{}).Spec
 	if server.Affinity == nil || len(server.TopologySpreadConstraints) != 1 || server.PriorityClassName == nil {

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -255,9 +256,19 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod.WithInitContainers(c.WithArgs(options.Args()...))
 }
 
-// convert copies an API object into an apply configuration, whose fields have the same JSON form.
+// convert copies an API object into an apply configuration, whose fields have the same JSON form. Objects without fields
+// are left out, except in lists, where a selector without fields selects everything: an apply that empties an object
+// stores null first, and the object when the same apply is sent again, which would replace pods.
 func convert[T any](in any, out *T) *T {
 	b, err := json.Marshal(in)
+	var fields any
+	if err == nil {
+		err = json.Unmarshal(b, &fields)
+	}
+	if err == nil {
+		removeEmptyObjects(fields)
+		b, err = json.Marshal(fields)
+	}
 	if err == nil {
 		err = json.Unmarshal(b, out)
 	}
@@ -266,4 +277,13 @@ func convert[T any](in any, out *T) *T {
 		panic(err)
 	}
 	return out
+}
+
+func removeEmptyObjects(from any) {
+	fields, _ := from.(map[string]any)
+	maps.DeleteFunc(fields, func(_ string, field any) bool {
+		removeEmptyObjects(field)
+		object, isObject := field.(map[string]any)
+		return isObject && len(object) == 0
+	})
 }

@@ -69,6 +69,9 @@ func TestSpecs(t *testing.T) {
 var foundSpecs = map[string][]string{
 	"the CAs of clients were taken for removed": {`{tls: {secretName: certificate, clientAuth: Require}}`,
 		`{tls: {secretName: certificate}}`, `{}`, `{tls: {secretName: certificate, clientAuth: Request}}`},
+	"an emptied object became null at first": {`{}`, `{pod: {affinity: {podAntiAffinity: {}}}}`,
+		`{pod: {securityContext: {seLinuxOptions: {level: s0}}, containerSecurityContext: {capabilities: {drop: [ALL]}}}}`,
+		`{pod: {securityContext: {seLinuxOptions: {}}, containerSecurityContext: {capabilities: {}}}}`},
 	"the service account stayed": {`{pod: {serviceAccountName: caches}}`, `{}`},
 	"the memory limit of the agent overflowed": {
 		`{agent: {resources: {limits: {memory: 97Pi}}}, metrics: {}}`, `{metrics: {}}`},
