@@ -83,8 +83,6 @@ type Options struct {
 	Proxy bool `json:"proxy,omitempty"`
 	// DrainToken is a secret part of the paths of a drain; empty for no drain. It is not logged.
 	DrainToken string `json:"drainToken,omitempty"`
-	// LogLevel is the least severity that is logged.
-	LogLevel slog.Level `json:"logLevel,omitempty"`
 }
 
 // Args is the command line of the agent with these options: one argument in JSON.
@@ -106,7 +104,7 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", Command, err)
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: o.LogLevel}))
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	shown := o
 	shown.DrainToken = ""
 	log.Info("started", "options", shown)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -23,7 +22,7 @@ func TestArgs(t *testing.T) {
 	for _, want := range []Options{
 		{Port: 11211},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
-		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair, LogLevel: slog.LevelError},
+		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair},
 		{Port: 12000, MetricsPort: 9150, ReportPort: 9151, Proxy: true},
 	} {
 		if got, err := parse(want.Args()[1:]); err != nil || got != want {

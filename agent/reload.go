@@ -96,8 +96,7 @@ func (r *reloader) read() (changed bool) {
 func (r *reloader) reload(ctx context.Context) error {
 	refreshed, err := r.requestReload(ctx)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		r.log.Debug("memcached is starting, and will read its files")
-		return nil
+		return nil // memcached is starting, and will read its files
 	}
 	changed := false
 	if err == nil {

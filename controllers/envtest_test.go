@@ -317,7 +317,7 @@ func (f *fixture) setServers(servers ...server) {
 	f.Helper()
 	set := get[appsv1.StatefulSet](f)
 	f.deletePods()
-	is := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().revision}
+	is := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation}
 	t := set.Spec.Template.Spec.Containers[0]
 	spec := corev1.PodSpec{Volumes: set.Spec.Template.Spec.Volumes, Containers: []corev1.Container{{Name: t.Name,
 		Image: t.Image, Args: t.Args, Resources: t.Resources, Lifecycle: t.Lifecycle}}}
@@ -326,12 +326,13 @@ func (f *fixture) setServers(servers ...server) {
 		if s == missing {
 			continue
 		}
-		labels := names.Servers.Labels(f.mc)
-		labels[appsv1.StatefulSetRevisionLabel] = s.revision
-		f.createPod(fmt.Sprintf("cache-%d", i), labels, []metav1.OwnerReference{*owner}, s.ready, spec)
+		name := fmt.Sprintf("cache-%d", i)
+		f.createPod(name, names.Servers.Labels(f.mc), []metav1.OwnerReference{*owner}, s.ready, spec)
 		is.Replicas++
-		if s.revision == is.UpdateRevision {
+		if s.template == updated().template {
 			is.UpdatedReplicas++
+		} else {
+			f.makeOutdated(name)
 		}
 		if s.ready {
 			is.ReadyReplicas++
@@ -340,6 +341,13 @@ func (f *fixture) setServers(servers ...server) {
 	}
 	set.Status = is
 	f.must(f.api.Status().Update(f.ctx, set))
+}
+
+// makeOutdated says that a server was created from an older template.
+func (f *fixture) makeOutdated(name string) {
+	f.Helper()
+	f.must(f.api.Patch(f.ctx, f.pod(name), mergePatch(`{"metadata":{"annotations":{"`+v1alpha1.TemplateAnnotation+
+		`":"old"}}}`)))
 }
 
 func (f *fixture) deletePods() {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
@@ -77,8 +75,8 @@ func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps
 	if err != nil {
 		return s, err
 	}
-	again := live.view(desired.Secrets{}, v.Set != nil, v.Now)
-	again.Secrets, again.Agents = v.Secrets, v.Agents
+	again := live.view(v.Now)
+	again.Final, again.Secrets, again.Agents = v.Final, v.Secrets, v.Agents
 	next := steps.Next(again)
 	if !next.SameFinal(s) {
 		return s, errOutdated(o.mc)
@@ -97,8 +95,7 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) 
 	after, patch := a.Pod.DeepCopy(), client.MergeFrom(a.Pod)
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.RefreshedAnnotation, r.Now().UTC().Format(time.RFC3339))
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, a.Key, a.Value)
-	if a.Revision != "" { // what follows from an outdated pod is a conflict
-		after.Labels[appsv1.StatefulSetRevisionLabel] = a.Revision
+	if a.Key == v1alpha1.MemoryAnnotation { // what follows from an outdated pod is a conflict
 		patch = client.MergeFromWithOptions(a.Pod, client.MergeFromWithOptimisticLock{})
 	}
 	err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator))

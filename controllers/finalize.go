@@ -13,7 +13,6 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
-	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
 )
@@ -62,27 +61,29 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			return 0, r.removeFinalizer(ctx, mc, st, now)
 		}
 	}
-	s := o.statusInput(o.view(desired.Secrets{}, false, now), r.Options, status.Effect{})
-	mc, wait := r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
+	s := statusInput(o.view(now), r.Options, status.Effect{})
+	if mc.Status.Phase != v1alpha1.PhaseDeleting {
+		mc = r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
+	}
 	if deletedAt == nil {
-		if err := o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); err != nil {
-			if !children.IsConflict(err) {
-				s.Problem = problem(err)
-				r.tryWriteStatus(ctx, mc, st, s, now)
-			}
-			return 0, err
+		if err = o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); !children.IsConflict(err) {
+			s.Problem = problem(err)
 		}
 	}
+	r.tryWriteStatus(ctx, mc, st, s, now)
+	if err != nil {
+		return 0, err
+	}
 	stopWait := r.stopServers(ctx, mc, steps.ToStop(o.servers, func(string) bool { return false }))
-	return steps.Soonest(wait, requeueAfter, stopWait), nil
+	return steps.Soonest(requeueAfter, stopWait), nil
 }
 
 // tryWriteStatus writes the status of a Memcached that is being deleted. A failure is only logged, and blocks nothing.
 func (r *MemcachedReconciler) tryWriteStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, s status.Input,
-	now time.Time) (*v1alpha1.Memcached, time.Duration) {
-	after, wait, err := r.writeStatus(ctx, mc, st, s, now)
+	now time.Time) *v1alpha1.Memcached {
+	after, err := r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		log.FromContext(ctx).Info("cannot write the status of a Memcached that is being deleted", "cause", err.Error())
 	}
-	return after, wait
+	return after
 }

@@ -170,24 +170,25 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err := o.lookUp(ctx); err != nil {
 		return 0, err
 	}
-	v := o.view(desired.Secrets{}, false, now)
-	current, err := o.current(ctx, v)
+	v := o.view(now)
+	move, err := o.nextMove(ctx, v)
 	if err != nil {
 		return 0, err
 	}
-	secrets, secretsErr := r.secrets(ctx, mc, st, current.Record().Secrets, now)
-	current.Secrets, current.Freeze = secrets, secretsErr != nil
-	plan := desired.NewPlan(mc, desired.Resolve(mc, current, r.Options))
+	secrets, secretsErr := r.secrets(ctx, mc, st, v.Record.Secrets, now)
+	plan := desired.NewPlan(mc, desired.Resolve(mc, desired.Current{Workload: v.Workload, Record: v.Record,
+		Secrets: secrets, Freeze: secretsErr != nil, ProxyServers: move.List, MinServers: move.MinServers, Now: now},
+		r.Options))
 	changes, err := set.Plan(ctx, plan.Children, plan.Guards, o.children)
 	if err != nil {
 		return 0, err
 	}
-	effect := o.effect(plan)
+	effect := planEffect(v, plan)
 	var applied children.Result
 	var dryRunErr error
 	if mc.Spec.Paused {
 		if status.WasReady(mc) { // a loss is told before the dry run
-			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(v, r.Options, status.Effect{}), now); err != nil {
+			if mc, err = r.writeStatus(ctx, mc, st, statusInput(v, r.Options, status.Effect{}), now); err != nil {
 				return 0, err
 			}
 		}
@@ -203,7 +204,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		// Stalled before the proxies get another list: with whenMoveStalls Proceed, a later reconcile would give a change up
 		// that has just begun. If the informer cache shows an old Stalled, this write conflicts.
 		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) || effect.ListChanging && status.IsStalled(mc) {
-			if mc, _, err = r.writeStatus(ctx, mc, st, o.statusInput(v, r.Options, effect), now); err != nil {
+			if mc, err = r.writeStatus(ctx, mc, st, statusInput(v, r.Options, effect), now); err != nil {
 				return 0, err
 			}
 		}
@@ -218,14 +219,16 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 
-	step, v := r.decide(ctx, o.view(secrets, secretsErr == nil && !applied.Failed[workloadKey(mc)], now), st)
+	v = o.view(now)
+	v.Secrets, v.Final = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(mc)]
+	step, v := r.decide(ctx, v, st)
 	if len(step.Delete) > 0 && status.WasReady(mc) { // somebody else changed the template
 		effect.Changing = true
 	}
-	s, failure := o.statusInput(v, r.Options, effect), errors.Join(secretsErr, applied.Err)
+	s, failure := statusInput(v, r.Options, effect), errors.Join(secretsErr, applied.Err)
 	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, step.Progress
 	if step.Final && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
-		if mc, _, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
+		if mc, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
 			return 0, err
 		}
 	}
@@ -235,11 +238,11 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	}
 	failure = errors.Join(failure, stepErr)
 	s.Problem, s.Change = problem(failure), progress
-	mc, wait, err := r.writeStatus(ctx, mc, st, s, now)
+	mc, err = r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}
-	requeueAfter = steps.Soonest(wait, stepWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = steps.Soonest(stepWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return steps.Soonest(requeueAfter, stalledRetry), nil

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,23 +64,6 @@ func TestForeignStatusIsOverwritten(t *testing.T) {
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonFinalizing)
 	f.finishDeletion()
-}
-
-// TestForeignStatusIsOverwrittenDuringProgress: a status of another manager that differs only in progress is
-// overwritten at once too.
-func TestForeignStatusIsOverwrittenDuringProgress(t *testing.T) {
-	f := newFixture(t)
-	f.mustReconcile()
-	f.setServersReady(1)
-	f.now = f.now.Add(progressInterval)
-	f.mustReconcile()
-	before := f.mc.Status.DeepCopy()
-	f.mc.Status.Selector, f.mc.Status.Nodes, f.mc.Status.Replicas = "restored", before.Nodes[:1], 1
-	f.must(f.api.Status().Update(f.ctx, f.mc, client.FieldOwner("backup")))
-	f.mustReconcile()
-	if !equality.Semantic.DeepEqual(&f.mc.Status, before) {
-		t.Errorf("got status %+v, want %+v", f.mc.Status, before)
-	}
 }
 
 // TestFailedStatusWriteDoesNotBlockDeletion: a failed write of the status does not block the deletion.

@@ -144,37 +144,50 @@ func (o observation) setWritten(written []children.Written) {
 	}
 }
 
-// view returns what steps are decided from, before the agents are asked. With final, the pod template is the one that
-// servers must have.
-func (o observation) view(secrets desired.Secrets, final bool, now time.Time) steps.View {
-	v := steps.View{Memcached: o.mc, Secrets: secrets.Annotation(), Servers: o.servers, Proxies: o.proxies,
-		Routing: o.routing(), Now: now}
-	if w := o.workload(); w != nil {
-		v.Record, v.Flushed = desired.ReadRecord(w.GetAnnotations()), w.GetAnnotations()[v1alpha1.FlushedAtAnnotation]
-		if set, ok := w.(*appsv1.StatefulSet); ok && final && !o.mc.Spec.Paused {
-			v.Set = set
-		}
+// view returns what is decided from, before the agents are asked.
+func (o observation) view(now time.Time) steps.View {
+	c := steps.Children{Workload: o.workload(), Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
+	c.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
+	return steps.NewView(o.mc, c, o.servers, o.proxies, now)
+}
+
+// lookUp reads from the API server what the informer cache does not show: a workload that lost its labels keeps its
+// template, and the list of the proxies is in their ConfigMap too.
+func (o observation) lookUp(ctx context.Context) error {
+	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil || o.mc.Spec.Proxy == nil {
+		return err
 	}
-	return v
+	return o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children)
+}
+
+// nextMove returns the next step of the servers that the proxies use. What is not done yet follows from what the API
+// server has.
+func (o observation) nextMove(ctx context.Context, v steps.View) (steps.Move, error) {
+	next := steps.NextMove(v)
+	if o.mc.Spec.Proxy == nil || !status.Installed(o.mc) || next.IsDone(v) {
+		return next, nil
+	}
+	live, err := o.live(ctx)
+	return steps.NextMove(live.view(v.Now)), err
 }
 
 // statusInput returns what the status is computed from, except errors.
-func (o observation) statusInput(v steps.View, options desired.Options, effect status.Effect) status.Input {
-	s := status.Input{Pods: o.servers, ProxyPods: o.proxies, Servers: status.Addresses(o.mc, o.service), Effect: effect}
-	if w := o.workload(); w != nil {
-		s.Workload, s.Outdated = status.ReadState(w, o.servers...), v.Record.Outdated(options)
+func statusInput(v steps.View, options desired.Options, effect status.Effect) status.Input {
+	s := status.Input{Pods: v.Servers, ProxyPods: v.Proxies, Servers: status.Addresses(v.Memcached, v.Service),
+		Effect: effect, ToFlush: int32(v.Flush().ToDrop(v))}
+	if v.Workload != nil {
+		s.Workload, s.Outdated = status.ReadState(v.Workload, v.Servers...), v.Record.Outdated(options)
 	}
-	s.ToFlush = int32(v.Flush().ToDrop(v))
-	if o.mc.Spec.Paused && s.ToFlush > 0 {
+	if v.Memcached.Spec.Paused && s.ToFlush > 0 {
 		s.HeldBack = cmp.Or(s.HeldBack, "spec.paused keeps the operator from flushing servers")
 	}
-	if p := o.ownChild(proxyKey(o.mc)); p != nil {
-		s.Proxy = status.ReadState(p)
+	if v.Proxy != nil {
+		s.Proxy = status.ReadState(v.Proxy)
 		list := v.Routing.List
 		s.ServersChange = list.Phase != mover.NoChange
 		s.ServersResize = s.ServersChange && len(list.Before) != len(list.After)
-		if !o.mc.Spec.Paused {
-			s.NotLoaded = v.Routing.Proxies.NotLoaded()
+		if !v.Memcached.Spec.Paused {
+			s.NotLoaded = v.Routing.NotLoaded()
 		}
 	}
 	return s

@@ -95,12 +95,12 @@ func TestProxy(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	f.setProxied(2)
 	f.mustReconcile()
-	f.wantRequests("patch Pod")
-	f.silent, f.now = true, f.now.Add(progressInterval)
+	f.wantRequests("patch Pod", "patch status")
+	f.silent, f.now = true, f.now.Add(steps.Pace)
 	f.mustReconcile()
 	f.wantMessage(v1alpha1.ConditionReady,
 		"2 of 2 servers ready; proxy cache-proxy-a does not answer the operator on port 9151")
-	f.silent, f.now = false, f.now.Add(progressInterval)
+	f.silent, f.now = false, f.now.Add(steps.Pace)
 	f.mustReconcile()
 	f.wantMessage(v1alpha1.ConditionReady,
 		"2 of 2 servers ready; proxy cache-proxy-a has not loaded the list of servers yet")
@@ -155,7 +155,7 @@ func TestResizeWithProxy(t *testing.T) {
 	step := func(done bool) {
 		t.Helper()
 		f.confirm(done)
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 	}
 	for _, size := range [][2]int{{2, 3}, {3, 1}} {
@@ -219,7 +219,7 @@ func TestReplaceWithProxy(t *testing.T) {
 		f.setServersAndProxy(servers...)
 		f.mustReconcile()
 		f.confirm(false)
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 	}
 	wantReplicas := func(want int32) {
@@ -238,12 +238,12 @@ func TestReplaceWithProxy(t *testing.T) {
 			}
 			f.wantNotDeleted()
 			f.confirm(done)
-			f.now = f.now.Add(progressInterval)
+			f.now = f.now.Add(steps.Pace)
 			f.mustReconcile()
 		}
 		f.wantNotDeleted()
 		f.confirm(false)
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 	}
 	f.patch(`{"spec":{"threads":2}}`)
@@ -288,7 +288,7 @@ func TestDrain(t *testing.T) {
 			_ = f.api.Patch(context.Background(), pod, mergePatch(`{"metadata":{"finalizers":null}}`))
 		})
 		f.must(f.api.Delete(f.ctx, pod))
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 	}
 	evict()
@@ -297,16 +297,14 @@ func TestDrain(t *testing.T) {
 	}
 	set := get[appsv1.StatefulSet](f)
 	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
-	labels := names.Servers.Labels(f.mc)
-	labels[appsv1.StatefulSetRevisionLabel] = updated().revision
-	f.createPod("cache-1", labels, []metav1.OwnerReference{*owner}, true)
+	f.createPod("cache-1", names.Servers.Labels(f.mc), []metav1.OwnerReference{*owner}, true)
 	f.mustReconcile()
 	for _, done := range []bool{false, true, false, false, true} {
 		if len(f.stopped) > 0 {
 			t.Fatal("the server was stopped before its items had moved")
 		}
 		f.confirm(done)
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 	}
 	f.confirm(false)
@@ -375,7 +373,7 @@ func TestUnreachable(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
 	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 	f.wantMessage(v1alpha1.ConditionReady, "2 of 2 servers ready; proxy cache-proxy-a does not reach server cache-0")
-	f.report.Unreachable, f.now = []string{"cache-0"}, f.now.Add(progressInterval)
+	f.report.Unreachable, f.now = []string{"cache-0"}, f.now.Add(steps.Pace)
 	f.mustReconcile()
 	f.wantRequests()
 	f.report.Unreachable, f.now = nil, f.now.Add(time.Second)
@@ -406,7 +404,7 @@ func TestStalledMove(t *testing.T) {
 					t.Errorf("got the servers %+v and %d replicas, want phase %q and %d", s, got, phase, replicas)
 				}
 			}
-			f.now = f.now.Add(progressInterval)
+			f.now = f.now.Add(steps.Pace)
 			f.mustReconcile()
 			want(mover.PreferBefore, 2)
 			f.silent = true
@@ -424,7 +422,7 @@ func TestStalledMove(t *testing.T) {
 			f.wantNotStalled()      // so that the next move is not given up at once
 			f.silent = false
 			f.confirm(false)
-			f.now = f.now.Add(progressInterval)
+			f.now = f.now.Add(steps.Pace)
 			f.mustReconcile()
 			want(mover.NoChange, 1)
 			f.setProxied(1)
@@ -522,11 +520,11 @@ func TestFirstProxyMakesAvailable(t *testing.T) {
 	f := newFixtureOf(t, "{size: 1, workload: StatefulSet, proxy: {size: 2}}")
 	f.mustReconcile()
 	f.setServers(updated())
-	f.now = f.now.Add(progressInterval)
+	f.now = f.now.Add(steps.Pace)
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
 	f.createPod("cache-proxy-a", withTemplateHash(names.Proxies.Labels(f.mc)), ownedByReplicaSet("cache-proxy"), true)
-	f.now = f.now.Add(progressInterval)
+	f.now = f.now.Add(steps.Pace)
 	f.mustReconcile()
 	f.wantCondition(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
 }
@@ -743,6 +741,7 @@ func TestServersThatCannotMove(t *testing.T) {
 		f.must(f.api.Delete(f.ctx, pod, client.GracePeriodSeconds(0)))
 		pod.Spec.Containers[0].Args = args
 		f.createPod(name, pod.Labels, pod.OwnerReferences, true, pod.Spec)
+		f.makeOutdated(name)
 	}
 	f.mustReconcile()
 	if got := *get[appsv1.StatefulSet](f).Spec.Replicas; got != 2 || !slices.Contains(f.requests, "delete Pod") {
@@ -862,7 +861,7 @@ func (f *fixture) loadAll() {
 		if f.proxyServers() != "" {
 			f.load(true)
 		}
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 		idle++
 		if len(f.requests) > 0 {
@@ -891,7 +890,7 @@ func TestChangedConfigMap(t *testing.T) {
 	delete(f.failures, "apply ConfigMap")
 	f.report.List = "another"
 	for range 3 {
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()
 		f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	}

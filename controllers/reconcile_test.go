@@ -29,6 +29,7 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none. After a restart of the
@@ -61,39 +62,6 @@ func TestRequests(t *testing.T) {
 	f.mustReconcile()
 	f.wantRequests("apply Deployment", "patch status")
 	f.wantCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonResizing)
-}
-
-// TestProgressUpdatesAreRateLimited: status updates that only report progress are rate-limited; all others are written
-// at once.
-func TestProgressUpdatesAreRateLimited(t *testing.T) {
-	f := newFixtureOf(t, "{size: 3, rollout: {progressDeadlineSeconds: 10}}")
-	f.mustReconcile()
-	f.setServersReady(0)
-	if result := f.mustReconcile(); result.RequeueAfter != progressInterval {
-		t.Errorf("got requeue after %s, want %s", result.RequeueAfter, progressInterval)
-	}
-	f.wantRequests()
-	f.setServersReady(1) // Available, but not Ready
-	f.mustReconcile()
-	f.wantRequests()
-	f.now = f.now.Add(progressInterval)
-	f.mustReconcile()
-	f.wantRequests("patch status")
-	f.wantCondition(v1alpha1.ConditionAvailable, metav1.ConditionTrue, v1alpha1.ReasonAvailable)
-	f.setServersReady(2)
-	f.mustReconcile()
-	f.wantRequests()
-	f.setServersReady(0)
-	f.mustReconcile()
-	f.wantRequests("patch status")
-	f.wantCondition(v1alpha1.ConditionAvailable, metav1.ConditionFalse, v1alpha1.ReasonUnavailable)
-	if result := f.mustReconcile(); result.RequeueAfter != 10*time.Second {
-		t.Errorf("got requeue after %s, want 10 s, the progress deadline", result.RequeueAfter)
-	}
-	f.setServersReady(3)
-	f.mustReconcile()
-	f.wantRequests("patch status")
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 // TestProgressDeadline: a server that becomes ready again and again is no progress. Time during which no operator runs
@@ -700,7 +668,7 @@ func TestRestartIsAnnounced(t *testing.T) {
 	f.r.Options.DefaultImage = "memcached:2"
 	f.patch(`{"metadata":{"annotations":{"cache.example.com/restartedAt":"now"}}}`)
 	f.mustReconcile()
-	f.wantRequests("get Namespace", "patch status", "apply Deployment",
+	f.wantRequests("patch status", "apply Deployment",
 		"patch status") // the second one sets status.image
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	template := get[appsv1.Deployment](f).Spec.Template
@@ -825,27 +793,16 @@ func TestOwnerDeleted(t *testing.T) {
 	f.wantRequests("get Deployment", "get Deployment", "get Memcached")
 }
 
-// TestNamespaceDeleted: the deletion of a namespace deletes children before their Memcached. The operator neither
-// reports that as a loss nor recreates them.
+// TestNamespaceDeleted: the deletion of a namespace deletes children before their Memcached. The operator cannot
+// recreate them, and the status says why.
 func TestNamespaceDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.becomeReady()
 	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
 	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
-	for len(f.events.Events) > 0 {
-		<-f.events.Events
-	}
-	f.mustReconcile()
-	f.wantRequests("get Service", "get Memcached", "apply Service", "get Namespace", "patch status")
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
-	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
-	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
-	f.now = f.now.Add(children.ExpectationTimeout)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonDeleting)
-	if n := len(f.events.Events); n > 0 {
-		t.Errorf("got %d events, such as %s, want none: the namespace does not accept them", n, <-f.events.Events)
-	}
+	f.wantReconcileError("being terminated")
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
+	f.wantMessage(v1alpha1.ConditionReady, "because it is being terminated")
 }
 
 // TestDeletion: the operator deletes the workload, and removes the finalizer when the servers are deleted.
@@ -890,13 +847,13 @@ func TestDeletion(t *testing.T) {
 		f.failures["delete Deployment"] = forbidden("denied by a policy")
 		f.must(f.api.Delete(f.ctx, f.mc))
 		f.now = f.now.Add(finalizeTimeout + time.Minute)
-		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "get Namespace"},
-			{"delete Deployment", "get Namespace"}} {
+		for _, want := range [][]string{{"get Namespace", "patch status", "delete Deployment", "patch status",
+			"get Namespace"}, {"delete Deployment", "get Namespace"}} {
 			f.wantReconcileError("denied by a policy")
 			f.wantRequests(want...)
 			f.now = f.now.Add(time.Second)
 		}
-		f.now = f.now.Add(progressInterval)
+		f.now = f.now.Add(steps.Pace)
 		f.wantReconcileError("denied by a policy")
 		f.wantMessage(v1alpha1.ConditionReady, "denied by a policy")
 	})

@@ -181,7 +181,7 @@ func TestRevokedCA(t *testing.T) {
 	}
 	rotate(newCA, newCA)
 	f.mustReconcile()
-	f.wantRequests("get Secret", "get Namespace", "patch status", "apply Deployment", "patch Pod",
+	f.wantRequests("get Secret", "patch status", "apply Deployment", "patch Pod",
 		"patch Pod", "patch Pod")
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 	revoked := get[appsv1.Deployment](f).Spec.Template
@@ -369,7 +369,7 @@ func TestNoReplacementWithoutSecret(t *testing.T) {
 	f.setServers(outdated(), outdated(), outdated())
 	f.must(f.api.Delete(f.ctx, f.passwords()))
 	f.wantReconcileError("SecretNotFound")
-	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "get Namespace", "patch status")
+	f.wantRequests("get Secret", "patch Pod", "patch Pod", "patch Pod", "patch status")
 	f.createPasswords("app:first\n")
 	f.mustReconcile()
 	if !slices.Contains(f.requests, "delete Pod") {

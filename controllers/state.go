@@ -29,7 +29,6 @@ type state struct {
 	// statusVersion is the resource version of the Memcached after the last write of its status, whose event needs no
 	// reconcile; nil after a reconcile that saw another version.
 	statusVersion atomic.Pointer[string]
-	statusWritten time.Time
 	// tls is the record of the Secret for TLS as it was last read, even if it could not be written to the workload yet.
 	tls *desired.Secret
 	// polled is when the agents were last polled.

@@ -22,17 +22,12 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
-// Changes of children and pods come in bursts while servers start or are deleted, and are debounced. Two kinds of
-// events are not debounced: those of a Memcached that is ready, because its status must not call lost servers healthy,
-// and the deletion of a workload, because the finalizer waits for it.
-const (
-	debounce = time.Second
-	// availableDebounce applies when the workload's status counts all servers as available, so that Ready may become True.
-	// The proxies' Deployment, or the watch of pods, may lag behind for a moment.
-	availableDebounce = 100 * time.Millisecond
-)
+// availableDelay is how long the proxies' Deployment, or the watch of pods, may lag behind the status of a workload that
+// counts all servers as available.
+const availableDelay = 100 * time.Millisecond
 
 // Watch is a kind of object whose events trigger reconciles.
 type Watch struct {
@@ -64,7 +59,9 @@ func (w Watch) changes() builder.Predicates {
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // toOwner enqueues the Memcached of a child or pod. It reads the instance label, which also identifies the Memcached of
-// a child that lost its owner reference.
+// a child that lost its owner reference. While servers come and go, one reconcile each steps.Pace is enough. At once
+// follow what ends a wait, the deletion of a workload or the availability of all servers, and any change of a Memcached
+// that is ready: its status must not call lost servers healthy.
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	return onEvent(func(ctx context.Context, obj client.Object, deleted bool, q queue) {
 		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
@@ -76,15 +73,15 @@ func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 		case meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady), workload != nil && deleted:
 			q.Add(req)
 		case workload != nil && workload.AllAvailable():
-			q.AddAfter(req, availableDebounce)
+			q.AddAfter(req, availableDelay)
 		default:
-			q.AddAfter(req, debounce)
+			q.AddAfter(req, steps.Pace)
 		}
 	})
 }
 
-// toMemcachedsOfSecret enqueues the Memcacheds that name a Secret. The debounce bounds the cost of a Secret that
-// somebody changes all the time: each reconcile reads it, and annotates every server.
+// toMemcachedsOfSecret enqueues the Memcacheds that name a Secret. The delay bounds the cost of a Secret that somebody
+// changes all the time: each reconcile reads it, and annotates every server.
 func (r *MemcachedReconciler) toMemcachedsOfSecret() handler.EventHandler {
 	return onEvent(func(ctx context.Context, secret client.Object, _ bool, q queue) {
 		var list v1alpha1.MemcachedList
@@ -93,7 +90,7 @@ func (r *MemcachedReconciler) toMemcachedsOfSecret() handler.EventHandler {
 			return // unreachable: the informer cache is synced
 		}
 		for i := range list.Items {
-			q.AddAfter(request(list.Items[i].Namespace, list.Items[i].Name), debounce)
+			q.AddAfter(request(list.Items[i].Namespace, list.Items[i].Name), steps.Pace)
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // delayRecorder is a queue that records how long requests are delayed.
@@ -53,15 +55,15 @@ func TestDebounce(t *testing.T) {
 	}
 	f.mustReconcile()
 	f.setServersReady(2)
-	want("a server that starts", pod("cache-0"), false, debounce)
-	want("a Deployment with two of three servers available", get[appsv1.Deployment](f), false, debounce)
+	want("a server that starts", pod("cache-0"), false, steps.Pace)
+	want("a Deployment with two of three servers available", get[appsv1.Deployment](f), false, steps.Pace)
 	f.setServersReady(3)
-	want("a Deployment with all servers available", get[appsv1.Deployment](f), false, availableDebounce)
+	want("a Deployment with all servers available", get[appsv1.Deployment](f), false, availableDelay)
 	f.mustReconcile()
 	want("a server of a Memcached that is ready", pod("cache-0"), false, 0)
 	f.must(f.api.Delete(f.ctx, f.mc))
 	f.mustReconcile()
-	want("the deletion of a server", pod("cache-0"), true, debounce)
+	want("the deletion of a server", pod("cache-0"), true, steps.Pace)
 	want("the deletion of the Deployment", get[appsv1.Deployment](f), true, 0)
 	f.cached[kindMemcached] = nil
 	if got := f.eventDelays(pod("cache-0"), true); len(got) > 0 {

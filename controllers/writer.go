@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +25,7 @@ import (
 
 // The operator writes only two parts of a Memcached: its finalizer and its status. It also records events.
 
-// progressInterval is the minimum time between two status writes that only report progress. It limits the number of
-// writes, however many servers a rollout has.
-const progressInterval = 5 * time.Second
-
-// errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
-// will show that soon.
+// errDeleted stops a reconcile because the Memcached was deleted. The informer cache will show that soon.
 var errDeleted = errors.New("the Memcached was deleted")
 
 // writeFinalizer adds or removes our finalizer, and returns mc as it is then. The resource version keeps the finalizers
@@ -64,32 +58,18 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 }
 
 // writeStatus computes the status, writes it if it differs from that of mc, and records the transitions as events. It
-// returns mc with its new status. If it does not write the status yet, because it only reports progress, it returns how
-// long the write must wait.
+// returns mc with its new status.
 //
 // The status is patched, because an apply cannot remove a condition that another manager co-owns, such as a tool that
 // restores backups. The resource version in the patch keeps the status of a deleted Memcached from being written to a
 // new one of the same name.
 func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, in status.Input,
-	now time.Time) (after *v1alpha1.Memcached, wait time.Duration, err error) {
+	now time.Time) (*v1alpha1.Memcached, error) {
 	st.clock = st.clock.Next(mc, in, now)
 	in.Clock = st.clock
 	s := status.Compute(mc, in, now)
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {
-		return mc, 0, nil
-	}
-	if status.IsWorse(mc, &s) && r.namespaceIsTerminating(ctx, mc.Namespace) {
-		// The namespace's deletion deletes the children before their Memcached, which is no loss. Report only the deletion,
-		// and stop the reconcile: nothing can be created any more.
-		in.NamespaceTerminating = true
-		if s = status.Compute(mc, in, now); equality.Semantic.DeepEqual(mc.Status, s) {
-			return mc, 0, errDeleted
-		}
-		defer func() { err = cmp.Or(err, errDeleted) }()
-	}
-	nextWrite := st.statusWritten.Add(progressInterval)
-	if now.Before(nextWrite) && st.isLastStatus(mc) && status.OnlyProgress(&mc.Status, &s) {
-		return mc, nextWrite.Sub(now), nil
+		return mc, nil
 	}
 	before := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: mc.Namespace, Name: mc.Name,
 		ResourceVersion: mc.ResourceVersion}, Status: mc.Status}
@@ -97,17 +77,14 @@ func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memc
 	response.Status = s
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Status().Patch(ctx, response, patch, client.FieldOwner(names.Operator)); err != nil {
-		return mc, 0, writeError("write the status of", mc, err)
+		return mc, writeError("write the status of", mc, err)
 	}
 	st.children.Expect(memcachedKey(mc), response.ResourceVersion, now)
 	st.statusVersion.Store(&response.ResourceVersion)
-	st.statusWritten = now
-	if !in.NamespaceTerminating { // which accepts no events
-		r.recordTransitions(ctx, mc, &s)
-	}
-	after = mc.DeepCopy()
+	r.recordTransitions(ctx, mc, &s)
+	after := mc.DeepCopy()
 	after.ResourceVersion, after.Status = response.ResourceVersion, s
-	return after, 0, nil
+	return after, nil
 }
 
 // namespaceIsTerminating reports whether a namespace is being deleted; false if the operator may not read it.

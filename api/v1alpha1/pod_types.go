@@ -214,14 +214,6 @@ type AgentSpec struct {
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
 	Resources *ComputeResources `json:"resources,omitempty"`
-
-	// logLevel is the least severity that the agent logs: debug, info or error, info by default.
-	//
-	// +kubebuilder:validation:Enum=debug;info;error
-	// +kubebuilder:default=info
-	// +optional
-	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Log level"
-	LogLevel string `json:"logLevel,omitempty"`
 }
 
 // ComputeResources are requests and limits of cpu and memory.

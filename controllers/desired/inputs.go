@@ -18,6 +18,7 @@ import (
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
 )
 
 // Options are the operator's settings that affect the children.
@@ -41,10 +42,8 @@ type Options struct {
 type Current struct {
 	// Workload is the Deployment or StatefulSet of the servers; nil if there is none.
 	Workload metav1.Object
-	// Revision is that of a StatefulSet's pod template; empty unless its controller has observed the template.
-	Revision string
-	// Empty says that the workload has no pod, so that a new pod template loses no data.
-	Empty bool
+	// Record is that of the workload; empty if there is none.
+	Record Record
 	// Secrets are those that the servers mount. Freeze says that one of them is unavailable: no server may be replaced.
 	Secrets Secrets
 	Freeze  bool
@@ -65,12 +64,6 @@ func FlushValue(mc *v1alpha1.Memcached) string {
 	return Digest(value)
 }
 
-// Record returns the record of the workload; empty without one.
-func (c Current) Record() Record {
-	r, _ := currentRecord(c.Workload)
-	return r
-}
-
 // Inputs are what the children are built from, besides the spec. Resolve computes them before the builders run.
 type Inputs struct {
 	options      Options
@@ -82,9 +75,6 @@ type Inputs struct {
 	newTemplate         bool
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
-
-// maxInPlace limits Record.InPlace. A server that has missed as many changes of the memory is replaced.
-const maxInPlace = 100
 
 // Resolve decides which image and template the servers of mc get, so that nothing restarts them without a reason:
 //
@@ -102,7 +92,7 @@ const maxInPlace = 100
 //     back.
 func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	exists, secrets := current.Workload != nil, current.Secrets
-	recorded, ok := currentRecord(current.Workload)
+	recorded, ok := current.record()
 	secrets.TLS = secrets.TLS.WithRevocation(recorded.Secrets.TLS, current.Now)
 	restartedAt := cmp.Or(mc.Annotations[v1alpha1.RestartedAtAnnotation], recorded.RestartedAt)
 	image := cmp.Or(recorded.Image, mc.Status.Image, o.DefaultImage)
@@ -117,18 +107,13 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	r.Inputs = digestOfInputs(mc, r)
 	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
 		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
-	freeze := current.Freeze
 	switch sameInputs := r.Inputs == recorded.Inputs; {
-	case ok && sameInputs && !current.Empty:
+	case ok && sameInputs && !current.isEmpty():
 		r.Template = withAnnotations(recorded.Template, names.Pod(mc).Annotations)
-		r.Agent, r.InPlace = recorded.Agent, recorded.InPlace
-	case ok && !current.Empty && withMemory(mc, r, recorded, o) != nil:
+		r.Agent = recorded.Agent
+	case ok && !current.isEmpty() && withMemory(mc, r, recorded, o) != nil:
 		r.Template = withAnnotations(withMemory(mc, r, recorded, o), names.Pod(mc).Annotations)
 		r.Agent = recorded.Agent
-		known := min(len(recorded.InPlace), maxInPlace-1)
-		r.InPlace = append([]string{current.Revision}, recorded.InPlace[:known]...)
-		// Until the revision of the current template is known, a change of the memory waits for it.
-		freeze = freeze || current.Revision == ""
 	default:
 		if needsAgent(mc) {
 			r.Agent = o.AgentImage
@@ -136,9 +121,9 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		r.Template = podTemplate(mc, r, o)
 	}
 	in.newTemplate = exists && (r.Inputs != recorded.Inputs || digestOfTemplate(r) != digestOfTemplate(recorded))
-	if freeze {
+	if current.Freeze {
 		in.newTemplate = false
-		recorded.Template = withAnnotations(recorded.Template, current.podAnnotations())
+		recorded.Template = withAnnotations(recorded.Template, current.template().Annotations)
 		recorded.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		recorded.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 		r = recorded
@@ -161,7 +146,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	switch {
 	case mc.Spec.Paused:
 		keep = append(keep, v1alpha1.TemplateRecordAnnotation, v1alpha1.ProxyServersAnnotation)
-	case freeze && !ok:
+	case current.Freeze && !ok:
 		keep = append(keep, v1alpha1.TemplateRecordAnnotation)
 	}
 	for _, key := range keep {
@@ -170,7 +155,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 			in.annotations[key] = value
 		}
 	}
-	if mc.Spec.Paused || freeze {
+	if mc.Spec.Paused || current.Freeze {
 		in.labels[v1alpha1.GenerationLabel] = current.Workload.GetLabels()[v1alpha1.GenerationLabel]
 	}
 	return in
@@ -184,9 +169,8 @@ func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 	pod.SecurityContext = nilIfEmpty(pod.SecurityContext)
 	pod.ContainerSecurityContext = nilIfEmpty(pod.ContainerSecurityContext)
 	var agentResources *v1alpha1.ComputeResources
-	var agentLogLevel string
 	if needsAgent(mc) {
-		agentResources, agentLogLevel = agentOverrides(mc)
+		agentResources = agentOverrides(mc)
 	}
 	return Digest(struct {
 		Image, RestartedAt  string
@@ -201,10 +185,9 @@ func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 		Metrics             *v1alpha1.MetricsSpec      `json:",omitempty"`
 		Restarts            []string                   `json:",omitempty"`
 		AgentResources      *v1alpha1.ComputeResources `json:",omitempty"`
-		AgentLogLevel       string                     `json:",omitempty"`
 	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		r.Secrets.revocations(), agentResources, agentLogLevel})
+		r.Secrets.revocations(), agentResources})
 }
 
 // nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.
@@ -215,15 +198,21 @@ func nilIfEmpty[T any](v *T) *T {
 	return v
 }
 
-// podAnnotations are those of the pod template of the workload.
-func (c Current) podAnnotations() map[string]string {
+// template returns the pod template of the workload; empty without one.
+func (c Current) template() (t corev1.PodTemplateSpec) {
 	switch w := c.Workload.(type) {
 	case *appsv1.Deployment:
-		return w.Spec.Template.Annotations
+		return w.Spec.Template
 	case *appsv1.StatefulSet:
-		return w.Spec.Template.Annotations
+		return w.Spec.Template
 	}
-	return nil
+	return t
+}
+
+// isEmpty reports whether the workload has no pod, so that a new pod template loses no data.
+func (c Current) isEmpty() bool {
+	w := status.ReadState(c.Workload)
+	return w != nil && w.Observed && w.Replicas == 0
 }
 
 // withAnnotations returns a pod template with further annotations.
@@ -253,8 +242,6 @@ type Record struct {
 	// Inputs is the digest of all inputs, image and restart included. The agent's image is not an input: a new one is used
 	// only when servers are replaced anyway.
 	Inputs string `json:"inputs,omitempty"`
-	// InPlace are the newest revisions of the StatefulSet whose servers differ from the template only in their memory.
-	InPlace []string `json:"inPlace,omitempty"`
 	// Secrets are those that the servers mount.
 	Secrets Secrets `json:"secrets,omitzero"`
 	// Template is the template as the operator applied it, without the annotations that the user gives to pods: they may
@@ -271,21 +258,13 @@ func ReadRecord(annotations map[string]string) (r Record) {
 	return r
 }
 
-// currentRecord returns the record of a workload. If ok is false, there is none: what it would say is read from the
-// current template.
-func currentRecord(workload metav1.Object) (r Record, ok bool) {
-	var template corev1.PodTemplateSpec
-	switch w := workload.(type) {
-	case *appsv1.Deployment:
-		template = w.Spec.Template
-	case *appsv1.StatefulSet:
-		template = w.Spec.Template
-	default:
-		return r, false
+// record returns the record of the workload. If ok is false, there is none: what it would say is read from the current
+// template.
+func (c Current) record() (r Record, ok bool) {
+	if c.Workload == nil || c.Record.Template != nil {
+		return c.Record, c.Workload != nil
 	}
-	if r = ReadRecord(workload.GetAnnotations()); r.Template != nil {
-		return r, true
-	}
+	template := c.template()
 	r.Template = convert(template, corev1ac.PodTemplateSpec())
 	r.RestartedAt = template.Annotations[v1alpha1.RestartedAtAnnotation]
 	for _, c := range template.Spec.Containers {

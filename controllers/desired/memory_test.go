@@ -3,7 +3,6 @@ package desired
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -16,7 +15,7 @@ func TestDrainTime(t *testing.T) {
 	const spec = "{workload: StatefulSet, metrics: {}, memory: %s, proxy: {%s}}"
 	workload := func(mc *v1alpha1.Memcached, own *stored) *stored {
 		o := Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true}
-		return storeServers(t, mc, own, Current{Revision: "a"}, o)
+		return storeServers(t, mc, own, Current{}, o)
 	}
 	for memory, want := range map[string]int64{"64Mi": 94, "1Gi": 154, "64Gi": 90 + 64*64} {
 		mc := manifest.Parse(t, manifest.Named("m", fmt.Sprintf(spec, memory, "")))
@@ -35,12 +34,12 @@ func TestDrainTime(t *testing.T) {
 }
 
 // TestMemoryInPlace: a change of the memory alone keeps all else of the template, here although another builder, that
-// for OpenShift, would change more. The record says of which revisions servers need not be replaced.
+// for OpenShift, would change more. Servers need not be replaced: the digest in the template stays.
 func TestMemoryInPlace(t *testing.T) {
 	t.Parallel()
-	apply := func(mc *v1alpha1.Memcached, own *stored, revision string, o Options) *stored {
+	apply := func(mc *v1alpha1.Memcached, own *stored, o Options) *stored {
 		o.DefaultImage, o.AgentImage = "memcached:1", "operator:1"
-		return storeServers(t, mc, own, Current{Revision: revision}, o)
+		return storeServers(t, mc, own, Current{}, o)
 	}
 	for name, tt := range map[string]struct {
 		spec     string
@@ -62,15 +61,16 @@ func TestMemoryInPlace(t *testing.T) {
 			change: func(_ *v1alpha1.Memcached, own *stored) { own.container().Image = "x" }},
 	} {
 		mc := manifest.Parse(t, manifest.Named("m", cmp.Or(tt.spec, "{workload: StatefulSet, metrics: {}, memory: 1Gi}")))
-		own := apply(mc, nil, "", Options{CanResize: true})
+		own := apply(mc, nil, Options{CanResize: true})
+		digest := own.digest()
 		mc.Spec.Memory = "1536Mi"
 		if tt.change != nil {
 			tt.change(mc, own)
 		}
-		after := apply(mc, own, "a", Options{CanResize: !tt.noResize, OpenShift: true})
-		replace, inPlace := after.Template.Spec.SecurityContext.RunAsUser == nil, after.record().InPlace
-		if replace != tt.replace || replace != (len(inPlace) == 0) {
-			t.Errorf("%s: the template is built anew: %t, the revisions %q need no replacement", name, replace, inPlace)
+		after := apply(mc, own, Options{CanResize: !tt.noResize, OpenShift: true})
+		replace := after.Template.Spec.SecurityContext.RunAsUser == nil
+		if replace != tt.replace || tt.spec == "" && replace == (after.digest() == digest) {
+			t.Errorf("%s: the template is built anew: %t, its digest %s becomes %s", name, replace, digest, after.digest())
 		}
 		memory := resources(mc).Limits.Memory()
 		if c := after.container(); c.Image != "memcached:1" || c.Args[3] != "1536" ||
@@ -80,20 +80,10 @@ func TestMemoryInPlace(t *testing.T) {
 		if replace {
 			continue
 		}
-		for _, step := range []struct {
-			memory, revision string
-			want             []string
-		}{
-			{"1536Mi", "b", []string{"a"}},
-			{"2Gi", "", []string{"a"}}, // has to wait
-			{"2Gi", "b", []string{"b", "a"}},
-			{"2048Mi", "c", []string{"c", "b", "a"}},
-			{"1Gi", "d", []string{"d", "c", "b", "a"}},
-		} {
-			mc.Spec.Memory = step.memory
-			after = apply(mc, after, step.revision, Options{CanResize: true, OpenShift: true})
-			if got := after.record().InPlace; !slices.Equal(got, step.want) {
-				t.Errorf("%s, then %s: the revisions %q need no replacement, want %q", name, step.memory, got, step.want)
+		for _, memory := range []string{"1536Mi", "2Gi", "2048Mi", "1Gi"} {
+			mc.Spec.Memory = memory
+			if after = apply(mc, after, Options{CanResize: true, OpenShift: true}); after.digest() != digest {
+				t.Errorf("%s, then %s: servers are replaced", name, memory)
 			}
 		}
 	}

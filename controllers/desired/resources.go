@@ -54,8 +54,7 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 // limit the user gives: an agent that is killed takes its proxy out of the Service.
 func agentResources(mc *v1alpha1.Memcached,
 	component names.Component) *corev1ac.ResourceRequirementsApplyConfiguration {
-	overrides, _ := agentOverrides(mc)
-	given := ptr.Deref(overrides, v1alpha1.ComputeResources{})
+	given := ptr.Deref(agentOverrides(mc), v1alpha1.ComputeResources{})
 	limits := maps.Clone(given.Limits)
 	limit, ok := limits[corev1.ResourceMemory]
 	delete(limits, corev1.ResourceMemory)
@@ -68,16 +67,9 @@ func agentResources(mc *v1alpha1.Memcached,
 	return replaceResources(resource.MustParse("16Mi"), "5m", limit, given.Requests, limits)
 }
 
-// agentOverrides returns what the user sets of the agent: its resources, nil for nothing, and its log level, empty for
-// the default.
-func agentOverrides(mc *v1alpha1.Memcached) (resources *v1alpha1.ComputeResources, logLevel string) {
-	if mc.Spec.Agent == nil {
-		return nil, ""
-	}
-	if logLevel = mc.Spec.Agent.LogLevel; logLevel == "info" {
-		logLevel = ""
-	}
-	return nilIfEmpty(mc.Spec.Agent.Resources), logLevel
+// agentOverrides returns the resources that the user gives the agent; nil for none.
+func agentOverrides(mc *v1alpha1.Memcached) *v1alpha1.ComputeResources {
+	return nilIfEmpty(ptr.Deref(mc.Spec.Agent, v1alpha1.AgentSpec{}).Resources)
 }
 
 func proxyResources(p *v1alpha1.ProxySpec) *corev1ac.ResourceRequirementsApplyConfiguration {

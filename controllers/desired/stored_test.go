@@ -22,7 +22,7 @@ type stored struct {
 	Replicas int32
 }
 
-// store returns the stored form of a desired workload.
+// store returns the stored form of a desired workload, which has a pod.
 func store(t testing.TB, config runtime.ApplyConfiguration) *stored {
 	t.Helper()
 	b, err := json.Marshal(config)
@@ -38,10 +38,12 @@ func store(t testing.TB, config runtime.ApplyConfiguration) *stored {
 	case *appsv1ac.DeploymentApplyConfiguration:
 		d := &appsv1.Deployment{}
 		decode(d)
+		d.Status.Replicas = 1
 		return &stored{d, &d.Spec.Template, *d.Spec.Replicas}
 	case *appsv1ac.StatefulSetApplyConfiguration:
 		s := &appsv1.StatefulSet{}
 		decode(s)
+		s.Status.Replicas = 1
 		return &stored{s, &s.Spec.Template, *s.Spec.Replicas}
 	}
 	t.Fatalf("%T is no workload", config)
@@ -52,7 +54,7 @@ func store(t testing.TB, config runtime.ApplyConfiguration) *stored {
 func storeServers(t testing.TB, mc *v1alpha1.Memcached, own *stored, current Current, o Options) *stored {
 	t.Helper()
 	if own != nil {
-		current.Workload = own.Object
+		current.Workload, current.Record = own.Object, own.record()
 	}
 	for _, child := range NewPlan(mc, Resolve(mc, current, o)).Children {
 		switch c := child.(type) {
@@ -82,3 +84,6 @@ func (s *stored) container() *corev1.Container {
 }
 
 func (s *stored) record() Record { return ReadRecord(s.GetAnnotations()) }
+
+// digest returns what says whether servers of a StatefulSet are outdated.
+func (s *stored) digest() string { return s.Template.Annotations[v1alpha1.TemplateAnnotation] }

@@ -39,6 +39,20 @@ func serversReport(mc *v1alpha1.Memcached) bool {
 // podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
 // changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
+	template := serverTemplate(mc, r, o)
+	if mc.Spec.Workload != v1alpha1.WorkloadStatefulSet {
+		return template
+	}
+	digest := Digest(template)
+	if canChangeMemory(mc, o) {
+		other := mc.DeepCopy()
+		other.Spec.Memory = "64Mi" // any
+		digest = Digest(serverTemplate(other, r, o))
+	}
+	return template.WithAnnotations(map[string]string{v1alpha1.TemplateAnnotation: digest})
+}
+
+func serverTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := memcachedPod(mc, names.Servers, r.Image, o, arguments(mc), resources(mc))
 	if MovesWhenReplaced(mc) {
 		addDrain(mc, template)
@@ -218,8 +232,6 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod *corev1ac.PodSpecApplyConfiguration) {
 	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
-	_, level := agentOverrides(mc)
-	_ = options.LogLevel.UnmarshalText([]byte(level)) // empty for the default
 	resources := agentResources(mc, component)
 	c := restrictedContainer(mc, names.Agent, image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),

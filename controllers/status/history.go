@@ -58,17 +58,6 @@ func IsStalled(mc *v1alpha1.Memcached) bool {
 	return previous(mc).reason(v1alpha1.ConditionStalled) == v1alpha1.ReasonProgressDeadlineExceeded
 }
 
-// IsWorse reports whether the new status of mc is no longer ready although the spec did not change, or has become
-// degraded. The deletion of the namespace may be the cause, so the caller checks that. IsWorse remains true after a
-// status that reports the deletion of the namespace. It is false if mc itself is being deleted.
-func IsWorse(mc *v1alpha1.Memcached, s *v1alpha1.MemcachedStatus) bool {
-	before, after := history{mc.Status.Conditions}, history{s.Conditions}
-	ready := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionReady)
-	return mc.DeletionTimestamp.IsZero() && (WasReady(mc) && !after.wasReady() ||
-		after.reason(v1alpha1.ConditionDegraded) != "" && before.reason(v1alpha1.ConditionDegraded) == "" ||
-		ready != nil && ready.Reason == v1alpha1.ReasonDeleting)
-}
-
 // Installed reports whether all servers were ready at some time, in whatever generation.
 func Installed(mc *v1alpha1.Memcached) bool {
 	degraded := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionDegraded)

@@ -48,6 +48,14 @@ func ChangedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
 	return items, strings.HasSuffix(annotation, " "+MemoryDone), err == nil
 }
 
+// HasMemory reports whether a server has this memory for items.
+func HasMemory(pod *corev1.Pod, wanted Memory) bool {
+	if items, done, changed := ChangedMemory(pod); changed {
+		return done && items == wanted.Items
+	}
+	return ReadMemory(&pod.Spec).Items == wanted.Items
+}
+
 // IsResized reports whether the kubelet has given memcached the memory limit of the pod's spec, and otherwise why not,
 // as far as the kubelet says.
 func IsResized(pod *corev1.Pod) (ok bool, why string) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,8 +43,6 @@ type Input struct {
 	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
 	Effect
-	// NamespaceTerminating says that the namespace and everything in it is being deleted.
-	NamespaceTerminating bool
 	// Clock measures the time without progress.
 	Clock Clock
 	// Outdated is status.outdated.
@@ -104,14 +101,10 @@ func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.Memcached
 	}
 	set := func(conditionType string, c conditionState) { setCondition(&s, mc, conditionType, c, now) }
 	set(v1alpha1.ConditionAvailable, available(mc, in, ready))
-	switch {
-	case !mc.DeletionTimestamp.IsZero():
-		setDeletingConditions(set, in)
-	case in.NamespaceTerminating:
-		set(v1alpha1.ConditionReady, conditionState{false, v1alpha1.ReasonDeleting, "The namespace is being deleted"})
-		set(v1alpha1.ConditionDegraded, notDegraded)
-	default:
+	if mc.DeletionTimestamp.IsZero() {
 		setLiveConditions(set, mc, in, int32(len(list)), ready, now)
+	} else {
+		setDeletingConditions(set, in)
 	}
 	Normalize(&s)
 	s.Phase = phase(mc, s.Conditions)
@@ -365,17 +358,4 @@ func setCondition(s *v1alpha1.MemcachedStatus, mc *v1alpha1.Memcached, condition
 		c.LastTransitionTime = old.LastTransitionTime
 	}
 	s.Conditions = append(s.Conditions, c)
-}
-
-// OnlyProgress reports whether two statuses differ only in counts, names of servers and messages, or in that a server
-// accepts connections while others are not ready yet.
-func OnlyProgress(before, after *v1alpha1.MemcachedStatus) bool {
-	other := *before
-	other.Nodes, other.Replicas, other.ReadyReplicas = after.Nodes, after.Replicas, after.ReadyReplicas
-	other.Conditions = after.Conditions
-	return equality.Semantic.DeepEqual(&other, after) &&
-		slices.EqualFunc(before.Conditions, after.Conditions, func(a, b metav1.Condition) bool {
-			begins := b.Type == v1alpha1.ConditionAvailable && b.Status == metav1.ConditionTrue
-			return a.Type == b.Type && (begins || a.Status == b.Status && a.Reason == b.Reason)
-		})
 }

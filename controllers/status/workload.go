@@ -48,16 +48,19 @@ func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
 		}
 	case *appsv1.StatefulSet:
 		w = &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation,
-			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.UpdatedReplicas,
+			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.Replicas,
 			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas}
 		template = o.Spec.Template.Spec
-		// Its status counts a terminating server as not updated, so that a loss would look like a rollout: count the pods.
-		wanted := ReadMemory(&template).Items
+		// Its status counts no terminating server as updated, so that a loss would look like a rollout, and no server that
+		// got another memory: count the pods.
+		wanted := ReadMemory(&template)
 		for i := range pods {
-			items, done, changed := ChangedMemory(&pods[i])
-			if pods[i].Labels[appsv1.StatefulSetRevisionLabel] != o.Status.UpdateRevision ||
-				changed && (items != wanted || !done) {
+			outdated := IsOutdated(o, &pods[i]) || !HasMemory(&pods[i], wanted)
+			if outdated {
 				w.Outdated++
+			}
+			if outdated || !pods[i].DeletionTimestamp.IsZero() {
+				w.Updated--
 			}
 		}
 	default:
@@ -67,6 +70,16 @@ func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
 	w.Terminating = !workload.GetDeletionTimestamp().IsZero()
 	w.Image, w.AgentImage = image(template.Containers, names.Container), image(template.InitContainers, names.Agent)
 	return w
+}
+
+// kubectlRestartedAt is the annotation of a pod template that kubectl rollout restart changes.
+const kubectlRestartedAt = "kubectl.kubernetes.io/restartedAt"
+
+// IsOutdated reports whether a server of a StatefulSet differs from its template in more than the memory.
+func IsOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
+	template := set.Spec.Template.Annotations
+	return pod.Annotations[v1alpha1.TemplateAnnotation] != template[v1alpha1.TemplateAnnotation] ||
+		pod.Annotations[kubectlRestartedAt] != template[kubectlRestartedAt]
 }
 
 // image returns the image of the container with this name; empty for none.
@@ -93,9 +106,6 @@ func (w *WorkloadState) AllAvailable() bool {
 	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
 		w.Available == w.Wanted
 }
-
-// IsEmpty reports whether the workload has no pod.
-func (w *WorkloadState) IsEmpty() bool { return w.Observed && w.Replicas == 0 }
 
 // progress is a number that grows as a rollout proceeds: with each outdated server that is removed, each new one that
 // is created, and each that becomes ready. Until its controller has observed the newest template, the workload counts

@@ -17,10 +17,11 @@ import (
 // has an older template, it is lost, and not a part of a rollout.
 func TestLossIsNotARollout(t *testing.T) {
 	set := &appsv1.StatefulSet{}
-	set.Status = appsv1.StatefulSetStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, UpdateRevision: "new"}
-	pod := func(revision string, terminating bool) corev1.Pod {
+	set.Status = appsv1.StatefulSetStatus{Replicas: 2, ReadyReplicas: 1}
+	set.Spec.Template.Annotations = map[string]string{v1alpha1.TemplateAnnotation: "new"}
+	pod := func(template string, terminating bool) corev1.Pod {
 		p := corev1.Pod{}
-		p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: revision}
+		p.Annotations = map[string]string{v1alpha1.TemplateAnnotation: template}
 		if terminating {
 			p.DeletionTimestamp = &metav1.Time{}
 		}

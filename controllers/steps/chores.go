@@ -35,14 +35,14 @@ func chores(v View) (s Step) {
 		// minute or two.
 		pod := &v.Servers[i]
 		if v.Secrets != "" && pod.Annotations[v1alpha1.SecretsAnnotation] != v.Secrets && pod.DeletionTimestamp.IsZero() {
-			s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.SecretsAnnotation, v.Secrets, ""})
+			s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.SecretsAnnotation, v.Secrets})
 		}
 	}
 	if v.Memcached.Spec.Proxy == nil {
 		return s
 	}
-	for _, pod := range v.Routing.Proxies.ToAnnotate() {
-		s.annotate(pod, v1alpha1.ProxyConfigAnnotation, v.Routing.Proxies.Annotation(Unasked))
+	for _, pod := range v.Routing.toAnnotate() {
+		s.annotate(pod, v1alpha1.ProxyConfigAnnotation, v.Routing.annotation(Unasked))
 	}
 	s.confirm(v)
 	if v.Routing.List.Phase != mover.NoChange { // it may stall, which no watch event tells
@@ -53,8 +53,10 @@ func chores(v View) (s Step) {
 
 // Void voids what proxies have confirmed, because their ConfigMap has another list than they are told.
 func Void(v View) (s Step) {
-	for _, pod := range v.Routing.Proxies.ToVoid() {
-		s.annotate(pod, v1alpha1.ProxyConfigAnnotation, "")
+	if v.Routing.digest == "" {
+		for _, pod := range v.Routing.toAnnotate() {
+			s.annotate(pod, v1alpha1.ProxyConfigAnnotation, "")
+		}
 	}
 	return s
 }

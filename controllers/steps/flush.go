@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
@@ -31,7 +30,7 @@ func flush(v View) (s Step) {
 	case v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation] == "":
 		for i := range v.Servers {
 			pod := &v.Servers[i]
-			if _, asked := flushOf(pod); asked != "" && asked != v.Flushed {
+			if _, asked := flushOf(pod); asked != "" && asked != v.annotations()[v1alpha1.FlushedAtAnnotation] {
 				s.annotate(pod, v1alpha1.FlushAnnotation, "")
 			}
 		}
@@ -44,7 +43,7 @@ func flush(v View) (s Step) {
 	}
 	s.Stop, s.Final = f.Stopping, len(f.Stopping) > 0
 	switch {
-	case v.Routing.List.Phase != mover.NoChange || v.Routing.Proxies.NotLoaded() != "": // first, all items arrive
+	case v.Routing.isBusy(): // first, all items arrive
 	case len(f.Left) > 0:
 		if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
 			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], f.Value, v.Now))
@@ -115,7 +114,7 @@ type Flush struct {
 // Flush returns how far servers are that must drop their items.
 func (v View) Flush() (f Flush) {
 	f.Value = desired.FlushValue(v.Memcached)
-	if f.Value == "" || f.Value == v.Flushed || v.Record.Template == nil {
+	if f.Value == "" || f.Value == v.annotations()[v1alpha1.FlushedAtAnnotation] || v.Record.Template == nil {
 		return f
 	}
 	f.Pending = true

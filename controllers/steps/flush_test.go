@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/agent"
@@ -30,6 +32,12 @@ func flushValue(text string) string {
 	return desired.FlushValue(mc)
 }
 
+// ended returns a workload on which the last flush that has ended was for a value.
+func ended(value string) *appsv1.StatefulSet {
+	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{v1alpha1.FlushedAtAnnotation: flushValue(value)}}}
+}
+
 // able says that the agent reads FlushAnnotation.
 func (s *server) able() *server {
 	s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod"}}
@@ -45,7 +53,7 @@ func flushView(servers []*server, flushed ...string) View {
 	}
 	mc := &v1alpha1.Memcached{}
 	mc.Annotations = map[string]string{v1alpha1.FlushedAtAnnotation: "new year"}
-	v := View{Memcached: mc, Servers: pods, Flushed: flushValue("old"), Now: now,
+	v := View{Memcached: mc, Servers: pods, Children: Children{Workload: ended("old")}, Now: now,
 		Record: desired.Record{Template: corev1ac.PodTemplateSpec()},
 		Agents: Agents{Reports: map[string]Report{}}}
 	for i := range pods {
@@ -113,7 +121,7 @@ func TestFlush(t *testing.T) {
 		"no server":           {ended: true},
 		"none is asked for": {servers: []*server{able().asked(0, "new year")},
 			change: func(v *View) { v.Memcached.Annotations = nil }},
-		"it has ended": {servers: []*server{able()}, change: func(v *View) { v.Flushed = flushValue("new year") }},
+		"it has ended": {servers: []*server{able()}, change: func(v *View) { v.Workload = ended("new year") }},
 	} {
 		v := flushView(tt.servers, tt.flushed...)
 		if tt.change != nil {

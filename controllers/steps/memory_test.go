@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -43,34 +42,41 @@ func newMemoryCluster(t *testing.T, seed uint64, items int64) *memoryCluster {
 	c := &memoryCluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), set: set, pod: &pods[0], memcached: items}
 	c.pod.Spec.Containers = []corev1.Container{container(items)}
 	c.setTemplate(items)
-	c.pod.Labels[appsv1.StatefulSetRevisionLabel] = set.Status.UpdateRevision
 	c.resize()
 	return c
 }
 
-// setTemplate does what the operator does with a StatefulSet when the memory changes, and what its controller does.
+// setTemplate does what the operator does with a StatefulSet when the memory changes.
 func (c *memoryCluster) setTemplate(items int64) {
 	c.generation++
 	c.set.Spec.Template.Spec.Containers = []corev1.Container{container(items)}
-	c.set.Status.UpdateRevision = fmt.Sprintf("revision-%d", items)
-	c.set.Annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(
-		`{"inPlace":[%q],"template":{"spec":{"containers":[{}]}}}`, c.pod.Labels[appsv1.StatefulSetRevisionLabel])}
 }
 
-func (c *memoryCluster) next() MemoryStep {
-	return NextMemoryStep(c.set, []corev1.Pod{*status.StripPod(c.pod)}, strconv.Itoa(c.generation))
+func (c *memoryCluster) next() Step {
+	return changeMemory(memoryView(c.set, []corev1.Pod{*status.StripPod(c.pod)}, int64(c.generation),
+		agent.Report{Applied: c.applied, Memory: c.memcached << 20}))
 }
+
+// memoryView is a View of servers whose agents report this.
+func memoryView(set *appsv1.StatefulSet, pods []corev1.Pod, generation int64, report agent.Report) View {
+	v := View{Memcached: &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Generation: generation}}, Servers: pods,
+		Children: Children{Workload: set}, Final: true, Agents: Agents{Reports: map[string]Report{}}, Now: now}
+	for i := range pods {
+		v.Agents.Reports[pods[i].Name] = Report{Report: report}
+	}
+	return v
+}
+
+// isNothing reports whether a step of the memory does nothing, and waits for nothing.
+func isNothing(s Step) bool { return len(s.Annotate) == 0 && s.Resize == nil && s.Progress.Text == "" }
 
 // operate makes the next step of the operator.
 func (c *memoryCluster) operate() {
 	step := c.next()
-	switch {
-	case step.Pod == nil,
-		step.Confirm > 0 && (c.applied != c.pod.Annotations[v1alpha1.MemoryAnnotation] || c.memcached != step.Confirm):
-	case step.Annotation != "":
-		metav1.SetMetaDataAnnotation(&c.pod.ObjectMeta, v1alpha1.MemoryAnnotation, step.Annotation)
-		c.pod.Labels[appsv1.StatefulSetRevisionLabel] = step.Revision
-	case step.Resize != nil:
+	for _, a := range step.Annotate {
+		metav1.SetMetaDataAnnotation(&c.pod.ObjectMeta, a.Key, a.Value)
+	}
+	if step.Resize != nil && !step.Resize.DryRun {
 		c.pod.Generation++
 		c.pod.Spec.Containers[0].Resources = container(step.Resize.Items).Resources
 	}
@@ -122,7 +128,7 @@ func TestMemory(t *testing.T) {
 				c.apply()
 				check("the agent")
 			}
-			done = steps > 200 && c.next().Pod == nil
+			done = steps > 200 && isNothing(c.next())
 			if steps > 2000 {
 				t.Fatalf("seed %d: %d MiB instead of %d, next %+v", seed, c.memcached, wanted, c.next())
 			}
@@ -144,14 +150,14 @@ func FuzzMemoryAnnotation(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, annotation string) {
 		c := newMemoryCluster(t, 0, 64)
-		c.pod.Annotations = map[string]string{v1alpha1.MemoryAnnotation: annotation}
+		metav1.SetMetaDataAnnotation(&c.pod.ObjectMeta, v1alpha1.MemoryAnnotation, annotation)
 		for range 6 {
 			c.mounted = c.pod.Annotations[v1alpha1.MemoryAnnotation]
 			c.apply()
 			c.operate()
 			c.resize()
 		}
-		if step := c.next(); step.Pod != nil || c.memcached != 64 || c.limit != 128<<20 {
+		if step := c.next(); !isNothing(step) || c.memcached != 64 || c.limit != 128<<20 {
 			t.Errorf("got %d MiB in a container of %d MiB, next %+v", c.memcached, c.limit>>20, step)
 		}
 	})
@@ -166,11 +172,11 @@ func TestMemoryTaken(t *testing.T) {
 		c.pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
 			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
 		step := c.next()
-		if (step.Resize != nil) != want || step.Confirm != 0 || step.Annotation != "" {
+		if (step.Resize != nil) != want || len(step.Annotate) > 0 {
 			t.Errorf("with a limit of %s: got the step %+v", limit, step)
 		}
 		c.operate()
-		if step := c.next(); step.Pod != nil {
+		if step := c.next(); !isNothing(step) {
 			t.Errorf("with a limit of %s, then: got the step %+v", limit, step)
 		}
 	}
@@ -180,34 +186,39 @@ func TestMemoryTaken(t *testing.T) {
 // something; the first such server comes first.
 func TestMemoryStep(t *testing.T) {
 	t.Parallel()
+	smaller := func() *server {
+		s := updated()
+		s.Spec.Containers = []corev1.Container{container(32)}
+		return s
+	}
+	same := func() *server {
+		s := updated()
+		s.Spec.Containers = []corev1.Container{container(64)}
+		return s
+	}
 	for name, tt := range map[string]struct {
 		servers   []*server
-		inPlace   string
 		want      string   // the first step is for this server
 		replaced  []string // are to be replaced
 		changeSet func(*appsv1.StatefulSet)
 	}{
-		"none":                {servers: []*server{updated(), updated()}},
-		"both":                {servers: []*server{outdated(), outdated()}, inPlace: "old", want: "cache-0"},
-		"the second":          {servers: []*server{updated(), outdated()}, inPlace: "old", want: "cache-1"},
-		"of another template": {servers: []*server{updated(), outdated()}, replaced: []string{"cache-1"}},
-		"down": {servers: []*server{updated(), outdated().down()}, inPlace: "old",
-			replaced: []string{"cache-1"}},
-		"not ready, but serves": {servers: []*server{updated(), outdated().agentDown()}, inPlace: "old", want: "cache-1"},
-		"terminating":           {servers: []*server{updated(), outdated().terminating()}, inPlace: "old"},
-		"template not observed": {servers: []*server{outdated()}, inPlace: "old",
-			changeSet: func(s *appsv1.StatefulSet) { s.Generation++ }},
+		"none":                  {servers: []*server{same(), same()}},
+		"both":                  {servers: []*server{smaller(), smaller()}, want: "cache-0"},
+		"the second":            {servers: []*server{same(), smaller()}, want: "cache-1"},
+		"of another template":   {servers: []*server{same(), outdated()}, replaced: []string{"cache-1"}},
+		"down":                  {servers: []*server{same(), smaller().down()}, replaced: []string{"cache-1"}},
+		"not ready, but serves": {servers: []*server{same(), smaller().agentDown()}, want: "cache-1"},
+		"terminating":           {servers: []*server{same(), smaller().terminating()}},
+		"template not observed": {servers: []*server{smaller()}, changeSet: func(s *appsv1.StatefulSet) { s.Generation++ }},
 	} {
 		set, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
-		set.Annotations = map[string]string{
-			v1alpha1.TemplateRecordAnnotation: fmt.Sprintf(`{"inPlace":[%q],"template":{"spec":{"containers":[{}]}}}`, tt.inPlace)}
 		set.Spec.Template.Spec.Containers = []corev1.Container{container(64)}
 		if tt.changeSet != nil {
 			tt.changeSet(set)
 		}
 		var got string
-		if step := NextMemoryStep(set, pods, "1"); step.Pod != nil {
-			got = step.Pod.Name
+		for _, a := range changeMemory(memoryView(set, pods, 1, agent.Report{})).Annotate {
+			got = a.Pod.Name
 		}
 		replaced := podNames(nextRollout(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: 1}, now).Replace)
 		if got != tt.want || !slices.Equal(replaced, tt.replaced) {

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -28,22 +30,125 @@ const (
 	Moved Confirmation = "moved"
 )
 
-// Routing says which servers the proxies use.
+// Routing says which servers the proxies use. An annotation of the StatefulSet has the list that the proxies are told,
+// their ConfigMap follows from it, and an annotation of each proxy's pod has what the proxy has confirmed, so that any
+// operator process can go on.
 type Routing struct {
 	// List are the servers that the proxies are told, and Stored those in their ConfigMap, which follows.
 	List, Stored mover.Servers
-	// Proxies are those that run, and what they have confirmed.
-	Proxies Proxies
 	// Moves says that the items of a server move before it is replaced.
 	Moves bool
+
+	proxies []corev1.Pod // that run, or are about to
+	digest  string       // of their newest configuration; empty while their ConfigMap has another list than List
 }
 
-func (r Routing) inUse() func(name string) bool { return r.Proxies.InUse(r.List) }
+// newRouting returns which servers the proxies use. While their ConfigMap has another list than they are told, they
+// have confirmed nothing.
+func newRouting(v View) (r Routing) {
+	if v.Memcached.Spec.Proxy == nil {
+		return r
+	}
+	if v.ProxyConfig != nil {
+		r.Stored, r.digest = mover.Parse(v.ProxyConfig.Data), desired.Digest(v.ProxyConfig.Data)
+	}
+	r.List = desired.ReadProxyServers(v.annotations(), r.Stored)
+	r.List.Before = v.addressed(desired.Ordinals(v.Memcached, r.List.Before))
+	r.List.After = v.addressed(desired.Ordinals(v.Memcached, r.List.After))
+	stored := r.Stored
+	if r.List.Program, stored.Program = "", ""; !r.List.Equal(stored) {
+		r.digest = ""
+	}
+	r.proxies = running(v.Proxies)
+	_, free := v.Service(names.Server(v.Memcached, names.Size(v.Memcached))) // of the spare server
+	r.Moves = free && desired.MovesWhenReplaced(v.Memcached) && v.canMove()
+	return r
+}
+
+// running returns the pods that run, or are about to.
+func running(pods []corev1.Pod) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return !mayRun(&pod) })
+}
+
+// annotation returns the value of the annotation that stores a confirmation.
+func (r Routing) annotation(c Confirmation) string {
+	return strings.TrimSpace(r.digest + " " + string(c))
+}
+
+// confirmation returns what a proxy has confirmed; ok says that its annotation has the newest digest.
+func (r Routing) confirmation(pod *corev1.Pod) (c Confirmation, ok bool) {
+	digest, text, _ := strings.Cut(pod.Annotations[v1alpha1.ProxyConfigAnnotation], " ")
+	if c = Confirmation(text); digest != r.digest || c != Loaded && c != Moved {
+		c = Unasked
+	}
+	return c, digest == r.digest
+}
+
+// toAnnotate returns the proxies whose annotation does not have the newest digest: the kubelet refreshes their files
+// once it has.
+func (r Routing) toAnnotate() (list []*corev1.Pod) {
+	for i := range r.proxies {
+		if _, ok := r.confirmation(&r.proxies[i]); !ok && r.proxies[i].DeletionTimestamp.IsZero() {
+			list = append(list, &r.proxies[i])
+		}
+	}
+	return list
+}
+
+// unconfirmed returns the ready proxies that have yet to confirm what the servers wait for.
+func (r Routing) unconfirmed() (list []*corev1.Pod) {
+	for i := range r.proxies {
+		pod := &r.proxies[i]
+		c, ok := r.confirmation(pod)
+		confirmed := c == Moved || c == Loaded && r.List.Mover != pod.Name
+		if ok && !confirmed && r.digest != "" && isReady(pod) {
+			list = append(list, pod)
+		}
+	}
+	return list
+}
+
+// isReady reports whether a pod is ready and not about to stop.
+func isReady(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp.IsZero() && status.IsTrue(pod, corev1.PodReady)
+}
+
+// NotLoaded returns the name of a proxy that may still use an older list of servers; empty for none. A proxy that is
+// being deleted may, until its pod is gone.
+func (r Routing) NotLoaded() string {
+	for i := range r.proxies {
+		if c, _ := r.confirmation(&r.proxies[i]); c == Unasked {
+			return r.proxies[i].Name
+		}
+	}
+	return ""
+}
+
+// isBusy reports whether the servers change, or a proxy may still use an older list of servers.
+func (r Routing) isBusy() bool { return r.List.Phase != mover.NoChange || r.NotLoaded() != "" }
+
+// inUse returns a function that reports whether a proxy may use a server.
+func (r Routing) inUse() func(name string) bool {
+	unknown, list := len(r.List.After) == 0 || r.NotLoaded() != "", slices.Concat(r.List.Before, r.List.After)
+	return func(name string) bool {
+		return unknown || slices.ContainsFunc(list, func(server mover.Server) bool { return server.Name == name })
+	}
+}
+
+// mover returns the name of a ready proxy; empty for none.
+func (r Routing) mover() (name string) {
+	for i := range r.proxies {
+		if pod := &r.proxies[i]; isReady(pod) && (name == "" || pod.Name < name) {
+			name = pod.Name
+		}
+	}
+	return name
+}
 
 // confirm asks proxies for what they have yet to confirm, and records it. It says how far a change of the servers is.
 func (s *Step) confirm(v View) {
 	hash := v.Routing.Stored.List()
-	for _, pod := range v.Routing.Proxies.Unconfirmed(v.Routing.List) {
+	for _, pod := range v.Routing.unconfirmed() {
 		r, ok := s.ask(v, pod)
 		switch {
 		case !ok:
@@ -68,7 +173,7 @@ func (s *Step) confirm(v View) {
 			work = fmt.Sprintf("%s, %d %%: %s", work, s.Progress.Percent, r.Problem)
 			s.Progress.Text = cmp.Or(s.Progress.Text, strings.TrimSuffix(work, ": "))
 		}
-		switch value := v.Routing.Proxies.Annotation(confirmed); {
+		switch value := v.Routing.annotation(confirmed); {
 		case r.List != hash:
 			s.refresh(v, pod)
 		case pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value:
@@ -77,93 +182,65 @@ func (s *Step) confirm(v View) {
 	}
 }
 
-// Proxies are the proxies that run, and what they have confirmed.
-type Proxies struct {
-	pods   []corev1.Pod
-	digest string // of their newest configuration; empty while their ConfigMap has another one
+// Move is the next step of the servers that the proxies use.
+type Move struct {
+	// List are the servers that the proxies are told.
+	List mover.Servers
+	// MinServers is the number of servers that must run, even if the spec asks for fewer.
+	MinServers int32
 }
 
-// NewProxies returns the proxies among pods that run, or are about to.
-func NewProxies(pods []corev1.Pod, digest string) Proxies {
-	return Proxies{slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return !mayRun(&pod) }), digest}
+// IsDone reports whether the proxies were told this step, and the servers run that it needs.
+func (m Move) IsDone(v View) bool {
+	return m.List.Equal(v.Routing.List) && Replicas(v.Workload) == max(m.MinServers, names.Size(v.Memcached))
 }
 
-// Annotation returns the value of the annotation that stores a confirmation.
-func (p Proxies) Annotation(c Confirmation) string {
-	return strings.TrimSpace(p.digest + " " + string(c))
-}
-
-// confirmation returns what a proxy has confirmed; ok says that its annotation has the newest digest.
-func (p Proxies) confirmation(pod *corev1.Pod) (c Confirmation, ok bool) {
-	digest, text, _ := strings.Cut(pod.Annotations[v1alpha1.ProxyConfigAnnotation], " ")
-	if c = Confirmation(text); digest != p.digest || c != Loaded && c != Moved {
-		c = Unasked
+// NextMove returns the next step of the servers that the proxies use. Proxies are never more than one step apart: each
+// step waits until all have confirmed the one before. A change that proxies know of is finished before the next begins.
+//
+//	now           once                                         then
+//	no change     items cannot move, or there are none         no change, with the wanted servers
+//	              other servers are wanted, all have loaded    purge: the mover deletes what is on a wrong server
+//	purge         the mover has done that, all have loaded     prefer before: proxies know of both lists
+//	              another size is wanted                       no change, with the servers before
+//	prefer before all have loaded                              prefer after: the mover moves the items
+//	prefer after  the mover has done that, all have loaded     no change, with the servers after
+//	any           it stalled, and whenMoveStalls is Proceed    no change, with the servers after
+func NextMove(v View) (m Move) {
+	mc, current := v.Memcached, v.Routing.List
+	if mc.Spec.Proxy == nil {
+		return m
 	}
-	return c, digest == p.digest
-}
-
-// ToAnnotate returns the proxies whose annotation does not have the newest digest: the kubelet refreshes their files
-// once it has.
-func (p Proxies) ToAnnotate() (list []*corev1.Pod) {
-	for i := range p.pods {
-		if _, ok := p.confirmation(&p.pods[i]); !ok && p.pods[i].DeletionTimestamp.IsZero() {
-			list = append(list, &p.pods[i])
+	servers := v.ordinals(desired.Ordinals(mc, slices.Concat(current.Before, current.After)))
+	wanted, warm := v.wantedServers(servers, current.After)
+	m.List = v.Routing.next(wanted, servers.Size, warm)
+	switch f := v.Flush(); {
+	case current.Phase != mover.NoChange && mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
+		status.IsStalled(mc):
+		m.List = mover.Servers{After: current.After}
+	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
+	case current.Phase == mover.NoChange && m.List.Phase != mover.NoChange && f.Pending && f.Cannot == "":
+		m.List = current
+	}
+	if status.Installed(mc) && !mc.Spec.Paused {
+		m.MinServers = int32(servers.MinServers(desired.Ordinals(mc, slices.Concat(m.List.Before, m.List.After))))
+		if !m.List.Equal(mover.Servers{After: wanted}) || !m.List.Equal(current) || v.Routing.NotLoaded() != "" {
+			m.MinServers = max(m.MinServers, Replicas(v.Workload))
 		}
 	}
-	return list
+	return m
 }
 
-// ToVoid returns the proxies that must not count on what they confirmed, because their ConfigMap has another
-// configuration meanwhile.
-func (p Proxies) ToVoid() []*corev1.Pod {
-	if p.digest != "" {
-		return nil
-	}
-	return p.ToAnnotate()
-}
-
-// Unconfirmed returns the ready proxies that have yet to confirm what the servers wait for.
-func (p Proxies) Unconfirmed(s mover.Servers) (list []*corev1.Pod) {
-	for i := range p.pods {
-		pod := &p.pods[i]
-		c, ok := p.confirmation(pod)
-		confirmed := c == Moved || c == Loaded && s.Mover != pod.Name
-		if ok && !confirmed && p.digest != "" && pod.DeletionTimestamp.IsZero() && status.IsTrue(pod, corev1.PodReady) {
-			list = append(list, pod)
+// next returns the next list; wanted are the servers to reach, as Wanted says, and size is the number of servers that
+// the spec asks for. Unless warm is set, items are not moved.
+func (r Routing) next(wanted []mover.Server, size int, warm bool) mover.Servers {
+	s, allLoaded, moverExists, moved := r.List, r.NotLoaded() == "", false, false
+	for i := range r.proxies {
+		if pod := &r.proxies[i]; pod.Name == s.Mover {
+			c, _ := r.confirmation(pod)
+			moverExists, moved = true, c == Moved
 		}
 	}
-	return list
-}
-
-// NotLoaded returns the name of a proxy that may still use an older list of servers; empty for none. A proxy that is
-// being deleted may, until its pod is gone.
-func (p Proxies) NotLoaded() string {
-	for i := range p.pods {
-		if c, _ := p.confirmation(&p.pods[i]); c == Unasked {
-			return p.pods[i].Name
-		}
-	}
-	return ""
-}
-
-// InUse returns a function that reports whether a proxy may use a server.
-func (p Proxies) InUse(s mover.Servers) func(name string) bool {
-	unknown, list := len(s.After) == 0 || p.NotLoaded() != "", slices.Concat(s.Before, s.After)
-	return func(name string) bool {
-		return unknown || slices.ContainsFunc(list, func(server mover.Server) bool { return server.Name == name })
-	}
-}
-
-// Next returns the next step of the servers, so that no two proxies are ever more than one step apart. wanted are the
-// servers to reach next, as Wanted says. Unless warm is set, items are not moved. A change that proxies know of is
-// finished before the next one begins; size is the number of servers that the spec asks for.
-func (p Proxies) Next(s mover.Servers, wanted []mover.Server, size int, warm bool) mover.Servers {
-	allLoaded := p.NotLoaded() == ""
-	moverExists := slices.ContainsFunc(p.pods, func(pod corev1.Pod) bool { return pod.Name == s.Mover })
-	moved := slices.ContainsFunc(p.pods, func(pod corev1.Pod) bool {
-		c, _ := p.confirmation(&pod)
-		return pod.Name == s.Mover && c == Moved
-	})
 	switch s.Phase {
 	case mover.Purge, mover.PreferAfter:
 		switch {
@@ -175,7 +252,7 @@ func (p Proxies) Next(s mover.Servers, wanted []mover.Server, size int, warm boo
 		case moved:
 			return mover.Servers{After: s.After}
 		case !moverExists:
-			s.Mover = p.mover()
+			s.Mover = r.mover()
 		}
 	case mover.PreferBefore:
 		if allLoaded {
@@ -189,10 +266,73 @@ func (p Proxies) Next(s mover.Servers, wanted []mover.Server, size int, warm boo
 		case len(s.After) == 0 || len(wanted) == 0:
 			return mover.Servers{After: wanted}
 		default:
-			return mover.Servers{Phase: mover.Purge, Before: s.After, After: wanted, Mover: p.mover()}
+			return mover.Servers{Phase: mover.Purge, Before: s.After, After: wanted, Mover: r.mover()}
 		}
 	}
 	return s
+}
+
+// wantedServers returns the servers to reach next, and whether items can move there.
+func (v View) wantedServers(servers Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
+	using := desired.Ordinals(v.Memcached, current)
+	// If no server has an item, misses are better than another distribution soon.
+	if status.Installed(v.Memcached) && len(using) == 0 {
+		for i := range servers.Size {
+			servers.Ready[i] = status.ServerAddress(v.Memcached, int32(i), v.Service) != ""
+		}
+	}
+	warm = v.canMove()
+	wanted := servers.Wanted(using, warm)
+	if last := len(using) - 1; warm && len(wanted) <= last && !servers.Serving[using[last]] {
+		wanted = using[:last] // this one alone, so that the items of others move
+	}
+	removed := slices.DeleteFunc(slices.Clone(using), func(n int) bool { return slices.Contains(wanted, n) })
+	// Nothing can be moved from a server that is down. From any other, the mover tries until it can.
+	warm = warm && (len(removed) == 0 || slices.ContainsFunc(removed, func(n int) bool { return servers.Serving[n] }))
+	return v.addressed(wanted), warm
+}
+
+// ordinals returns the servers. Of those that terminate, the ones that proxies currently use can serve until their
+// items have moved.
+func (v View) ordinals(current []int) (servers Ordinals) {
+	servers = Ordinals{Size: int(names.Size(v.Memcached)), Ready: map[int]bool{}, Serving: map[int]bool{}}
+	if set, ok := v.Workload.(*appsv1.StatefulSet); ok && v.Routing.Moves {
+		servers.Outdated = OutdatedServing(set, v.Servers)
+	}
+	for i := range v.Servers {
+		pod := &v.Servers[i]
+		n := names.Ordinal(v.Memcached.Name, pod.Name)
+		draining, waits := IsDraining(pod), KubeletWaits(pod)
+		serves := pod.DeletionTimestamp.IsZero() && !draining || draining && slices.Contains(current, n)
+		// The control plane marks a server as not ready while its node shuts down.
+		servers.Ready[n] = serves && (waits || status.IsTrue(pod, corev1.PodReady)) &&
+			status.ServerAddress(v.Memcached, int32(n), v.Service) != ""
+		servers.Serving[n] = !IsDown(pod)
+	}
+	return servers
+}
+
+// canMove reports whether items can move: a server of an older template may be unable to, or one of the next template.
+func (v View) canMove() bool {
+	cannot := func(c corev1.Container) bool { return !desired.CanMove(c.Args) }
+	return status.Installed(v.Memcached) && desired.CanMove(v.Memcached.Spec.ExtraArgs) &&
+		!slices.ContainsFunc(v.Servers, func(p corev1.Pod) bool { return slices.ContainsFunc(p.Spec.Containers, cannot) })
+}
+
+// noAddress is that of a server without a Service: nothing listens there.
+const noAddress = "127.0.0.1:1"
+
+// addressed returns servers with the addresses of their Services. It omits those that cannot be ours, and repeated
+// ones: somebody else may have changed the list.
+func (v View) addressed(ordinals []int) (list []mover.Server) {
+	most := int(max(Replicas(v.Workload), names.Size(v.Memcached)))
+	for i, n := range ordinals {
+		if n >= 0 && n <= most && !slices.Contains(ordinals[:i], n) {
+			list = append(list, mover.Server{Name: names.Server(v.Memcached, int32(n)),
+				Address: cmp.Or(status.ServerAddress(v.Memcached, int32(n), v.Service), noAddress)})
+		}
+	}
+	return list
 }
 
 // Ordinals are the servers of a StatefulSet, by their ordinals.
@@ -266,15 +406,4 @@ func (o Ordinals) MinServers(inUse []int) (n int) {
 		n = max(n, ordinal+1)
 	}
 	return n
-}
-
-// mover returns the name of a ready proxy; empty for none.
-func (p Proxies) mover() (name string) {
-	for i := range p.pods {
-		pod := &p.pods[i]
-		if pod.DeletionTimestamp.IsZero() && status.IsTrue(pod, corev1.PodReady) && (name == "" || pod.Name < name) {
-			name = pod.Name
-		}
-	}
-	return name
 }

@@ -44,20 +44,25 @@ func (c *cluster) create() {
 	c.proxies = append(c.proxies, p)
 }
 
-func (c *cluster) observe() Proxies {
+func (c *cluster) observe() Routing {
 	var pods []corev1.Pod
 	for _, p := range c.proxies {
 		pods = append(pods, *status.StripPod(&p.pod)) // as in the informer cache
 	}
-	return NewProxies(pods, c.digest())
+	return routing(c.now(), c.digest(), pods...)
+}
+
+// routing returns a Routing with these proxies; digest is that of their newest configuration.
+func routing(list mover.Servers, digest string, proxies ...corev1.Pod) Routing {
+	return Routing{List: list, digest: digest, proxies: running(proxies)}
 }
 
 // step lets one thing happen.
 func (c *cluster) step(wanted []mover.Server) {
-	proxies := c.observe()
+	r := c.observe()
 	switch p := c.proxies[c.IntN(len(c.proxies))]; c.IntN(6) {
 	case 0: // the operator
-		if next := proxies.Next(c.now(), wanted, len(wanted), true); !next.Equal(c.now()) {
+		if next := r.next(wanted, len(wanted), true); !next.Equal(c.now()) {
 			c.told = append(c.told, next)
 		}
 	case 1: // the kubelet and the proxy
@@ -66,18 +71,18 @@ func (c *cluster) step(wanted []mover.Server) {
 			p.uses = len(c.told) - 1
 		}
 	case 2: // the operator asks
-		for _, pod := range proxies.ToAnnotate() {
-			c.annotate(pod.Name, proxies.Annotation(Unasked))
+		for _, pod := range r.toAnnotate() {
+			c.annotate(pod.Name, r.annotation(Unasked))
 		}
-		for _, pod := range proxies.Unconfirmed(c.now()) {
+		for _, pod := range r.unconfirmed() {
 			i := slices.IndexFunc(c.proxies, func(p *simulated) bool { return p.pod.Name == pod.Name })
 			if c.proxies[i].uses != len(c.told)-1 {
 				continue
 			}
-			c.annotate(pod.Name, proxies.Annotation(Loaded))
+			c.annotate(pod.Name, r.annotation(Loaded))
 			if c.now().Mover == pod.Name && c.IntN(2) == 0 {
 				c.move()
-				c.annotate(pod.Name, proxies.Annotation(Moved))
+				c.annotate(pod.Name, r.annotation(Moved))
 			}
 		}
 	case 3:
@@ -204,23 +209,19 @@ func FuzzProxyConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, annotation, servers, moverName string) {
 		pods := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}
-		observed := func(annotation string) Proxies {
-			pods[0].Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: annotation}
-			return NewProxies(pods, digest)
-		}
-		proxies := observed(annotation)
-		c, ok := proxies.confirmation(&pods[0])
+		pods[0].Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: annotation}
+		r := routing(mover.Parse(map[string]string{"servers": servers, "mover": moverName}), digest, pods...)
+		c, ok := r.confirmation(&pods[0])
 		if first, _, _ := strings.Cut(annotation, " "); ok != (first == digest) || c != Unasked &&
-			annotation != proxies.Annotation(c) {
+			annotation != r.annotation(c) {
 			t.Errorf("the proxy has confirmed %q, %t", c, ok)
 		}
-		s := mover.Parse(map[string]string{"servers": servers, "mover": moverName})
-		proxies = observed(proxies.Annotation(Moved))
+		pods[0].Annotations[v1alpha1.ProxyConfigAnnotation] = r.annotation(Moved)
 		for range 10 {
-			s = proxies.Next(s, wanted, len(wanted), true)
+			r.List = r.next(wanted, len(wanted), true)
 		}
-		if !s.Equal(mover.Servers{After: wanted}) {
-			t.Errorf("the proxies use %+v", s)
+		if !r.List.Equal(mover.Servers{After: wanted}) {
+			t.Errorf("the proxies use %+v", r.List)
 		}
 	})
 }
@@ -230,13 +231,11 @@ func TestNextAtOnce(t *testing.T) {
 	three := []mover.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}, {Name: "c", Address: "3"}}
 	two := three[:2]
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"}}
-	loaded := NewProxies([]corev1.Pod{pod}, "digest")
-	pod.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: loaded.Annotation(Loaded)}
-	loaded = NewProxies([]corev1.Pod{pod}, "digest")
-	notLoaded := NewProxies([]corev1.Pod{pod}, "newer")
+	pod.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: "digest loaded"}
+	loaded, notLoaded := routing(mover.Servers{}, "digest", pod), routing(mover.Servers{}, "newer", pod)
 	change := mover.Servers{Phase: mover.Purge, Before: two, After: three}
 	for name, tt := range map[string]struct {
-		proxies     Proxies
+		routing     Routing
 		now, wanted []mover.Server
 		warm        bool
 		want        mover.Servers
@@ -246,11 +245,12 @@ func TestNextAtOnce(t *testing.T) {
 		"none after":                              {loaded, two, nil, true, mover.Servers{}},
 		"not warm":                                {notLoaded, two, three, false, mover.Servers{After: three}},
 		"a proxy has not loaded the list":         {notLoaded, two, three, true, mover.Servers{After: two}},
-		"a proxy has no node":                     {NewProxies([]corev1.Pod{{}}, "newer"), two, three, true, change},
+		"a proxy has no node":                     {routing(mover.Servers{}, "newer", corev1.Pod{}), two, three, true, change},
 		"all proxies have loaded the list":        {loaded, two, three, true, change},
 		"all proxies have loaded the list, as is": {loaded, two, two, true, mover.Servers{After: two}},
 	} {
-		got := tt.proxies.Next(mover.Servers{After: tt.now}, tt.wanted, len(tt.wanted), tt.warm)
+		tt.routing.List.After = tt.now
+		got := tt.routing.next(tt.wanted, len(tt.wanted), tt.warm)
 		if !got.Equal(tt.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -20,17 +19,18 @@ import (
 // replace deletes servers of an older template, a few at a time, so that the StatefulSet recreates them. Behind proxies
 // that move items, it deletes those that no proxy uses any more.
 func replace(v View) (s Step, busy bool) {
+	set := v.set()
 	switch {
-	case v.Set == nil:
+	case set == nil:
 		return s, false
 	case v.Routing.Moves:
-		s.Delete = UnusedToReplace(v.Set, v.Servers, v.Routing.inUse())
+		s.Delete = UnusedToReplace(set, v.Servers, v.Routing.inUse())
 		s.Final = len(s.Delete) > 0
 		return s, s.Final
 	case v.Routing.List.Phase != mover.NoChange: // first the items reach their new servers
 		return s, false
 	}
-	r := nextRollout(v.Set, v.Servers, v.Memcached.Spec.Rollout, v.Now)
+	r := nextRollout(set, v.Servers, v.Memcached.Spec.Rollout, v.Now)
 	s.Delete, s.Final, s.Wait = r.Replace, len(r.Replace) > 0, r.Wait
 	s.warmUp(v, r.Warming, r.Peers, func(pod *corev1.Pod) { s.annotate(pod, v1alpha1.WarmAnnotation, WarmSince(pod)) })
 	return s, len(r.Replace)+len(r.Peers) > 0
@@ -63,7 +63,7 @@ func nextRollout(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.Rollo
 	if !canRollOut(set) {
 		return s
 	}
-	size, inPlace := int(ptr.Deref(set.Spec.Replicas, 1)), desired.ReadRecord(set.Annotations).InPlace
+	size := int(ptr.Deref(set.Spec.Replicas, 1))
 	available, minReady := 0, time.Duration(set.Spec.MinReadySeconds)*time.Second
 	var down, notReady, ready []*corev1.Pod
 	for i := range pods {
@@ -71,7 +71,7 @@ func nextRollout(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.Rollo
 		if n := ordinal(set, pod); n < 0 || n >= size || !pod.DeletionTimestamp.IsZero() {
 			continue // foreign, about to be removed, or being replaced already
 		}
-		if isOutdated(set, pod, inPlace) {
+		if isOutdated(set, pod) {
 			switch {
 			case IsDown(pod):
 				down = append(down, pod)
@@ -115,10 +115,9 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 	if !canRollOut(set) {
 		return nil
 	}
-	inPlace := desired.ReadRecord(set.Annotations).InPlace
 	for i := range pods {
 		pod := &pods[i]
-		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && isOutdated(set, pod, inPlace) &&
+		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && isOutdated(set, pod) &&
 			(IsDown(pod) || !inUse(pod.Name)) {
 			list = append(list, pod)
 		}
@@ -127,14 +126,13 @@ func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name
 }
 
 // OutdatedServing returns the ordinals of the servers of an older template, or that are about to stop, that have items
-// to move. A new template counts once the controller of the StatefulSet has observed it; a new number of servers
-// changes nothing.
+// to move.
 func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
-	outdated, inPlace := map[int]bool{}, desired.ReadRecord(set.Annotations).InPlace
+	outdated := map[int]bool{}
 	for i := range pods {
 		pod := &pods[i]
 		if n := ordinal(set, pod); n >= 0 && !IsDown(pod) {
-			outdated[n] = isOutdated(set, pod, inPlace) || IsDraining(pod)
+			outdated[n] = isOutdated(set, pod) || IsDraining(pod)
 		}
 	}
 	return outdated
@@ -169,16 +167,14 @@ func canRollOut(set *appsv1.StatefulSet) bool {
 	return set.Status.ObservedGeneration >= set.Generation && set.DeletionTimestamp.IsZero()
 }
 
-// isOutdated reports whether a server must be replaced: it is of another revision than the template, unless only its
-// memory differs. A server that is down holds nothing, and is then also replaced if the memory of its arguments is not
-// that of its container any more.
-func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod, inPlace []string) bool {
-	revision := pod.Labels[appsv1.StatefulSetRevisionLabel]
-	if IsDown(pod) {
-		_, _, changed := status.ChangedMemory(pod)
-		return changed || revision != set.Status.UpdateRevision
+// isOutdated reports whether a server must be replaced. A server that is down holds nothing, and is replaced too if its
+// arguments or its container have another memory than the template.
+func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
+	if status.IsOutdated(set, pod) {
+		return true
 	}
-	return revision != set.Status.UpdateRevision && !slices.Contains(inPlace, revision)
+	_, _, changed := status.ChangedMemory(pod)
+	return IsDown(pod) && (changed || !status.HasMemory(pod, status.ReadMemory(&set.Spec.Template.Spec)))
 }
 
 // mayRun reports whether a pod runs, or is about to.

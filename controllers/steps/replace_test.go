@@ -24,9 +24,9 @@ type server struct{ corev1.Pod }
 // missing is a server without a pod.
 var missing *server
 
-func newServer(revision string) *server {
+func newServer(template string) *server {
 	s := &server{corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Labels:          map[string]string{appsv1.StatefulSetRevisionLabel: revision},
+		Annotations:     map[string]string{v1alpha1.TemplateAnnotation: template},
 		OwnerReferences: []metav1.OwnerReference{{UID: "set", Controller: ptr.To(true)}}}}}
 	s.Spec.NodeName = "node"
 	s.Spec.Containers = []corev1.Container{{Name: names.Container}}
@@ -103,7 +103,8 @@ func (s *server) terminating() *server {
 func rolloutOf(size, minReady int32, servers []*server) (*appsv1.StatefulSet, []corev1.Pod) {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set", Generation: 4}}
 	set.Spec.Replicas, set.Spec.MinReadySeconds = ptr.To(size), minReady
-	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: 4, UpdateRevision: "new"}
+	set.Status.ObservedGeneration = 4
+	set.Spec.Template.Annotations = map[string]string{v1alpha1.TemplateAnnotation: "new"}
 	var pods []corev1.Pod
 	for i, s := range servers {
 		if s != missing {
@@ -244,7 +245,7 @@ func TestToStop(t *testing.T) {
 // that is down, is deleted.
 func TestUnusedToReplace(t *testing.T) {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "set"}}
-	set.Status.UpdateRevision = "new"
+	set.Spec.Template.Annotations = map[string]string{v1alpha1.TemplateAnnotation: "new"}
 	var pods []corev1.Pod
 	for i, s := range []*server{outdated(), outdated(), outdated().down(), outdated().terminating(), updated(),
 		outdated().agentDown()} {

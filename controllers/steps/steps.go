@@ -9,55 +9,21 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
 const (
 	// Soon is the delay before something is looked at again that takes a moment, and that no watch event tells.
 	Soon = 500 * time.Millisecond
+	// Pace is the least time between two looks at servers that come and go, or at progress, and so between two writes of
+	// the status.
+	Pace = 2 * time.Second
 	// Later is that delay if somebody must act first, or if an agent did not answer, which costs a worker its timeout.
 	Later = 10 * time.Second
 )
-
-// View is what steps are decided from.
-type View struct {
-	Memcached *v1alpha1.Memcached
-	// Set is the StatefulSet whose servers may change; nil for a Deployment, and while the pod template is not final.
-	Set *appsv1.StatefulSet
-	// Record is that of the servers' template.
-	Record desired.Record
-	// Flushed is the value of FlushedAtAnnotation of the last flush that has ended.
-	Flushed string
-	// Secrets is SecretsAnnotation of the servers; empty for none.
-	Secrets string
-	// Servers and Proxies are pods.
-	Servers, Proxies []corev1.Pod
-	// Routing says which servers the proxies use.
-	Routing Routing
-	// Agents hold what agents report.
-	Agents Agents
-	Now    time.Time
-}
-
-// Agents hold what agents report.
-type Agents struct {
-	// Reports are those of the agents that were asked, by the names of their pods.
-	Reports map[string]Report
-	// Poll says that it is time to ask all agents for what no watch event says.
-	Poll bool
-}
-
-// Report is what an agent reports, or why it does not.
-type Report struct {
-	agent.Report
-	Err error
-}
 
 // Step is what to do next.
 type Step struct {
@@ -85,8 +51,6 @@ type Step struct {
 type Annotation struct {
 	Pod        *corev1.Pod
 	Key, Value string
-	// Revision is the revision of the StatefulSet that the pod has then; empty to leave it.
-	Revision string
 }
 
 // Resize is a new memory of a server's container.
@@ -170,7 +134,7 @@ func (s *Step) ask(v View, pod *corev1.Pod) (r Report, ok bool) {
 
 // annotate changes an annotation of a pod, and looks again soon.
 func (s *Step) annotate(pod *corev1.Pod, key, value string) {
-	s.Annotate = append(s.Annotate, Annotation{pod, key, value, ""})
+	s.Annotate = append(s.Annotate, Annotation{pod, key, value})
 	s.Wait = Soonest(s.Wait, Soon)
 }
 
@@ -180,7 +144,7 @@ func (s *Step) refresh(v View, pod *corev1.Pod) {
 	last, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation])
 	if err != nil || v.Now.Sub(last).Abs() > refreshAfter {
 		s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.RefreshedAnnotation,
-			v.Now.UTC().Format(time.RFC3339), ""})
+			v.Now.UTC().Format(time.RFC3339)})
 	}
 	s.Wait = Soonest(s.Wait, Soon)
 }

@@ -5,12 +5,14 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
 // warm annotates a server as warm since it became ready.
 func (s *server) warm() *server {
-	s.Annotations = map[string]string{v1alpha1.WarmAnnotation: WarmSince(&s.Pod)}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.WarmAnnotation, WarmSince(&s.Pod))
 	return s
 }
 

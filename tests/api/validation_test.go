@@ -551,7 +551,6 @@ var refused = []struct{ spec, field, message string }{
 	{`{workload: StatefulSet, proxy: {}, service: {trafficDistribution: Nearest}}`, "spec.service.trafficDistribution",
 		"supported values"},
 	{`{service: {ipFamilyPolicy: DualStack}}`, "spec.service.ipFamilyPolicy", "supported values"},
-	{`{agent: {logLevel: warn}}`, "spec.agent.logLevel", "supported values"},
 	{`{pod: {schedulerName: A}}`, "spec.pod.schedulerName", "must be the name of a scheduler"},
 	{`{pod: {serviceAccountName: a_b}}`, "spec.pod.serviceAccountName", "must be the name of a ServiceAccount"},
 	{`{pod: {imagePullPolicy: Sometimes}}`, "spec.pod.imagePullPolicy", "supported values"},

@@ -158,16 +158,16 @@ func (w world) ready(name string) error {
 			return err
 		}
 	}
-	if reason := truth.Contradiction(mc, servers, proxies); reason != "" {
-		return fmt.Errorf("%s is ready, but %s", name, reason)
-	}
 	pods, err := w.servers(name)
 	if err != nil {
 		return err
 	}
-	names := []string{}
+	names, pointers := []string{}, []*corev1.Pod{}
 	for i := range pods {
-		names = append(names, pods[i].Name)
+		names, pointers = append(names, pods[i].Name), append(pointers, &pods[i])
+	}
+	if reason := truth.Contradiction(mc, servers, proxies, pointers); reason != "" {
+		return fmt.Errorf("%s is ready, but %s", name, reason)
 	}
 	if !slices.Equal(mc.Status.Nodes, names) {
 		return fmt.Errorf("the nodes of %s are %v, its pods %v", name, mc.Status.Nodes, names)

@@ -67,13 +67,13 @@ func (w *world) anyOf(states []state, notReady func(state) string) {
 // contradiction returns how the workloads contradict a status that is Ready; empty if they do not.
 func (w *world) contradiction(mc *v1alpha1.Memcached, s state) string {
 	w.Helper()
-	servers, _ := w.workload(s, truth.ServersKind(mc), mc.Name)
+	servers, pods := w.workload(s, truth.ServersKind(mc), mc.Name)
 	proxies, _ := w.workload(s, "Deployment", truth.ProxyName(mc))
 	if w.policy == policyRewrite {
 		mc = mc.DeepCopy()
 		mc.Spec.Image = "" // the policy decides
 	}
-	return truth.Contradiction(mc, servers, proxies)
+	return truth.Contradiction(mc, servers, proxies, pods)
 }
 
 // unready names a pod that is not ready, or has another memory for items than the spec says; empty for none.

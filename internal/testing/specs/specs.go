@@ -117,7 +117,6 @@ var Accepted = []string{
 	`{workload: StatefulSet, proxy: {affinity: {podAntiAffinity: {}}, topologySpreadConstraints: []}}`,
 	`{pod: {schedulerName: slow, serviceAccountName: caches, imagePullPolicy: Always}}`,
 	`{pod: {containerSecurityContext: {readOnlyRootFilesystem: false, capabilities: {drop: [NET_RAW]}}}}`,
-	`{metrics: {}, agent: {logLevel: debug}}`,
 	`{paused: true}`,
 	`{workload: StatefulSet}`,
 	`{workload: StatefulSet, serverAddresses: ClusterIP, size: 3}`,

@@ -3,6 +3,7 @@ package truth
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -95,17 +97,25 @@ func (h *history) secret(e Event) {
 }
 
 // server records that a pod became ready. The status of the Deployment follows a moment later.
-func (h *history) server(e Event) {
-	conditions, _, _ := unstructured.NestedSlice(e.Object.Object, "status", "conditions")
-	ready := false
-	for _, c := range conditions {
-		c, _ := c.(map[string]any)
-		ready = ready || c["type"] == string(corev1.PodReady) && c["status"] == string(corev1.ConditionTrue)
+func (h *history) server(e Event) error {
+	pod := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Object.Object, pod); err != nil {
+		return err
 	}
-	if ready && !h.ready[e.Object.GetName()] {
+	before := h.servers[pod.Name]
+	if isReady(pod) && (before == nil || !isReady(before)) {
 		h.progressed = e.Seen
 	}
-	h.ready[e.Object.GetName()] = ready && !e.Deleted
+	if h.servers[pod.Name] = pod; e.Deleted {
+		delete(h.servers, pod.Name)
+	}
+	return nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 func (h *history) anyForeign(memcached string) bool {

@@ -8,12 +8,14 @@ package truth
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,7 +67,7 @@ type history struct {
 	everWrittenByOthers bool                                 // another manager ever wrote the status
 	children            map[child]*unstructured.Unstructured // objects with the names of children
 	foreignUntil        time.Time                            // when a foreign object with such a name last existed
-	ready               map[string]bool                      // whether a server is ready, by the name of its pod
+	servers             map[string]*corev1.Pod               // by their names
 	progressed          time.Time                            // when a server became ready, or a workload progressed
 	secretChanged       time.Time                            // when a Secret of the Memcached changed
 	failure             *failure                             // nil unless the status is Failed
@@ -123,7 +125,7 @@ func Judge(events []Event, until time.Time) (Verdict, error) {
 			h := known[key]
 			if h == nil {
 				h = &history{workloads: map[child]*seen{}, children: map[child]*unstructured.Unstructured{},
-					ready: map[string]bool{}}
+					servers: map[string]*corev1.Pod{}}
 				known[key] = h
 			}
 			if err := v.event(h, name, e); err != nil {
@@ -166,8 +168,7 @@ func (v *Verdict) event(h *history, memcached string, e Event) (err error) {
 		v.Memcacheds++
 		return v.memcached(h, e)
 	case kind == "Pod":
-		h.server(e)
-		return nil
+		return h.server(e)
 	case isWorkload(kind):
 		err = v.workload(h, e)
 	}
@@ -231,10 +232,11 @@ func (s *seen) lastComplete() *Workload {
 
 // contradiction returns how mc contradicts its workloads: either their current state, or their last complete state.
 func (h *history) contradiction(mc *v1alpha1.Memcached, which func(*seen) *Workload) string {
-	return Contradiction(mc, which(h.servers(mc)), which(h.proxies(mc)))
+	return Contradiction(mc, which(h.workload(mc)), which(h.proxies(mc)), slices.Collect(maps.Values(h.servers)))
 }
 
-func (h *history) servers(mc *v1alpha1.Memcached) *seen {
+// workload returns that of the servers.
+func (h *history) workload(mc *v1alpha1.Memcached) *seen {
 	return h.workloads[child{ServersKind(mc), mc.Name}]
 }
 
@@ -244,7 +246,7 @@ func (h *history) proxies(mc *v1alpha1.Memcached) *seen {
 
 // lostAt returns when the first of the workloads of mc lost pods, or zero if none did.
 func (h *history) lostAt(mc *v1alpha1.Memcached) (first time.Time) {
-	for _, s := range []*seen{h.servers(mc), h.proxies(mc)} {
+	for _, s := range []*seen{h.workload(mc), h.proxies(mc)} {
 		if s != nil && !s.lostAt.IsZero() && (first.IsZero() || s.lostAt.Before(first)) {
 			first = s.lostAt
 		}

@@ -75,7 +75,13 @@ kind: Service
 metadata: {namespace: ns, name: c, uid: s, resourceVersion: "10", labels: {app: foreign}}`
 	ofMemcached = `labels: {app: foreign}=>ownerReferences: [{kind: Memcached, name: c, uid: m, controller: true}]`
 	asOrphan    = `app: foreign=>app.kubernetes.io/managed-by: memcached-operator, app.kubernetes.io/instance: c`
-	pod         = `
+	server      = `
+kind: Pod
+metadata: {namespace: ns, name: c-1, uid: p, resourceVersion: "11", labels: {app.kubernetes.io/instance: c},
+  ownerReferences: [{kind: StatefulSet, name: c, uid: d, controller: true}]}
+spec: {containers: [{image: "memcached:1",
+  args: ["-p", "11211", "-m", "64", "-c", "1026", "-t", "4", "-I", 1024k, --verbose]}]}`
+	pod = `
 kind: Pod
 metadata: {namespace: ns, name: c-1, uid: p, resourceVersion: "21", labels: {app.kubernetes.io/instance: c}}
 status: {conditions: [{type: Ready, status: "True"}]}`
@@ -490,10 +496,16 @@ func TestJudge(t *testing.T) {
 			event(t, 0, deployment, asStatefulSet),
 			event(t, 1, memcached),
 		}, "no Deployment"},
-		"a StatefulSet that is not all updated": {[]Event{
-			event(t, 0, deployment, asStatefulSet, "updatedReplicas: 2=>updatedReplicas: 1"),
+		"a StatefulSet with a server of an older template": {[]Event{
+			event(t, 0, deployment, asStatefulSet),
+			event(t, 0, server, `"-c", "1026"=>"-c", "512"`),
 			event(t, 1, memcached, inStatefulSet, twoAddresses),
-		}, "1 of 2 servers are updated"},
+		}, "server c-1 is not updated"},
+		"a StatefulSet whose servers got another memory": {[]Event{
+			event(t, 0, deployment, asStatefulSet, "updatedReplicas: 2=>updatedReplicas: 1"),
+			event(t, 0, server, `"-m", "64"=>"-m", "32"`),
+			event(t, 1, memcached, inStatefulSet, twoAddresses),
+		}, ""},
 		"a StatefulSet that is not observed": {[]Event{
 			event(t, 0, deployment, asStatefulSet, "generation: 1,=>generation: 2,"),
 			event(t, 1, memcached, inStatefulSet, twoAddresses),

@@ -48,7 +48,9 @@ func ServersKind(mc *v1alpha1.Memcached) string {
 // ProxyName returns the name of the Deployment that runs the proxies of mc.
 func ProxyName(mc *v1alpha1.Memcached) string { return mc.Name + proxySuffix }
 
-func isWorkload(kind string) bool { return kind == "Deployment" || kind == "StatefulSet" }
+const statefulSet = string(v1alpha1.WorkloadStatefulSet)
+
+func isWorkload(kind string) bool { return kind == "Deployment" || kind == statefulSet }
 
 // Read decodes a Deployment or a StatefulSet.
 func Read(o *unstructured.Unstructured) (*Workload, error) {
@@ -57,8 +59,8 @@ func Read(o *unstructured.Unstructured) (*Workload, error) {
 }
 
 // Contradiction returns why not all servers and proxies of the spec of mc are updated, available and observed; "" if
-// they are.
-func Contradiction(mc *v1alpha1.Memcached, servers, proxies *Workload) string {
+// they are. pods are those of the servers.
+func Contradiction(mc *v1alpha1.Memcached, servers, proxies *Workload, pods []*corev1.Pod) string {
 	if mc.Spec.Size == nil {
 		return "a size is missing"
 	}
@@ -67,6 +69,11 @@ func Contradiction(mc *v1alpha1.Memcached, servers, proxies *Workload) string {
 	}
 	if reason := templateContradiction(mc, servers.Spec.Template.Spec); reason != "" {
 		return reason
+	}
+	for _, pod := range pods {
+		if ServersKind(mc) == statefulSet && servers.differs(pod) {
+			return fmt.Sprintf("server %s is not updated", pod.Name)
+		}
 	}
 	if mc.Spec.Proxy == nil {
 		return addressContradiction(mc, *mc.Spec.Size)
@@ -99,9 +106,37 @@ func (w *Workload) contradiction(mc *v1alpha1.Memcached, what string, size int32
 	return w.missing(size, pods)
 }
 
-// missing returns which pods do not exist or are not updated, ready or available; "" if all are.
+// differs reports whether a pod was created from another template, if not only the memory differs.
+func (w *Workload) differs(pod *corev1.Pod) bool {
+	template := w.Spec.Template
+	if pod.DeletionTimestamp != nil || !metav1.IsControlledBy(pod, w) || len(template.Spec.Containers) == 0 {
+		return false
+	}
+	for key, value := range template.Annotations {
+		if pod.Annotations[key] != value {
+			return true
+		}
+	}
+	withoutMemory := func(args []string) []string {
+		args = slices.Clone(args)
+		if i := slices.Index(args, "-m") + 1; i > 0 && i < len(args) {
+			args[i] = ""
+		}
+		return args
+	}
+	want := template.Spec.Containers[0]
+	return !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return c.Image == want.Image && slices.Equal(withoutMemory(c.Args), withoutMemory(want.Args))
+	})
+}
+
+// missing returns which pods do not exist or are not updated, ready or available; "" if all are. A StatefulSet counts
+// servers that got another memory as not updated.
 func (w *Workload) missing(size int32, pods string) string {
 	s := w.Status
+	if w.Kind == statefulSet {
+		s.UpdatedReplicas = s.Replicas
+	}
 	for i, n := range []int32{s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas} {
 		if n != size {
 			return fmt.Sprintf("%d of %d %s are %s", n, size, pods, []string{"there", "updated", "ready", "available"}[i])
@@ -180,7 +215,7 @@ func podContradiction(what string, pod corev1.PodSpec, image string, arguments .
 // addressContradiction returns "" if the status lists as many addresses as the spec needs. It ignores Deployments:
 // their servers share one address, which only objects of an older operator lack.
 func addressContradiction(mc *v1alpha1.Memcached, want int32) string {
-	if got := int32(len(mc.Status.Servers)); ServersKind(mc) == "StatefulSet" && got != want {
+	if got := int32(len(mc.Status.Servers)); ServersKind(mc) == statefulSet && got != want {
 		return fmt.Sprintf("the status lists %d addresses, not %d", got, want)
 	}
 	return ""
