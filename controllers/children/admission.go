@@ -2,6 +2,7 @@ package children
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -11,7 +12,14 @@ import (
 // wouldChange reports whether an apply would change the existing child. It returns what the API server would store.
 func (s *Set) wouldChange(ctx context.Context, c *change) (response client.Object, changes bool, err error) {
 	response, err = s.apply(ctx, c, client.DryRunAll)
-	return response, err == nil && c.version(response) != c.version(c.existing), err
+	return response, err == nil && !c.isSame(response), err
+}
+
+// isSame reports whether the existing child is what a dry run answered. An apply also removes labels and annotations
+// that are not desired any more, which the version of a child does not include.
+func (c *change) isSame(response client.Object) bool {
+	return c.version(response) == c.version(c.existing) && maps.Equal(response.GetLabels(), c.existing.GetLabels()) &&
+		maps.Equal(response.GetAnnotations(), c.existing.GetAnnotations())
 }
 
 // keepsPods reports whether a workload need not be applied after a restart of the operator: an apply would change
@@ -27,7 +35,7 @@ func (s *Set) keepsPods(ctx context.Context, c *change) bool {
 		return err == nil // the apply reports the error
 	}
 	content(response).FieldByName("Template").Set(content(c.existing).FieldByName("Template"))
-	if c.version(response) != c.version(c.existing) {
+	if !c.isSame(response) {
 		return false
 	}
 	live, err := s.read(ctx, c.kind, c.Name)

@@ -69,6 +69,7 @@ func TestSpecs(t *testing.T) {
 var foundSpecs = map[string][]string{
 	"the CAs of clients were taken for removed": {`{tls: {secretName: certificate, clientAuth: Require}}`,
 		`{tls: {secretName: certificate}}`, `{}`, `{tls: {secretName: certificate, clientAuth: Request}}`},
+	"an annotation stayed that was removed while paused": {`{service: {annotations: {a: b}}}`, `{paused: true}`, `{}`},
 	"an emptied object became null at first": {`{}`, `{pod: {affinity: {podAntiAffinity: {}}}}`,
 		`{pod: {securityContext: {seLinuxOptions: {level: s0}}, containerSecurityContext: {capabilities: {drop: [ALL]}}}}`,
 		`{pod: {securityContext: {seLinuxOptions: {}}, containerSecurityContext: {capabilities: {}}}}`},
