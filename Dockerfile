@@ -16,6 +16,7 @@ COPY go.mod go.sum main.go ./
 COPY agent agent
 COPY api api
 COPY controllers controllers
+COPY credentials credentials
 ARG TARGETOS
 ARG TARGETARCH
 ARG VERSION=dev

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -51,7 +52,7 @@ type options struct {
 func main() {
 	ctx := ctrl.SetupSignalHandler()
 	var err error
-	if len(os.Args) > 1 && os.Args[1] == agent.Command {
+	if len(os.Args) > 1 && os.Args[1] == contract.Command {
 		err = agent.Run(ctx, os.Args[2:])
 	} else {
 		o := &options{}

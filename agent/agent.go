@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,40 +22,8 @@ import (
 	"github.com/prometheus/memcached_exporter/pkg/exporter"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/agent/contract"
 )
-
-// Command is the first argument with which memcached-operator runs as the agent.
-const Command = "agent"
-
-// Paths of the mounted volumes.
-const (
-	TLSPath  = "/etc/memcached/tls"
-	AuthPath = "/etc/memcached/auth"
-	// ProxyPath has the configuration of a proxy.
-	ProxyPath = "/etc/memcached/proxy"
-	// PodPath has what the operator asks for by annotations of the pod.
-	PodPath = "/etc/memcached/pod"
-	// RunPath is a volume of the agent alone.
-	RunPath = "/run/memcached-agent"
-)
-
-// PodName is the environment variable with the name of the agent's pod.
-const PodName = "POD_NAME"
-
-// HashTableShare is the part of the memory for items, as a divisor, that the hash table needs in addition. The worst
-// case is items of 96 bytes, the smallest chunk. A table of 8-byte buckets doubles at 1.5 items a bucket (assoc.c), and
-// the old and the new one exist together while items move: 16 bytes an item, a sixth of the memory for items.
-const HashTableShare = 6
-
-// MemoryLimit is the default memory limit of the agent's container, in bytes.
-const MemoryLimit = 64 << 20
-
-// GoMemoryLimit is the GOMEMLIMIT for a container with a memory limit in bytes. It reserves a part for memory that the
-// Go runtime does not manage. limit*85 would overflow with a limit of 97 Pi, and a negative GOMEMLIMIT ends the agent.
-func GoMemoryLimit(limit int64) string {
-	return fmt.Sprintf("%dMiB", (limit/100*85+limit%100*85/100)>>20)
-}
 
 // Limits of the ports that untrusted clients may reach.
 const (
@@ -67,42 +34,11 @@ const (
 	answerTimeout  = 10 * time.Second
 )
 
-// Options are those of the agent's command line.
-type Options struct {
-	// Port is that of memcached.
-	Port int `json:"port"`
-	// MetricsPort is that of the metrics; 0 for none.
-	MetricsPort int `json:"metricsPort,omitempty"`
-	// TLS says what the Secret at TLSPath must contain; empty for no Secret.
-	TLS credentials.Checks `json:"tls,omitempty"`
-	// Auth says that a Secret is mounted at AuthPath.
-	Auth bool `json:"auth,omitempty"`
-	// ReportPort is that of the Report; 0 for none.
-	ReportPort int `json:"reportPort,omitempty"`
-	// Proxy says that memcached is a proxy, which has metrics and a Report of its own.
-	Proxy bool `json:"proxy,omitempty"`
-	// DrainToken is a secret part of the paths of a drain; empty for no drain. It is not logged.
-	DrainToken string `json:"drainToken,omitempty"`
-}
-
-// Args is the command line of the agent with these options: one argument in JSON.
-func (o Options) Args() []string {
-	b, _ := json.Marshal(o) // cannot fail: numbers and strings
-	return []string{Command, string(b)}
-}
-
-func parse(args []string) (o Options, err error) {
-	decoder := json.NewDecoder(strings.NewReader(strings.Join(args, " ")))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(&o)
-	return o, err
-}
-
 // Run runs the agent with the arguments after Command, until ctx is done.
 func Run(ctx context.Context, args []string) error {
-	o, err := parse(args)
+	o, err := contract.ParseOptions(args)
 	if err != nil {
-		return fmt.Errorf("%s: %w", Command, err)
+		return fmt.Errorf("%s: %w", contract.Command, err)
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	shown := o
@@ -121,19 +57,19 @@ func Run(ctx context.Context, args []string) error {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 		group.Go(func() error { return serve(ctx, o.MetricsPort, mux) })
 	}
-	s := &cacheServer{stats: stats, log: log, flushed: RunPath + "/flushed", drain: drain{stop: make(chan struct{})}}
+	s := &cacheServer{stats: stats, log: log, flushed: contract.RunPath + "/flushed", drain: drain{stop: make(chan struct{})}}
 	report, do := s.report, s.run
 	if o.Proxy {
-		p := &proxy{pod: os.Getenv(PodName), log: log, stats: stats}
+		p := &proxy{pod: os.Getenv(contract.PodName), log: log, stats: stats}
 		report, do = p.report, p.run
 	}
 	if o.ReportPort != 0 {
 		group.Go(func() error { return do(ctx) })
 		mux := http.NewServeMux()
-		mux.Handle("GET "+ReportPath, reportHandler(report))
+		mux.Handle("GET "+contract.ReportPath, reportHandler(report))
 		if o.DrainToken != "" {
-			mux.HandleFunc("GET "+DrainPath+o.DrainToken, s.drain.wait)
-			mux.HandleFunc("POST "+StopPath+o.DrainToken, s.drain.letStop)
+			mux.HandleFunc("GET "+contract.DrainPath+o.DrainToken, s.drain.wait)
+			mux.HandleFunc("POST "+contract.StopPath+o.DrainToken, s.drain.letStop)
 		}
 		group.Go(func() error { return serve(ctx, o.ReportPort, mux) })
 	}
@@ -189,7 +125,7 @@ func (l *connectionLimit) follow(conn net.Conn, state http.ConnState) {
 }
 
 // socket is where the exporter connects.
-const socket = RunPath + "/memcached.sock"
+const socket = contract.RunPath + "/memcached.sock"
 
 // collector collects the metrics of memcached with Prometheus's exporter. The exporter cannot log in, and opens a new
 // connection for each collection, which memcached refuses once spec.maxConnections is reached. So the agent keeps one
@@ -277,4 +213,17 @@ func (c *collector) relay(ctx context.Context, from net.Conn) error {
 		}
 	}
 	return nil
+}
+
+// reportHandler sends the Report that a function returns.
+func reportHandler(report func(context.Context) (contract.Report, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		report, err := report(r.Context())
+		if err != nil {
+			http.Error(w, "memcached does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(report)
+	})
 }

@@ -13,24 +13,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/credentials"
 )
 
 // TestArgs: the agent parses the arguments that the operator sets.
 func TestArgs(t *testing.T) {
 	t.Parallel()
-	for _, want := range []Options{
+	for _, want := range []contract.Options{
 		{Port: 11211},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair},
 		{Port: 12000, MetricsPort: 9150, ReportPort: 9151, Proxy: true},
 	} {
-		if got, err := parse(want.Args()[1:]); err != nil || got != want {
+		if got, err := contract.ParseOptions(want.Args()[1:]); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)
 		}
 	}
 	for _, args := range [][]string{{`{"port":"x"}`}, {`{"unknown":1}`}, {"--port=1"}, nil} {
-		if _, err := parse(args); err == nil {
+		if _, err := contract.ParseOptions(args); err == nil {
 			t.Errorf("%q is understood", args)
 		}
 	}
@@ -45,9 +46,9 @@ func FuzzGoMemoryLimit(f *testing.F) {
 		if limit < 0 {
 			t.Skip("the API server refuses it")
 		}
-		got, err := strconv.ParseInt(strings.TrimSuffix(GoMemoryLimit(limit), "MiB"), 10, 64)
+		got, err := strconv.ParseInt(strings.TrimSuffix(contract.GoMemoryLimit(limit), "MiB"), 10, 64)
 		if least := (limit/mebi - 1) / 10 * 8; err != nil || got < least || got > limit/mebi {
-			t.Errorf("a limit of %d bytes became %s", limit, GoMemoryLimit(limit))
+			t.Errorf("a limit of %d bytes became %s", limit, contract.GoMemoryLimit(limit))
 		}
 	})
 }

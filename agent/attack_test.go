@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
@@ -43,16 +44,16 @@ func startAgent(t *testing.T) (*os.Process, string) {
 	_, port, _ := net.SplitHostPort(address)
 	n, err := strconv.Atoi(port)
 	harness.Must(t, err)
-	process := startProcess(t, Options{Port: 1, MetricsPort: n})
+	process := startProcess(t, contract.Options{Port: 1, MetricsPort: n})
 	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(address) })
 	return process, address
 }
 
 // startProcess runs an agent with these options.
-func startProcess(t *testing.T, o Options) *os.Process {
+func startProcess(t *testing.T, o contract.Options) *os.Process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+GoMemoryLimit(MemoryLimit),
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+contract.GoMemoryLimit(contract.MemoryLimit),
 		subprocess+"="+o.Args()[1])
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -174,8 +175,8 @@ func TestAttack(t *testing.T) {
 			}
 			peak := peakMemory(t, process)
 			t.Logf("the agent had at most %d MiB", peak>>20)
-			if peak >= MemoryLimit {
-				t.Errorf("the agent had %d MiB, and its container may have %d MiB", peak>>20, MemoryLimit>>20)
+			if peak >= contract.MemoryLimit {
+				t.Errorf("the agent had %d MiB, and its container may have %d MiB", peak>>20, contract.MemoryLimit>>20)
 			}
 		})
 	}

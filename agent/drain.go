@@ -6,15 +6,6 @@ import (
 	"time"
 )
 
-// Paths of a drain, on the port of the Report. A token follows, which only the kubelet and the operator know: anybody
-// else could stop a server with its items.
-const (
-	// DrainPath is requested by the kubelet before it stops a server. The answer comes once the server may stop.
-	DrainPath = "/drain/"
-	// StopPath is requested by the operator once no proxy uses the server. It fails while the kubelet does not wait.
-	StopPath = "/stop/"
-)
-
 // stopNotice is how long a server still accepts connections after the kubelet announced its end, so that clients and
 // Services notice.
 const stopNotice = 5 * time.Second

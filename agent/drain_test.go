@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
@@ -17,14 +18,14 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	d := &drain{stop: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+DrainPath, d.wait)
-	mux.HandleFunc("POST "+StopPath, d.letStop)
+	mux.HandleFunc("GET "+contract.DrainPath, d.wait)
+	mux.HandleFunc("POST "+contract.StopPath, d.letStop)
 	server := httptest.NewUnstartedServer(mux)
 	server.Config.ReadTimeout, server.Config.WriteTimeout = requestTimeout, requestTimeout
 	server.Start()
 	defer server.Close()
 	stop := func() int {
-		response, err := http.Post(server.URL+StopPath, "", nil)
+		response, err := http.Post(server.URL+contract.StopPath, "", nil)
 		harness.Must(t, err)
 		harness.Must(t, response.Body.Close())
 		return response.StatusCode
@@ -34,7 +35,7 @@ func TestDrain(t *testing.T) {
 	}
 	begin, answered := time.Now(), make(chan error, 1)
 	go func() {
-		response, err := http.Get(server.URL + DrainPath)
+		response, err := http.Get(server.URL + contract.DrainPath)
 		if err == nil {
 			err = response.Body.Close()
 		}
@@ -68,15 +69,15 @@ func TestDrain(t *testing.T) {
 // TestDrainToken: only who knows the token can wait until a server may stop, or let it stop.
 func TestDrainToken(t *testing.T) {
 	t.Parallel()
-	with := startReportingAgent(t, Options{DrainToken: "abc"})
-	without := startReportingAgent(t, Options{})
+	with := startReportingAgent(t, contract.Options{DrainToken: "abc"})
+	without := startReportingAgent(t, contract.Options{})
 	for request, want := range map[string]int{
-		"POST " + with + StopPath + "abc": http.StatusConflict, "POST " + with + StopPath + "ab": http.StatusNotFound,
-		"POST " + with + StopPath: http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
-		"GET " + with + DrainPath: http.StatusNotFound, "GET " + with + "/drain": http.StatusNotFound,
-		"GET " + with + DrainPath + "abcd": http.StatusNotFound,
-		"GET " + with + StopPath + "abc":   http.StatusMethodNotAllowed,
-		"POST " + without + StopPath:       http.StatusNotFound, "GET " + without + DrainPath: http.StatusNotFound,
+		"POST " + with + contract.StopPath + "abc": http.StatusConflict, "POST " + with + contract.StopPath + "ab": http.StatusNotFound,
+		"POST " + with + contract.StopPath: http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
+		"GET " + with + contract.DrainPath: http.StatusNotFound, "GET " + with + "/drain": http.StatusNotFound,
+		"GET " + with + contract.DrainPath + "abcd": http.StatusNotFound,
+		"GET " + with + contract.StopPath + "abc":   http.StatusMethodNotAllowed,
+		"POST " + without + contract.StopPath:       http.StatusNotFound, "GET " + without + contract.DrainPath: http.StatusNotFound,
 	} {
 		method, url, _ := strings.Cut(request, " ")
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, nil)
@@ -94,7 +95,7 @@ func TestDrainToken(t *testing.T) {
 }
 
 // startReportingAgent runs an agent as deployed, and returns the address of its report.
-func startReportingAgent(t *testing.T, o Options) string {
+func startReportingAgent(t *testing.T, o contract.Options) string {
 	t.Helper()
 	address, err := harness.FreeAddress()
 	harness.Must(t, err)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 )
 
@@ -43,27 +44,27 @@ type proxy struct {
 // run moves items whenever the mounted files name this pod, and checks whether the servers answer, until ctx is done.
 func (p *proxy) run(ctx context.Context) error {
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
-		servers, _ := readServers(ProxyPath) // the error is logged below
+		servers, _ := readServers(contract.ProxyPath) // the error is logged below
 		unreachable := unreachable(ctx, slices.Concat(servers.Before, servers.After))
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.unreachable = unreachable
 	}, checkInterval)
-	var current mover.Servers
+	var current contract.Servers
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if servers, err := readServers(ProxyPath); err != nil {
+		if servers, err := readServers(contract.ProxyPath); err != nil {
 			p.log.Error("cannot read the list of servers", "error", err)
 		} else if !servers.Equal(current) {
 			current = servers
 			p.start(ctx, servers)
 		}
 	}, readInterval)
-	p.start(ctx, mover.Servers{})
+	p.start(ctx, contract.Servers{})
 	return nil
 }
 
 // unreachable returns the names of the first servers that do not answer.
-func unreachable(ctx context.Context, servers []mover.Server) (names []string) {
+func unreachable(ctx context.Context, servers []contract.Server) (names []string) {
 	for some := range slices.Chunk(servers, maxChecks) {
 		var mu sync.Mutex
 		var group sync.WaitGroup
@@ -92,7 +93,7 @@ func unreachable(ctx context.Context, servers []mover.Server) (names []string) {
 
 // readServers reads the files of a volume, all of the same version: the kubelet replaces the directory that ..data
 // links to.
-func readServers(dir string) (s mover.Servers, err error) {
+func readServers(dir string) (s contract.Servers, err error) {
 	if dir, err = filepath.EvalSymlinks(filepath.Join(dir, "..data")); err != nil {
 		return s, err
 	}
@@ -104,18 +105,18 @@ func readServers(dir string) (s mover.Servers, err error) {
 		}
 		files[name] = string(text)
 	}
-	return mover.Parse(files), nil
+	return contract.ParseServers(files), nil
 }
 
 // start stops the mover, waits until it has stopped, and starts another one if the servers name this pod.
-func (p *proxy) start(ctx context.Context, servers mover.Servers) {
+func (p *proxy) start(ctx context.Context, servers contract.Servers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mover != nil {
 		p.stopMover()
 		p.mover = nil
 	}
-	if servers.Mover != p.pod || servers.Phase == mover.NoChange {
+	if servers.Mover != p.pod || servers.Phase == contract.NoChange {
 		return
 	}
 	p.log.Info("moving items", "phase", servers.Phase, "before", servers.Before, "after", servers.After)
@@ -130,7 +131,7 @@ func (p *proxy) start(ctx context.Context, servers mover.Servers) {
 }
 
 // report says what the proxy and this agent do with the list of servers.
-func (p *proxy) report(ctx context.Context) (r Report, err error) {
+func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
 	response, err := p.stats.get(ctx, "stats proxyfuncs")
 	if err != nil {
 		return r, err

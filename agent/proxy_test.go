@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
@@ -47,14 +47,14 @@ func TestUnreachable(t *testing.T) {
 	}
 	refused, err := harness.FreeAddress()
 	harness.Must(t, err)
-	servers := []mover.Server{{Name: "a", Address: listen("VERSION 1.6.45\r\n")}, {Name: "refuses", Address: refused},
+	servers := []contract.Server{{Name: "a", Address: listen("VERSION 1.6.45\r\n")}, {Name: "refuses", Address: refused},
 		{Name: "silent", Address: listen("")}, {Name: "full", Address: listen("ERROR Too many open connections\r\n")}}
 	if got := unreachable(t.Context(), servers); !slices.Equal(got, []string{"full", "refuses", "silent"}) {
 		t.Errorf("got %q", got)
 	}
-	var many []mover.Server
+	var many []contract.Server
 	for i := range 1000 {
-		many = append(many, mover.Server{Name: strconv.Itoa(i), Address: servers[2].Address})
+		many = append(many, contract.Server{Name: strconv.Itoa(i), Address: servers[2].Address})
 	}
 	begin := time.Now()
 	got := unreachable(t.Context(), many)

@@ -13,7 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/credentials"
 )
 
 const (
@@ -34,7 +35,7 @@ type reloader struct {
 	lastError string // as logged last; empty after success
 }
 
-func newReloader(o Options, m *memcached, log *slog.Logger, registry *prometheus.Registry) *reloader {
+func newReloader(o contract.Options, m *memcached, log *slog.Logger, registry *prometheus.Registry) *reloader {
 	r := &reloader{memcached: m, log: log, isClient: o.TLS == credentials.CheckClient}
 	if o.TLS != "" {
 		r.tls = newTLSSecret(o.TLS, registry)

@@ -22,7 +22,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/credentials"
 	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
@@ -44,7 +45,7 @@ func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credenti
 		s.signals++
 		return nil
 	}}
-	r = newReloader(Options{TLS: credentials.CheckClient, Auth: true}, m, slog.New(slog.DiscardHandler),
+	r = newReloader(contract.Options{TLS: credentials.CheckClient, Auth: true}, m, slog.New(slog.DiscardHandler),
 		prometheus.NewRegistry())
 	putTLS, putAuth = mounted(t, r.tls), mounted(t, r.auth)
 	putTLS(issue(t, s.authority))

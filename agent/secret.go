@@ -13,7 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/credentials"
 )
 
 // secret is a mounted Secret; nil if none is mounted.
@@ -35,7 +36,7 @@ type secret struct {
 }
 
 func newTLSSecret(checks credentials.Checks, registry *prometheus.Registry) *secret {
-	s := newSecret("tls", TLSPath, checks.Keys(), registry)
+	s := newSecret("tls", contract.TLSPath, checks.Keys(), registry)
 	s.check = func() (err error) {
 		s.tls, err = s.mounted.TLS(checks, time.Now())
 		return err
@@ -44,7 +45,7 @@ func newTLSSecret(checks credentials.Checks, registry *prometheus.Registry) *sec
 }
 
 func newAuthSecret(registry *prometheus.Registry) *secret {
-	s := newSecret("auth", AuthPath, credentials.AuthKeys, registry)
+	s := newSecret("auth", contract.AuthPath, credentials.AuthKeys, registry)
 	s.activeGauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
 		Help: "Users whose passwords are in force."})
 	registry.MustRegister(s.activeGauge)

@@ -10,20 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-)
 
-// Files below PodPath, with the values of annotations of the agent's pod.
-const (
-	// MemoryFile has the value of MemoryAnnotation.
-	MemoryFile = "memory"
-	// FlushFile has the value of FlushAnnotation.
-	FlushFile = "flush"
+	"github.com/example/memcached-operator/agent/contract"
 )
 
 const (
@@ -60,15 +53,15 @@ type change struct {
 // run gives memcached what the mounted files ask for, also after memcached was restarted, until ctx is done.
 func (s *cacheServer) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		s.follow(ctx, FlushFile, &s.flush, s.flushOnce)
-		s.follow(ctx, MemoryFile, &s.memory, s.setMemory)
+		s.follow(ctx, contract.FlushFile, &s.flush, s.flushOnce)
+		s.follow(ctx, contract.MemoryFile, &s.memory, s.setMemory)
 	}, readInterval)
 	return nil
 }
 
 // follow applies the content of a mounted file; without one, memcached is as its arguments say.
 func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply func(context.Context, string) error) {
-	content, err := os.ReadFile(filepath.Join(PodPath, file))
+	content, err := os.ReadFile(filepath.Join(contract.PodPath, file))
 	wanted := string(content)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -134,20 +127,10 @@ func (s *cacheServer) crawl(ctx context.Context) error {
 	})
 }
 
-// ParseMemory returns the memory for items in MiB that a value of MemoryAnnotation asks for: its first word.
-func ParseMemory(annotation string) (megabytes int64, err error) {
-	number, _, _ := strings.Cut(annotation, " ")
-	megabytes, err = strconv.ParseInt(number, 10, 64)
-	if err != nil || megabytes <= 0 || megabytes > math.MaxInt64/mebi {
-		return 0, fmt.Errorf("the annotation of the pod has no memory in MiB: %q", annotation)
-	}
-	return megabytes, nil
-}
-
 // setMemory sets the memory for items to what wanted asks for. More memory loses no item. With less, memcached drops
 // items until the others fit.
 func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
-	megabytes, err := ParseMemory(wanted)
+	megabytes, err := contract.ParseMemory(wanted)
 	if err != nil {
 		return err
 	}
@@ -157,7 +140,7 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 	}
 	limit := megabytes * mebi
 	// The hash table never shrinks. Beside less memory for items, it might not fit into the container.
-	if table := values["hash_bytes"]; limit < values["limit_maxbytes"] && table > limit/HashTableShare {
+	if table := values["hash_bytes"]; limit < values["limit_maxbytes"] && table > limit/contract.HashTableShare {
 		return fmt.Errorf("the hash table of memcached has %d MiB, too much for %d MiB of items", table/mebi, megabytes)
 	}
 	if limit != values["limit_maxbytes"] {
@@ -205,11 +188,11 @@ func (s *cacheServer) request(ctx context.Context, request string, words ...stri
 }
 
 // report says what the server holds.
-func (s *cacheServer) report(ctx context.Context) (r Report, err error) {
+func (s *cacheServer) report(ctx context.Context) (r contract.Report, err error) {
 	values, err := s.stats.values(ctx, "stats")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
+	return contract.Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
 		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem,
 		Draining: s.drain.waiting.Load() > 0}, err
 }

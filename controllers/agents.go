@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/steps"
@@ -63,8 +63,8 @@ var agentClient = &http.Client{Timeout: agentTimeout,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // askAgent asks an agent for its report.
-func askAgent(ctx context.Context, address string) (report agent.Report, err error) {
-	body, err := requestAgent(ctx, http.MethodGet, address, agent.ReportPath)
+func askAgent(ctx context.Context, address string) (report contract.Report, err error) {
+	body, err := requestAgent(ctx, http.MethodGet, address, contract.ReportPath)
 	if err == nil {
 		err = json.Unmarshal(body, &report)
 	}
@@ -73,7 +73,7 @@ func askAgent(ctx context.Context, address string) (report agent.Report, err err
 
 // stopServer lets a server stop that the kubelet is about to stop.
 func stopServer(ctx context.Context, address, token string) error {
-	_, err := requestAgent(ctx, http.MethodPost, address, agent.StopPath+token)
+	_, err := requestAgent(ctx, http.MethodPost, address, contract.StopPath+token)
 	return err
 }
 

@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
@@ -89,7 +89,7 @@ type fixture struct {
 	requests []string                 // of the last reconcile, such as "apply Service"; no reads of the informer cache
 	failures map[string]error         // the response to a request, such as "apply Service" or "patch Pod cache-0"
 	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
-	report   agent.Report             // of all agents
+	report   contract.Report          // of all agents
 	items    map[string]int64         // that servers report, by the addresses of their pods
 	flushed  []string                 // servers that have dropped their items
 	silent   bool                     // no agent answers
@@ -126,9 +126,9 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 		Client: f.cacheClient(), APIReader: f.apiReader(), Recorder: f.events,
 		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true},
 		Now:     func() time.Time { return f.now },
-		AskAgent: func(_ context.Context, address string) (agent.Report, error) {
+		AskAgent: func(_ context.Context, address string) (contract.Report, error) {
 			if f.silent {
-				return agent.Report{}, errors.New("no answer")
+				return contract.Report{}, errors.New("no answer")
 			}
 			report := f.report
 			host, _, _ := net.SplitHostPort(address)

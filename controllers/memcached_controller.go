@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -71,7 +71,7 @@ type MemcachedReconciler struct {
 	// Now is the clock; time.Now by default.
 	Now func() time.Time
 	// AskAgent asks an agent, at an address with a port, for its report; over HTTP by default.
-	AskAgent func(ctx context.Context, address string) (agent.Report, error)
+	AskAgent func(ctx context.Context, address string) (contract.Report, error)
 	// StopServer lets a server stop whose agent has this address, and whose pod this token; over HTTP by default.
 	StopServer func(ctx context.Context, address, token string) error
 

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -184,7 +184,7 @@ func statusInput(v steps.View, options desired.Options, effect status.Effect) st
 	if v.Proxy != nil {
 		s.Proxy = status.ReadState(v.Proxy)
 		list := v.Routing.List
-		s.ServersChange = list.Phase != mover.NoChange
+		s.ServersChange = list.Phase != contract.NoChange
 		s.ServersResize = s.ServersChange && len(list.Before) != len(list.After)
 		if !v.Memcached.Spec.Paused {
 			s.NotLoaded = v.Routing.NotLoaded()

@@ -20,8 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
@@ -66,7 +65,7 @@ func (f *fixture) load(done bool) {
 	f.Helper()
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-	f.report = agent.Report{List: mover.Parse(config.Data).List(), Percent: 63}
+	f.report = contract.Report{List: contract.ParseServers(config.Data).List(), Percent: 63}
 	if done {
 		f.report.Done = f.report.List
 	}
@@ -142,11 +141,11 @@ func TestResizeWithProxy(t *testing.T) {
 	f := newFixtureOf(t, "{size: 2, workload: StatefulSet, proxy: {size: 1}}")
 	f.becomeReadyWithProxy(2)
 	template := f.proxy().Spec.Template
-	wantServers := func(phase mover.Phase, movingPod string, before, after int) {
+	wantServers := func(phase contract.Phase, movingPod string, before, after int) {
 		t.Helper()
 		config := &corev1.ConfigMap{}
 		f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-		s := mover.Parse(config.Data)
+		s := contract.ParseServers(config.Data)
 		if s.Phase != phase || s.Mover != movingPod || len(s.Before) != before || len(s.After) != after {
 			t.Errorf("got servers %+v, want phase %q, mover %q, %d and %d servers", s, phase, movingPod, before, after)
 		}
@@ -166,30 +165,30 @@ func TestResizeWithProxy(t *testing.T) {
 			f.setProxied(before)
 			f.confirm(false) // of the pod that has just been created
 			f.mustReconcile()
-			wantServers(mover.NoChange, "", 0, before)
+			wantServers(contract.NoChange, "", 0, before)
 			f.setProxied(after)
 			f.mustReconcile()
 			f.confirm(false)
 			f.mustReconcile()
 		}
-		wantServers(mover.Purge, "cache-proxy-a", before, after)
+		wantServers(contract.Purge, "cache-proxy-a", before, after)
 		step(false)
-		wantServers(mover.Purge, "cache-proxy-a", before, after)
+		wantServers(contract.Purge, "cache-proxy-a", before, after)
 		more := map[bool]string{true: ", 2 more to remove"}[after < before]
 		f.wantMessage(v1alpha1.ConditionReady,
 			fmt.Sprintf("%d of %d servers ready%s; deleting items of earlier changes, 63 %%", after, after, more))
 		step(true)
-		wantServers(mover.PreferBefore, "", before, after)
+		wantServers(contract.PreferBefore, "", before, after)
 		step(false)
-		wantServers(mover.PreferAfter, "", before, after)
+		wantServers(contract.PreferAfter, "", before, after)
 		step(false)
-		wantServers(mover.PreferAfter, "cache-proxy-a", before, after)
+		wantServers(contract.PreferAfter, "cache-proxy-a", before, after)
 		f.patch(`{"spec":{"size":2}}`) // has to wait
 		step(false)
-		wantServers(mover.PreferAfter, "cache-proxy-a", before, after)
+		wantServers(contract.PreferAfter, "cache-proxy-a", before, after)
 		f.patch(fmt.Sprintf(`{"spec":{"size":%d}}`, after))
 		step(true)
-		wantServers(mover.NoChange, "", 0, after)
+		wantServers(contract.NoChange, "", 0, after)
 		if got := *get[appsv1.StatefulSet](f).Spec.Replicas; int(got) != max(before, after) {
 			t.Errorf("got %d servers before the proxies use the new list, want %d", got, max(before, after))
 		}
@@ -233,7 +232,7 @@ func TestReplaceWithProxy(t *testing.T) {
 		for _, done := range []bool{true, false, false, true} {
 			config := &corev1.ConfigMap{}
 			f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-			if s := mover.Parse(config.Data); len(s.Before) != 1 || s.Before[0].Name != from || s.After[0].Name != to {
+			if s := contract.ParseServers(config.Data); len(s.Before) != 1 || s.Before[0].Name != from || s.After[0].Name != to {
 				t.Errorf("got servers %+v, want a move from %s to %s", s, from, to)
 			}
 			f.wantNotDeleted()
@@ -395,18 +394,18 @@ func TestStalledMove(t *testing.T) {
 			f.patch(`{"spec":{"size":1}}`)
 			f.mustReconcile()
 			f.confirm(true)
-			want := func(phase mover.Phase, replicas int32) {
+			want := func(phase contract.Phase, replicas int32) {
 				t.Helper()
 				config := &corev1.ConfigMap{}
 				f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-				s := mover.Parse(config.Data)
+				s := contract.ParseServers(config.Data)
 				if got := *get[appsv1.StatefulSet](f).Spec.Replicas; s.Phase != phase || len(s.After) != 1 || got != replicas {
 					t.Errorf("got the servers %+v and %d replicas, want phase %q and %d", s, got, phase, replicas)
 				}
 			}
 			f.now = f.now.Add(steps.Pace)
 			f.mustReconcile()
-			want(mover.PreferBefore, 2)
+			want(contract.PreferBefore, 2)
 			f.silent = true
 			f.mustReconcile()
 			f.now = f.now.Add(time.Hour)
@@ -415,16 +414,16 @@ func TestStalledMove(t *testing.T) {
 			f.mustReconcile()
 			f.mustReconcile()
 			if when == v1alpha1.WhenMoveStallsWait {
-				want(mover.PreferBefore, 2)
+				want(contract.PreferBefore, 2)
 				return
 			}
-			want(mover.NoChange, 2) // the proxy may still use the servers before
-			f.wantNotStalled()      // so that the next move is not given up at once
+			want(contract.NoChange, 2) // the proxy may still use the servers before
+			f.wantNotStalled()         // so that the next move is not given up at once
 			f.silent = false
 			f.confirm(false)
 			f.now = f.now.Add(steps.Pace)
 			f.mustReconcile()
-			want(mover.NoChange, 1)
+			want(contract.NoChange, 1)
 			f.setProxied(1)
 			f.mustReconcile()
 			f.confirm(false)
@@ -448,7 +447,7 @@ func TestFlushBehindProxies(t *testing.T) {
 	f.must(f.api.Delete(f.ctx, f.pod("cache-1"))) // it serves until the operator lets it stop
 	f.mustReconcile()
 	f.mustReconcile()
-	if f.phase() != mover.NoChange || !slices.Contains(f.stopped, f.stopOf("cache-1")) {
+	if f.phase() != contract.NoChange || !slices.Contains(f.stopped, f.stopOf("cache-1")) {
 		t.Errorf("got the phase %q and %v stopped, want no move, and cache-1 stopped", f.phase(), f.stopped)
 	}
 	f.flushed = []string{"cache-0", "cache-1"}
@@ -460,7 +459,7 @@ func TestFlushBehindProxies(t *testing.T) {
 	for range 4 { // both servers are new
 		f.mustReconcile()
 	}
-	if f.phase() != mover.Purge {
+	if f.phase() != contract.Purge {
 		t.Errorf("got the phase %q, want the move to begin after the flush", f.phase())
 	}
 }
@@ -481,8 +480,8 @@ func TestFlushDuringMove(t *testing.T) {
 	f.mustReconcile()
 	f.now = time.Now().Add(time.Second)
 	f.flushAt("now")
-	seen := map[mover.Phase]bool{}
-	for now := f.phase(); now != mover.NoChange; now = f.phase() {
+	seen := map[contract.Phase]bool{}
+	for now := f.phase(); now != contract.NoChange; now = f.phase() {
 		seen[now] = true
 		if list := flushes(); len(list) > 0 {
 			t.Fatalf("in phase %q, %v were asked to drop their items", now, list)
@@ -500,11 +499,11 @@ func TestFlushDuringMove(t *testing.T) {
 }
 
 // phase is that of the servers that the proxies are told.
-func (f *fixture) phase() mover.Phase {
+func (f *fixture) phase() contract.Phase {
 	f.Helper()
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-	return mover.Parse(config.Data).Phase
+	return contract.ParseServers(config.Data).Phase
 }
 
 func (f *fixture) wantNotDeleted() {
@@ -587,14 +586,14 @@ func (f *fixture) list() (before, after string) {
 	f.Helper()
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-	join := func(servers []mover.Server) string {
+	join := func(servers []contract.Server) string {
 		var list []string
 		for _, s := range servers {
 			list = append(list, strings.TrimPrefix(s.Name, "cache-"))
 		}
 		return strings.Join(list, " ")
 	}
-	s := mover.Parse(config.Data)
+	s := contract.ParseServers(config.Data)
 	return join(s.Before), join(s.After)
 }
 
@@ -668,7 +667,7 @@ func TestProceedAfterBegin(t *testing.T) {
 
 	f.failures["patch status"] = apierrors.NewConflict(schema.GroupResource{}, "cache", errors.New("changed"))
 	f.mustReconcile()
-	if f.phase() != mover.NoChange {
+	if f.phase() != contract.NoChange {
 		t.Error("the move has begun, and the status still says that it has stalled")
 	}
 	delete(f.failures, "patch status")
@@ -678,7 +677,7 @@ func TestProceedAfterBegin(t *testing.T) {
 		f.restartOperator()
 		f.cached["Memcached"] = stalled
 		f.mustReconcile()
-		if f.phase() != mover.Purge {
+		if f.phase() != contract.Purge {
 			t.Fatalf("got the phase %q, want a move that goes on", f.phase())
 		}
 	}
@@ -700,14 +699,14 @@ func TestFailingMover(t *testing.T) {
 	f.becomeReadyWithProxy(2)
 	f.patch(`{"spec":{"size":1}}`)
 	f.mustReconcile()
-	for f.phase() != mover.PreferAfter { // a mover that reports the end of the purge, and then nothing more
+	for f.phase() != contract.PreferAfter { // a mover that reports the end of the purge, and then nothing more
 		f.load(true)
 		f.mustReconcile()
 		f.mustReconcile()
 	}
 	f.load(false)
 	f.mustReconcile()
-	for n := 0; f.phase() == mover.PreferAfter; n++ {
+	for n := 0; f.phase() == contract.PreferAfter; n++ {
 		if n > 100 {
 			t.Fatal("the move was not given up")
 		}
@@ -908,7 +907,7 @@ func TestMoveWithoutConfigMap(t *testing.T) {
 	f.patch(`{"spec":{"size":2}}`)
 	f.failures["apply StatefulSet"] = errors.New("no (by the test)")
 	_, _ = f.reconcile()
-	if f.phase() != mover.NoChange {
+	if f.phase() != contract.NoChange {
 		t.Error("the proxies got a list that the StatefulSet does not have")
 	}
 	delete(f.failures, "apply StatefulSet")

@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -327,11 +326,11 @@ func TestMemory(t *testing.T) {
 	wantAnnotation("128 2")
 	f.silent = true
 	step(steps.Later, "; server cache-0: its agent does not answer the operator", "patch status")
-	f.silent, f.report = false, agent.Report{Memory: 64 << 20, Applied: "64 2"}
+	f.silent, f.report = false, contract.Report{Memory: 64 << 20, Applied: "64 2"}
 	step(steps.Soon, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch Pod", "patch status")
 	f.report.Problem = "it is full"
 	step(steps.Later, "; server cache-0: it is full", "patch status")
-	f.report = agent.Report{Memory: 128 << 20, Applied: "128 2"}
+	f.report = contract.Report{Memory: 128 << 20, Applied: "128 2"}
 	step(steps.Soon, "", "patch Pod", "patch status")
 	wantAnnotation("128 2 done")
 	f.mustReconcile()
@@ -434,7 +433,7 @@ func TestIPv6(t *testing.T) {
 		"{workload: StatefulSet, proxy: {}}": func(f *fixture) []string {
 			config := &corev1.ConfigMap{}
 			f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-			return []string{mover.Parse(config.Data).After[0].Address}
+			return []string{contract.ParseServers(config.Data).After[0].Address}
 		},
 	} {
 		f := newFixtureOn(t, api, spec)

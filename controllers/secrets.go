@@ -14,8 +14,8 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
-	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/credentials"
 )
 
 // Only the metadata of Secrets is watched, so that no content is kept in memory. The content of a Secret that a

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/example/memcached-operator/agent/contract"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 
 // Mover does what a phase asks for. No more than one may run at a time for the same servers.
 type Mover struct {
-	Servers
+	contract.Servers
 	// Limit is the number of items that are moved or deleted in a second.
 	Limit rate.Limit
 
@@ -59,7 +61,7 @@ func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
 			log.Error("cannot move items", "error", err)
 			stopped, wait, problem = time.Now(), retry, err.Error()
 		case found == 0:
-			if wait = time.Until(stopped.Add(leaseTime)); wait <= 0 || m.Phase == Purge {
+			if wait = time.Until(stopped.Add(leaseTime)); wait <= 0 || m.Phase == contract.Purge {
 				m.percent.Store(100)
 				return nil
 			}
@@ -74,7 +76,7 @@ func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
 
 // addressOf returns the address of the server that memcached's proxy selects for a key by default; empty if there is
 // none.
-func addressOf(servers []Server, key string) string {
+func addressOf(servers []contract.Server, key string) string {
 	if len(servers) == 0 {
 		return ""
 	}
@@ -86,9 +88,9 @@ func addressOf(servers []Server, key string) string {
 func (m *Mover) target(server, key string) string {
 	before := addressOf(m.Before, key)
 	switch {
-	case m.Phase == Purge && before != server: // left over from another change: it would seem newer
+	case m.Phase == contract.Purge && before != server: // left over from another change: it would seem newer
 		return server
-	case m.Phase == PreferAfter && before == server && addressOf(m.After, key) != server:
+	case m.Phase == contract.PreferAfter && before == server && addressOf(m.After, key) != server:
 		return addressOf(m.After, key)
 	}
 	return ""
@@ -115,7 +117,7 @@ func (m *Mover) affected() (sources, targets []string) {
 func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, leaseTime time.Duration, err error) {
 	sources, targets := m.affected()
 	visited := sources
-	if m.Phase == Purge {
+	if m.Phase == contract.Purge {
 		visited = targets
 	}
 	m.visited, m.items = 0, 0

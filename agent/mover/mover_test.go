@@ -14,12 +14,15 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/example/memcached-operator/agent/contract"
 )
 
 // replace is a change in which all items of one server move to another.
 func replace(source, target *fake) *Mover {
-	return &Mover{Limit: rate.Inf, Servers: Servers{Phase: PreferAfter, Before: []Server{{"c-0", source.address}},
-		After: []Server{{"c-1", target.address}}}}
+	return &Mover{Limit: rate.Inf, Servers: contract.Servers{Phase: contract.PreferAfter,
+		Before: []contract.Server{{Name: "c-0", Address: source.address}},
+		After:  []contract.Server{{Name: "c-1", Address: target.address}}}}
 }
 
 // run runs a mover until it ends, or until done returns true.
@@ -96,7 +99,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	purge := replace(source, target)
-	purge.Phase = Purge
+	purge.Phase = contract.Purge
 	target.put("bad", "left over")
 	target.instead = func(request string) string {
 		if strings.HasPrefix(request, "md bad") {
@@ -227,7 +230,7 @@ func TestPlaceholders(t *testing.T) {
 	if err := run(t, m, func() bool { return time.Since(begin) > leaseTime/2 }); err == nil {
 		t.Errorf("the mover is done after %s, and placeholders last for %s", time.Since(begin), leaseTime)
 	}
-	m.Phase = Purge
+	m.Phase = contract.Purge
 	if err := run(t, m, func() bool { return time.Since(begin) > leaseTime }); err != nil {
 		t.Error(err)
 	}

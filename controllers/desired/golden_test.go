@@ -12,9 +12,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/credentials"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
@@ -80,9 +80,9 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 	}
 	options := Options{DefaultImage: "docker.io/library/memcached:default", AgentImage: "example.com/operator:default",
 		CanResize: true, Namespace: "operators"}
-	servers := []mover.Server{{Name: mc.Name + "-0", Address: "10.0.0.1:11211"},
+	servers := []contract.Server{{Name: mc.Name + "-0", Address: "10.0.0.1:11211"},
 		{Name: mc.Name + "-1", Address: "[fd00::2]:11211"}}
-	current := Current{Secrets: secrets, ProxyServers: mover.Servers{After: servers}}
+	current := Current{Secrets: secrets, ProxyServers: contract.Servers{After: servers}}
 	for _, config := range NewPlan(mc, Resolve(mc, current, options)).Children {
 		b, err := yaml.Marshal(config)
 		b = recordedTemplate.ReplaceAll(b, []byte(`,"template":"..."}'`))

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -48,7 +48,7 @@ type Current struct {
 	Secrets Secrets
 	Freeze  bool
 	// ProxyServers are the servers that the proxies use.
-	ProxyServers mover.Servers
+	ProxyServers contract.Servers
 	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies may still use them.
 	MinServers int32
 	// Now is the time.
@@ -67,7 +67,7 @@ func FlushValue(mc *v1alpha1.Memcached) string {
 // Inputs are what the children are built from, besides the spec. Resolve computes them before the builders run.
 type Inputs struct {
 	options      Options
-	proxyServers mover.Servers
+	proxyServers contract.Servers
 	size         int32  // number of servers
 	image        string // of servers and proxies
 	record       Record // of the servers' template, which is nil if a Secret is unavailable and no workload exists

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -26,8 +26,8 @@ func addPodVolume(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Con
 			WithAPIVersion("v1").WithFieldPath(fmt.Sprintf("metadata.annotations['%s']", annotation)))
 	}
 	pod.WithVolumes(corev1ac.Volume().WithName(names.PodVolume).WithDownwardAPI(corev1ac.DownwardAPIVolumeSource().
-		WithItems(file(agent.MemoryFile, v1alpha1.MemoryAnnotation), file(agent.FlushFile, v1alpha1.FlushAnnotation))))
-	mount := corev1ac.VolumeMount().WithName(names.PodVolume).WithMountPath(agent.PodPath).WithReadOnly(true)
+		WithItems(file(contract.MemoryFile, v1alpha1.MemoryAnnotation), file(contract.FlushFile, v1alpha1.FlushAnnotation))))
+	mount := corev1ac.VolumeMount().WithName(names.PodVolume).WithMountPath(contract.PodPath).WithReadOnly(true)
 	sidecar.WithVolumeMounts(mount)
 }
 

@@ -11,8 +11,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -35,7 +34,7 @@ const (
 
 // proxyConfig lists the servers by the addresses of their Services. The position of a server in the list decides which
 // keys the server stores.
-func proxyConfig(mc *v1alpha1.Memcached, servers mover.Servers) *corev1ac.ConfigMapApplyConfiguration {
+func proxyConfig(mc *v1alpha1.Memcached, servers contract.Servers) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
 	program := fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram)
@@ -75,12 +74,12 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // memcached requires -m to be at least twice -I; proxies store no items
 	args := append(baseArguments(mc, items, connections, p.Threads),
-		"--extended=proxy_config="+agent.ProxyPath+"/proxy.lua")
+		"--extended=proxy_config="+contract.ProxyPath+"/proxy.lua")
 	template := memcachedPod(mc, names.Proxies, in.image, in.options, args, proxyResources(p))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
 	addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
-	mount := corev1ac.VolumeMount().WithName("proxy").WithMountPath(agent.ProxyPath).WithReadOnly(true)
+	mount := corev1ac.VolumeMount().WithName("proxy").WithMountPath(contract.ProxyPath).WithReadOnly(true)
 	template.Spec.Containers[0].WithVolumeMounts(mount)
 	template.Spec.InitContainers[0].WithVolumeMounts(mount)
 	return owned(appsv1ac.Deployment(names.Proxy(mc), mc.Namespace).
@@ -96,7 +95,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 
 // ReadProxyServers reads ProxyServersAnnotation of a StatefulSet. If it was lost, the ConfigMap of the proxies, which
 // has the list too, replaces it.
-func ReadProxyServers(annotations map[string]string, config mover.Servers) (s mover.Servers) {
+func ReadProxyServers(annotations map[string]string, config contract.Servers) (s contract.Servers) {
 	if json.Unmarshal([]byte(annotations[v1alpha1.ProxyServersAnnotation]), &s) != nil {
 		return config
 	}
@@ -104,7 +103,7 @@ func ReadProxyServers(annotations map[string]string, config mover.Servers) (s mo
 }
 
 // Ordinals returns the ordinals of servers.
-func Ordinals(mc *v1alpha1.Memcached, servers []mover.Server) (list []int) {
+func Ordinals(mc *v1alpha1.Memcached, servers []contract.Server) (list []int) {
 	for _, s := range servers {
 		list = append(list, names.Ordinal(mc.Name, s.Name))
 	}

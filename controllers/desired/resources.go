@@ -8,7 +8,7 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -37,7 +37,7 @@ func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
 	if mc.Spec.TLS != nil {
 		connection += perTLSConnection
 	}
-	bytes := items.Value() + items.Value()/agent.HashTableShare +
+	bytes := items.Value() + items.Value()/contract.HashTableShare +
 		int64(mc.Spec.MaxConnections)*connection + int64(mc.Spec.Threads)*perThread + base
 	return *resource.NewQuantity((bytes+mebi-1)/mebi*mebi, resource.BinarySI)
 }
@@ -59,7 +59,7 @@ func agentResources(mc *v1alpha1.Memcached,
 	limit, ok := limits[corev1.ResourceMemory]
 	delete(limits, corev1.ResourceMemory)
 	if !ok {
-		limit = *resource.NewQuantity(agent.MemoryLimit, resource.BinarySI)
+		limit = *resource.NewQuantity(contract.MemoryLimit, resource.BinarySI)
 	}
 	if component == names.Proxies {
 		limit.Add(resource.MustParse(mc.Spec.MaxItemSize))

@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/credentials"
 )
 
 // Secrets are the Secrets that servers mount; nil where they mount none.
@@ -148,9 +148,9 @@ func tlsArguments(mc *v1alpha1.Memcached) []string {
 	mode := map[v1alpha1.ClientAuth]int{v1alpha1.ClientAuthRequest: 1, v1alpha1.ClientAuthRequire: 2}[t.ClientAuth]
 	version := map[v1alpha1.TLSVersion]int{v1alpha1.TLS12: 2, v1alpha1.TLS13: 3}[t.MinVersion]
 	options := fmt.Sprintf("ssl_chain_cert=%s/%s,ssl_key=%s/%s,ssl_verify_mode=%d,ssl_min_version=%d",
-		agent.TLSPath, credentials.KeyCertificate, agent.TLSPath, credentials.KeyPrivateKey, mode, version)
+		contract.TLSPath, credentials.KeyCertificate, contract.TLSPath, credentials.KeyPrivateKey, mode, version)
 	if mode > 0 {
-		options += fmt.Sprintf(",ssl_ca_cert=%s/%s", agent.TLSPath, credentials.KeyCA)
+		options += fmt.Sprintf(",ssl_ca_cert=%s/%s", contract.TLSPath, credentials.KeyCA)
 	}
 	return []string{"--enable-ssl", "--extended=" + options}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/credentials"
+	"github.com/example/memcached-operator/credentials"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 	"github.com/example/memcached-operator/internal/testing/testca"
 )

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/credentials"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/credentials"
 )
 
 // memcachedUser is the user and the group in the upstream image. It is spelled out because the image names its user,
@@ -92,7 +92,7 @@ func addDrain(mc *v1alpha1.Memcached, template *corev1ac.PodTemplateSpecApplyCon
 	template.WithAnnotations(map[string]string{v1alpha1.DrainAnnotation: drainToken(mc)})
 	pod, c := template.Spec, &template.Spec.Containers[0]
 	c.Lifecycle.PreStop = corev1ac.LifecycleHandler().WithHTTPGet(corev1ac.HTTPGetAction().
-		WithPath(agent.DrainPath + drainToken(mc)).WithPort(intstr.FromInt32(names.ReportPort(mc))).
+		WithPath(contract.DrainPath + drainToken(mc)).WithPort(intstr.FromInt32(names.ReportPort(mc))).
 		WithScheme(corev1.URISchemeHTTP))
 	pod.WithTerminationGracePeriodSeconds(drainTime(mc))
 	c.StartupProbe.WithTerminationGracePeriodSeconds(killSeconds)
@@ -199,7 +199,7 @@ func arguments(mc *v1alpha1.Memcached) []string {
 	}
 	args := append(baseArguments(mc, memory.Value(), connections, mc.Spec.Threads), tlsArguments(mc)...)
 	if mc.Spec.Auth != nil {
-		args = append(args, "--auth-file="+agent.AuthPath+"/"+credentials.KeyAuthFile)
+		args = append(args, "--auth-file="+contract.AuthPath+"/"+credentials.KeyAuthFile)
 	}
 	return append(args, mc.Spec.ExtraArgs...)
 }
@@ -231,17 +231,17 @@ func probe(periodSeconds, failureThreshold int32) *corev1ac.ProbeApplyConfigurat
 // It has no probe: memcached serves clients even if the agent does not respond.
 func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod *corev1ac.PodSpecApplyConfiguration) {
-	options := agent.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
+	options := contract.Options{Port: int(mc.Spec.ContainerPort), TLS: tlsChecks(mc), Auth: mc.Spec.Auth != nil}
 	resources := agentResources(mc, component)
 	c := restrictedContainer(mc, names.Agent, image, resources).
 		WithEnv(corev1ac.EnvVar().WithName("GOMAXPROCS").WithValue("1"),
-			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(agent.GoMemoryLimit(resources.Limits.Memory().Value()))).
+			corev1ac.EnvVar().WithName("GOMEMLIMIT").WithValue(contract.GoMemoryLimit(resources.Limits.Memory().Value()))).
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
 	if t := mc.Spec.TLS; t != nil {
-		mountSecret(pod, c, "tls", t.SecretName, agent.TLSPath, options.TLS.Keys())
+		mountSecret(pod, c, "tls", t.SecretName, contract.TLSPath, options.TLS.Keys())
 	}
 	if a := mc.Spec.Auth; a != nil {
-		mountSecret(pod, c, "auth", a.SecretName, agent.AuthPath, credentials.AuthKeys)
+		mountSecret(pod, c, "auth", a.SecretName, contract.AuthPath, credentials.AuthKeys)
 	}
 	if m := mc.Spec.Metrics; m != nil {
 		options.MetricsPort = int(m.Port)
@@ -249,7 +249,7 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	}
 	pod.WithVolumes(corev1ac.Volume().WithName("agent").WithEmptyDir(corev1ac.EmptyDirVolumeSource().
 		WithMedium(corev1.StorageMediumMemory).WithSizeLimit(resource.MustParse("1Mi"))))
-	c.WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(agent.RunPath))
+	c.WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(contract.RunPath))
 	if component == names.Proxies || serversReport(mc) {
 		options.ReportPort = int(names.ReportPort(mc))
 		c.WithPorts(containerPort("report", names.ReportPort(mc)))
@@ -262,7 +262,7 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	}
 	if component == names.Proxies {
 		options.Proxy = true
-		c.WithEnv(corev1ac.EnvVar().WithName(agent.PodName).WithValueFrom(corev1ac.EnvVarSource().
+		c.WithEnv(corev1ac.EnvVar().WithName(contract.PodName).WithValueFrom(corev1ac.EnvVarSource().
 			WithFieldRef(corev1ac.ObjectFieldSelector().WithAPIVersion("v1").WithFieldPath("metadata.name"))))
 	}
 	pod.WithInitContainers(c.WithArgs(options.Args()...))

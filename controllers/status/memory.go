@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 )
@@ -44,7 +44,7 @@ const MemoryDone = "done"
 // it; ok is false without an annotation: the server has the memory of its arguments.
 func ChangedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
 	annotation := pod.Annotations[v1alpha1.MemoryAnnotation]
-	items, err := agent.ParseMemory(annotation)
+	items, err := contract.ParseMemory(annotation)
 	return items, strings.HasSuffix(annotation, " "+MemoryDone), err == nil
 }
 

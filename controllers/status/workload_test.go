@@ -41,6 +41,22 @@ func TestLossIsNotARollout(t *testing.T) {
 	}
 }
 
+// TestIsOutdated: a server is outdated if another template was applied since, or if somebody ran kubectl rollout restart.
+func TestIsOutdated(t *testing.T) {
+	t.Parallel()
+	set, pod := &appsv1.StatefulSet{}, &corev1.Pod{}
+	set.Spec.Template.Annotations = map[string]string{v1alpha1.TemplateAnnotation: "new", "of the user": "new"}
+	for _, tt := range []struct {
+		key, value string
+		want       bool
+	}{{"of the user", "old", true}, {v1alpha1.TemplateAnnotation, "new", false}, {kubectlRestartedAt, "now", true}} {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, tt.key, tt.value)
+		if got := IsOutdated(set, pod); got != tt.want {
+			t.Errorf("with %v: got %t, want %t", pod.Annotations, got, tt.want)
+		}
+	}
+}
+
 // TestMinReadySecondsDoNotStall: a rollout that waits for minReadySeconds between two servers is not stalled.
 func TestMinReadySecondsDoNotStall(t *testing.T) {
 	s := newScenario(t)

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -45,7 +45,7 @@ func chores(v View) (s Step) {
 		s.annotate(pod, v1alpha1.ProxyConfigAnnotation, v.Routing.annotation(Unasked))
 	}
 	s.confirm(v)
-	if v.Routing.List.Phase != mover.NoChange { // it may stall, which no watch event tells
+	if v.Routing.List.Phase != contract.NoChange { // it may stall, which no watch event tells
 		s.Wait = Soonest(s.Wait, Later)
 	}
 	return s

@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
@@ -57,7 +56,7 @@ func flushView(servers []*server, flushed ...string) View {
 		Record: desired.Record{Template: corev1ac.PodTemplateSpec()},
 		Agents: Agents{Reports: map[string]Report{}}}
 	for i := range pods {
-		r := agent.Report{Items: 100}
+		r := contract.Report{Items: 100}
 		if slices.Contains(flushed, pods[i].Name) {
 			r.Flushed, r.Items = pods[i].Annotations[v1alpha1.FlushAnnotation], 0
 		}
@@ -106,7 +105,7 @@ func TestFlush(t *testing.T) {
 			change: func(v *View) { v.Agents.Reports[first] = Report{Err: errors.New("silent")} },
 			says:   "server cache-0: its agent does not answer the operator; or remove the annotation"},
 		"one is refused": {servers: []*server{able().asked(0, "new year")}, toDrop: 1,
-			change: func(v *View) { v.Agents.Reports[first] = Report{Report: agent.Report{FlushProblem: "no"}} },
+			change: func(v *View) { v.Agents.Reports[first] = Report{Report: contract.Report{FlushProblem: "no"}} },
 			says:   "server cache-0: no; or remove the annotation"},
 		"one has no agent": {servers: []*server{updated(), able()}, toDrop: 2, says: "server cache-0 has no agent"},
 		"not allowed": {servers: []*server{able()}, toDrop: 1, says: "spec.extraArgs has --disable-flush-all",
@@ -114,7 +113,7 @@ func TestFlush(t *testing.T) {
 		"one stops with its items": {servers: []*server{able().withDrain().terminating(), able().asked(0, "new year")},
 			flushed: []string{second}, toDrop: 1, says: "server cache-0 is about to stop with its items"},
 		"items move": {servers: []*server{able()}, toDrop: 1,
-			change: func(v *View) { v.Routing.List.Phase = mover.Purge }},
+			change: func(v *View) { v.Routing.List.Phase = contract.Purge }},
 		"paused": {servers: []*server{able()}, toDrop: 1,
 			change: func(v *View) { v.Memcached.Spec.Paused = true }},
 		"the clock is behind": {servers: []*server{able().asked(-time.Hour, "old")}, asks: first, toDrop: 1},

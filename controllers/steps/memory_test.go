@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -54,11 +54,11 @@ func (c *memoryCluster) setTemplate(items int64) {
 
 func (c *memoryCluster) next() Step {
 	return changeMemory(memoryView(c.set, []corev1.Pod{*status.StripPod(c.pod)}, int64(c.generation),
-		agent.Report{Applied: c.applied, Memory: c.memcached << 20}))
+		contract.Report{Applied: c.applied, Memory: c.memcached << 20}))
 }
 
 // memoryView is a View of servers whose agents report this.
-func memoryView(set *appsv1.StatefulSet, pods []corev1.Pod, generation int64, report agent.Report) View {
+func memoryView(set *appsv1.StatefulSet, pods []corev1.Pod, generation int64, report contract.Report) View {
 	v := View{Memcached: &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Generation: generation}}, Servers: pods,
 		Children: Children{Workload: set}, Final: true, Agents: Agents{Reports: map[string]Report{}}, Now: now}
 	for i := range pods {
@@ -93,7 +93,7 @@ func (c *memoryCluster) resize() {
 // apply is what the agent does with memcached.
 func (c *memoryCluster) apply() {
 	c.applied = ""
-	if items, err := agent.ParseMemory(c.mounted); err == nil {
+	if items, err := contract.ParseMemory(c.mounted); err == nil {
 		c.memcached, c.applied = items, c.mounted
 	}
 }
@@ -217,7 +217,7 @@ func TestMemoryStep(t *testing.T) {
 			tt.changeSet(set)
 		}
 		var got string
-		for _, a := range changeMemory(memoryView(set, pods, 1, agent.Report{})).Annotate {
+		for _, a := range changeMemory(memoryView(set, pods, 1, contract.Report{})).Annotate {
 			got = a.Pod.Name
 		}
 		replaced := podNames(nextRollout(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: 1}, now).Replace)

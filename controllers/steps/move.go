@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
@@ -35,7 +35,7 @@ const (
 // operator process can go on.
 type Routing struct {
 	// List are the servers that the proxies are told, and Stored those in their ConfigMap, which follows.
-	List, Stored mover.Servers
+	List, Stored contract.Servers
 	// Moves says that the items of a server move before it is replaced.
 	Moves bool
 
@@ -50,7 +50,7 @@ func newRouting(v View) (r Routing) {
 		return r
 	}
 	if v.ProxyConfig != nil {
-		r.Stored, r.digest = mover.Parse(v.ProxyConfig.Data), desired.Digest(v.ProxyConfig.Data)
+		r.Stored, r.digest = contract.ParseServers(v.ProxyConfig.Data), desired.Digest(v.ProxyConfig.Data)
 	}
 	r.List = desired.ReadProxyServers(v.annotations(), r.Stored)
 	r.List.Before = v.addressed(desired.Ordinals(v.Memcached, r.List.Before))
@@ -125,13 +125,13 @@ func (r Routing) NotLoaded() string {
 }
 
 // isBusy reports whether the servers change, or a proxy may still use an older list of servers.
-func (r Routing) isBusy() bool { return r.List.Phase != mover.NoChange || r.NotLoaded() != "" }
+func (r Routing) isBusy() bool { return r.List.Phase != contract.NoChange || r.NotLoaded() != "" }
 
 // inUse returns a function that reports whether a proxy may use a server.
 func (r Routing) inUse() func(name string) bool {
 	unknown, list := len(r.List.After) == 0 || r.NotLoaded() != "", slices.Concat(r.List.Before, r.List.After)
 	return func(name string) bool {
-		return unknown || slices.ContainsFunc(list, func(server mover.Server) bool { return server.Name == name })
+		return unknown || slices.ContainsFunc(list, func(server contract.Server) bool { return server.Name == name })
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *Step) confirm(v View) {
 		}
 		if pod.Name == v.Routing.Stored.Mover {
 			work := "moving items"
-			if v.Routing.Stored.Phase == mover.Purge {
+			if v.Routing.Stored.Phase == contract.Purge {
 				work = "deleting items of earlier changes"
 			}
 			s.Progress.Percent = min(max(r.Percent, 0), 100)
@@ -185,7 +185,7 @@ func (s *Step) confirm(v View) {
 // Move is the next step of the servers that the proxies use.
 type Move struct {
 	// List are the servers that the proxies are told.
-	List mover.Servers
+	List contract.Servers
 	// MinServers is the number of servers that must run, even if the spec asks for fewer.
 	MinServers int32
 }
@@ -215,16 +215,16 @@ func NextMove(v View) (m Move) {
 	wanted, warm := v.wantedServers(servers, current.After)
 	m.List = v.Routing.next(wanted, servers.Size, warm)
 	switch f := v.Flush(); {
-	case current.Phase != mover.NoChange && mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
+	case current.Phase != contract.NoChange && mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
 		status.IsStalled(mc):
-		m.List = mover.Servers{After: current.After}
+		m.List = contract.Servers{After: current.After}
 	// Items must not move past a flush, and a flush must not drop what proxies note on servers while items move.
-	case current.Phase == mover.NoChange && m.List.Phase != mover.NoChange && f.Pending && f.Cannot == "":
+	case current.Phase == contract.NoChange && m.List.Phase != contract.NoChange && f.Pending && f.Cannot == "":
 		m.List = current
 	}
 	if status.Installed(mc) && !mc.Spec.Paused {
 		m.MinServers = int32(servers.MinServers(desired.Ordinals(mc, slices.Concat(m.List.Before, m.List.After))))
-		if !m.List.Equal(mover.Servers{After: wanted}) || !m.List.Equal(current) || v.Routing.NotLoaded() != "" {
+		if !m.List.Equal(contract.Servers{After: wanted}) || !m.List.Equal(current) || v.Routing.NotLoaded() != "" {
 			m.MinServers = max(m.MinServers, Replicas(v.Workload))
 		}
 	}
@@ -233,7 +233,7 @@ func NextMove(v View) (m Move) {
 
 // next returns the next list; wanted are the servers to reach, as Wanted says, and size is the number of servers that
 // the spec asks for. Unless warm is set, items are not moved.
-func (r Routing) next(wanted []mover.Server, size int, warm bool) mover.Servers {
+func (r Routing) next(wanted []contract.Server, size int, warm bool) contract.Servers {
 	s, allLoaded, moverExists, moved := r.List, r.NotLoaded() == "", false, false
 	for i := range r.proxies {
 		if pod := &r.proxies[i]; pod.Name == s.Mover {
@@ -242,38 +242,38 @@ func (r Routing) next(wanted []mover.Server, size int, warm bool) mover.Servers 
 		}
 	}
 	switch s.Phase {
-	case mover.Purge, mover.PreferAfter:
+	case contract.Purge, contract.PreferAfter:
 		switch {
-		case s.Phase == mover.Purge && len(s.After) != size:
-			return mover.Servers{After: s.Before}
+		case s.Phase == contract.Purge && len(s.After) != size:
+			return contract.Servers{After: s.Before}
 		case !allLoaded:
-		case s.Phase == mover.Purge && moved:
-			return mover.Servers{Phase: mover.PreferBefore, Before: s.Before, After: s.After}
+		case s.Phase == contract.Purge && moved:
+			return contract.Servers{Phase: contract.PreferBefore, Before: s.Before, After: s.After}
 		case moved:
-			return mover.Servers{After: s.After}
+			return contract.Servers{After: s.After}
 		case !moverExists:
 			s.Mover = r.mover()
 		}
-	case mover.PreferBefore:
+	case contract.PreferBefore:
 		if allLoaded {
-			s.Phase = mover.PreferAfter
+			s.Phase = contract.PreferAfter
 		}
 	default:
 		switch {
 		case !warm || slices.Equal(s.After, wanted):
-			return mover.Servers{After: wanted}
+			return contract.Servers{After: wanted}
 		case !allLoaded:
 		case len(s.After) == 0 || len(wanted) == 0:
-			return mover.Servers{After: wanted}
+			return contract.Servers{After: wanted}
 		default:
-			return mover.Servers{Phase: mover.Purge, Before: s.After, After: wanted, Mover: r.mover()}
+			return contract.Servers{Phase: contract.Purge, Before: s.After, After: wanted, Mover: r.mover()}
 		}
 	}
 	return s
 }
 
 // wantedServers returns the servers to reach next, and whether items can move there.
-func (v View) wantedServers(servers Ordinals, current []mover.Server) (list []mover.Server, warm bool) {
+func (v View) wantedServers(servers Ordinals, current []contract.Server) (list []contract.Server, warm bool) {
 	using := desired.Ordinals(v.Memcached, current)
 	// If no server has an item, misses are better than another distribution soon.
 	if status.Installed(v.Memcached) && len(using) == 0 {
@@ -324,11 +324,11 @@ const noAddress = "127.0.0.1:1"
 
 // addressed returns servers with the addresses of their Services. It omits those that cannot be ours, and repeated
 // ones: somebody else may have changed the list.
-func (v View) addressed(ordinals []int) (list []mover.Server) {
+func (v View) addressed(ordinals []int) (list []contract.Server) {
 	most := int(max(Replicas(v.Workload), names.Size(v.Memcached)))
 	for i, n := range ordinals {
 		if n >= 0 && n <= most && !slices.Contains(ordinals[:i], n) {
-			list = append(list, mover.Server{Name: names.Server(v.Memcached, int32(n)),
+			list = append(list, contract.Server{Name: names.Server(v.Memcached, int32(n)),
 				Address: cmp.Or(status.ServerAddress(v.Memcached, int32(n), v.Service), noAddress)})
 		}
 	}

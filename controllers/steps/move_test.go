@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/status"
 )
@@ -20,10 +20,10 @@ import (
 type cluster struct {
 	*testing.T
 	*rand.Rand
-	told    []mover.Servers // all of them, the newest last
+	told    []contract.Servers // all of them, the newest last
 	proxies []*simulated
 	created int
-	moved   []mover.Server // the servers that all items were last moved to
+	moved   []contract.Server // the servers that all items were last moved to
 }
 
 type simulated struct {
@@ -31,7 +31,7 @@ type simulated struct {
 	uses int // index in told
 }
 
-func (c *cluster) now() mover.Servers { return c.told[len(c.told)-1] }
+func (c *cluster) now() contract.Servers { return c.told[len(c.told)-1] }
 
 func (c *cluster) digest() string { return strconv.Itoa(len(c.told)) }
 
@@ -53,12 +53,12 @@ func (c *cluster) observe() Routing {
 }
 
 // routing returns a Routing with these proxies; digest is that of their newest configuration.
-func routing(list mover.Servers, digest string, proxies ...corev1.Pod) Routing {
+func routing(list contract.Servers, digest string, proxies ...corev1.Pod) Routing {
 	return Routing{List: list, digest: digest, proxies: running(proxies)}
 }
 
 // step lets one thing happen.
-func (c *cluster) step(wanted []mover.Server) {
+func (c *cluster) step(wanted []contract.Server) {
 	r := c.observe()
 	switch p := c.proxies[c.IntN(len(c.proxies))]; c.IntN(6) {
 	case 0: // the operator
@@ -114,21 +114,21 @@ func (c *cluster) move() {
 	s := c.now()
 	for _, p := range c.proxies {
 		used := c.told[p.uses]
-		if s.Phase == mover.PreferAfter && used.Phase != s.Phase || s.Phase == mover.Purge && prefers(used) != prefers(s) {
+		if s.Phase == contract.PreferAfter && used.Phase != s.Phase || s.Phase == contract.Purge && prefers(used) != prefers(s) {
 			c.Fatalf("items are moved in %+v while a proxy uses %+v", s, used)
 		}
 	}
-	if s.Phase == mover.PreferAfter {
+	if s.Phase == contract.PreferAfter {
 		c.moved = s.After
 	}
 }
 
 // prefers returns what decides where a proxy reads and writes.
-func prefers(s mover.Servers) string {
+func prefers(s contract.Servers) string {
 	switch s.Phase {
-	case mover.NoChange:
+	case contract.NoChange:
 		return fmt.Sprint(s.After)
-	case mover.Purge:
+	case contract.Purge:
 		return fmt.Sprint(s.Before)
 	}
 	return fmt.Sprint(s.Phase, s.Before, s.After)
@@ -139,7 +139,7 @@ func (c *cluster) check() {
 	least, most := len(c.told), 0
 	for _, p := range c.proxies {
 		least, most = min(least, p.uses), max(most, p.uses)
-		if s := c.told[p.uses]; s.Phase == mover.NoChange && !slices.Equal(s.After, c.moved) && p.uses == len(c.told)-1 {
+		if s := c.told[p.uses]; s.Phase == contract.NoChange && !slices.Equal(s.After, c.moved) && p.uses == len(c.told)-1 {
 			c.Fatalf("a proxy uses %v, but the items are on %v", s.After, c.moved)
 		}
 	}
@@ -156,28 +156,28 @@ func (c *cluster) check() {
 // all proxies allow that, and in the end all proxies use the wanted servers.
 func TestNext(t *testing.T) {
 	t.Parallel()
-	var all []mover.Server
+	var all []contract.Server
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		all = append(all, mover.Server{Name: name, Address: name})
+		all = append(all, contract.Server{Name: name, Address: name})
 	}
 	changes := 0
 	for seed := range uint64(25) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), told: []mover.Servers{{After: all[:3]}}, moved: all[:3]}
+			c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), told: []contract.Servers{{After: all[:3]}}, moved: all[:3]}
 			c.create()
 			c.create()
-			var wanted []mover.Server
+			var wanted []contract.Server
 			for range 10 {
 				wanted = slices.Clone(all[:1+c.IntN(len(all))])
 				if c.IntN(3) == 0 && len(wanted) == len(c.now().After) { // one is replaced
 					wanted = slices.Clone(c.now().After)
-					wanted[c.IntN(len(wanted))] = mover.Server{Name: "f", Address: strconv.Itoa(c.IntN(1000))}
+					wanted[c.IntN(len(wanted))] = contract.Server{Name: "f", Address: strconv.Itoa(c.IntN(1000))}
 				}
 				for range c.IntN(400) {
 					c.step(wanted)
 				}
 			}
-			for n := 0; !c.now().Equal(mover.Servers{After: wanted}) || c.observe().NotLoaded() != ""; n++ {
+			for n := 0; !c.now().Equal(contract.Servers{After: wanted}) || c.observe().NotLoaded() != ""; n++ {
 				if n == 20000 {
 					t.Fatalf("after %d steps, %+v has not become %v", n, c.now(), wanted)
 				}
@@ -205,12 +205,12 @@ func FuzzProxyConfig(f *testing.F) {
 		f.Add(digest+" moved", text, "proxy")
 		f.Add(digest+" moved", text, "other")
 	}
-	wanted := []mover.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}}
+	wanted := []contract.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}}
 	f.Fuzz(func(t *testing.T, annotation, servers, moverName string) {
 		pods := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}
 		pods[0].Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: annotation}
-		r := routing(mover.Parse(map[string]string{"servers": servers, "mover": moverName}), digest, pods...)
+		r := routing(contract.ParseServers(map[string]string{"servers": servers, "mover": moverName}), digest, pods...)
 		c, ok := r.confirmation(&pods[0])
 		if first, _, _ := strings.Cut(annotation, " "); ok != (first == digest) || c != Unasked &&
 			annotation != r.annotation(c) {
@@ -220,7 +220,7 @@ func FuzzProxyConfig(f *testing.F) {
 		for range 10 {
 			r.List = r.next(wanted, len(wanted), true)
 		}
-		if !r.List.Equal(mover.Servers{After: wanted}) {
+		if !r.List.Equal(contract.Servers{After: wanted}) {
 			t.Errorf("the proxies use %+v", r.List)
 		}
 	})
@@ -228,26 +228,26 @@ func FuzzProxyConfig(f *testing.F) {
 
 // TestNextAtOnce: servers change at once where nothing can be kept.
 func TestNextAtOnce(t *testing.T) {
-	three := []mover.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}, {Name: "c", Address: "3"}}
+	three := []contract.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}, {Name: "c", Address: "3"}}
 	two := three[:2]
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"}}
 	pod.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: "digest loaded"}
-	loaded, notLoaded := routing(mover.Servers{}, "digest", pod), routing(mover.Servers{}, "newer", pod)
-	change := mover.Servers{Phase: mover.Purge, Before: two, After: three}
+	loaded, notLoaded := routing(contract.Servers{}, "digest", pod), routing(contract.Servers{}, "newer", pod)
+	change := contract.Servers{Phase: contract.Purge, Before: two, After: three}
 	for name, tt := range map[string]struct {
 		routing     Routing
-		now, wanted []mover.Server
+		now, wanted []contract.Server
 		warm        bool
-		want        mover.Servers
+		want        contract.Servers
 	}{
-		"none before":                             {loaded, nil, two, true, mover.Servers{After: two}},
-		"none before, a proxy not loaded":         {notLoaded, nil, two, true, mover.Servers{}},
-		"none after":                              {loaded, two, nil, true, mover.Servers{}},
-		"not warm":                                {notLoaded, two, three, false, mover.Servers{After: three}},
-		"a proxy has not loaded the list":         {notLoaded, two, three, true, mover.Servers{After: two}},
-		"a proxy has no node":                     {routing(mover.Servers{}, "newer", corev1.Pod{}), two, three, true, change},
+		"none before":                             {loaded, nil, two, true, contract.Servers{After: two}},
+		"none before, a proxy not loaded":         {notLoaded, nil, two, true, contract.Servers{}},
+		"none after":                              {loaded, two, nil, true, contract.Servers{}},
+		"not warm":                                {notLoaded, two, three, false, contract.Servers{After: three}},
+		"a proxy has not loaded the list":         {notLoaded, two, three, true, contract.Servers{After: two}},
+		"a proxy has no node":                     {routing(contract.Servers{}, "newer", corev1.Pod{}), two, three, true, change},
 		"all proxies have loaded the list":        {loaded, two, three, true, change},
-		"all proxies have loaded the list, as is": {loaded, two, two, true, mover.Servers{After: two}},
+		"all proxies have loaded the list, as is": {loaded, two, two, true, contract.Servers{After: two}},
 	} {
 		tt.routing.List.After = tt.now
 		got := tt.routing.next(tt.wanted, len(tt.wanted), tt.warm)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
@@ -27,7 +27,7 @@ func replace(v View) (s Step, busy bool) {
 		s.Delete = UnusedToReplace(set, v.Servers, v.Routing.inUse())
 		s.Final = len(s.Delete) > 0
 		return s, s.Final
-	case v.Routing.List.Phase != mover.NoChange: // first the items reach their new servers
+	case v.Routing.List.Phase != contract.NoChange: // first the items reach their new servers
 		return s, false
 	}
 	r := nextRollout(set, v.Servers, v.Memcached.Spec.Rollout, v.Now)

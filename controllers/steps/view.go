@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
@@ -53,7 +53,7 @@ type Agents struct {
 
 // Report is what an agent reports, or why it does not.
 type Report struct {
-	agent.Report
+	contract.Report
 	Err error
 }
 

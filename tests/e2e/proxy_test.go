@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/tests/versions"
 )
 
@@ -42,7 +42,7 @@ func TestProxy(t *testing.T) {
 			w.mustListServers("cache", "cache-proxy."+w.ns+".svc:11211")
 			config, err := load[corev1.ConfigMap](w, "cache-proxy")
 			w.must(err)
-			for _, server := range mover.Parse(config.Data).After {
+			for _, server := range contract.ParseServers(config.Data).After {
 				if _, err := netip.ParseAddrPort(server.Address); err != nil {
 					w.Errorf("a server of the proxy has no IP address: %v", err)
 				}

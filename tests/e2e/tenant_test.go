@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/tests/leak"
@@ -380,7 +380,7 @@ func (w world) mustSelectOwnPods() {
 		case *networkingv1.NetworkPolicy:
 			selector, err = metav1.LabelSelectorAsSelector(&child.Spec.PodSelector)
 		case *corev1.ConfigMap:
-			servers := mover.Parse(child.Data)
+			servers := contract.ParseServers(child.Data)
 			for _, s := range slices.Concat(servers.Before, servers.After) {
 				proxies++
 				if services[s.Address] != instance {

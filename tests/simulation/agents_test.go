@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
@@ -62,7 +62,7 @@ func (a *agents) again(pod *corev1.Pod, value string) int {
 }
 
 // ask is the operator's request for a report. Whatever an agent is told, it has done when it is asked the second time.
-func (a *agents) ask(_ context.Context, address string) (r agent.Report, err error) {
+func (a *agents) ask(_ context.Context, address string) (r contract.Report, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	host, _, err := net.SplitHostPort(address)
@@ -77,7 +77,7 @@ func (a *agents) ask(_ context.Context, address string) (r agent.Report, err err
 }
 
 // reportProxy answers for a proxy: at first, it uses no list of servers.
-func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
+func (a *agents) reportProxy(pod *corev1.Pod) (r contract.Report, err error) {
 	for _, obj := range a.world.now()["ConfigMap"] {
 		config := obj.(*corev1.ConfigMap)
 		if config.Name != a.world.key.Name+"-proxy" {
@@ -99,7 +99,7 @@ func (a *agents) reportProxy(pod *corev1.Pod) (r agent.Report, err error) {
 }
 
 // reportServer answers for a server. A new one is cold at first.
-func (a *agents) reportServer(pod *corev1.Pod) (r agent.Report, err error) {
+func (a *agents) reportServer(pod *corev1.Pod) (r contract.Report, err error) {
 	r.Items = int64(min(a.again(pod, "items")*400, 1000))
 	r.Memory = startMemory(pod) << 20
 	if value := pod.Annotations[v1alpha1.MemoryAnnotation]; value != "" && a.again(pod, "memory "+value) > 1 {

@@ -21,7 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 )
@@ -148,7 +148,7 @@ func (w *world) runMemcached(args []string, proxy map[string]string) bool {
 var loopbacks atomic.Int32
 
 // filesIn is the folder in containers with all files of memcached.
-var filesIn = filepath.Dir(agent.TLSPath)
+var filesIn = filepath.Dir(contract.TLSPath)
 
 // askVersion asks a memcached with these arguments for its version.
 func (w *world) askVersion(address string, args []string) error {

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
-	"github.com/example/memcached-operator/agent"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 )
 
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	var files map[string]string
 	err := json.Unmarshal([]byte(text), &files)
 	if err == nil {
-		move := mover.Mover{Servers: mover.Parse(files), Limit: moveLimit}
+		move := mover.Mover{Servers: contract.ParseServers(files), Limit: moveLimit}
 		err = move.Run(context.Background(), slog.New(slog.DiscardHandler))
 	}
 	if err != nil {
@@ -83,8 +83,8 @@ func BenchmarkProxy(b *testing.B) {
 	simple.write("proxy.lua", strings.ReplaceAll(floor, "/etc/memcached/proxy", simple.directory))
 	simple.restart()
 	all := servers(f.addresses...)
-	change := func(phase mover.Phase) mover.Servers {
-		return mover.Servers{Phase: phase, Before: all[:2], After: all}
+	change := func(phase contract.Phase) contract.Servers {
+		return contract.Servers{Phase: phase, Before: all[:2], After: all}
 	}
 	type figures struct {
 		cpu   float64
@@ -102,19 +102,19 @@ func BenchmarkProxy(b *testing.B) {
 	}
 	always := func() bool { return true }
 	for range b.N {
-		f.use(mover.Servers{After: all[:2]})
+		f.use(contract.Servers{After: all[:2]})
 		fill(b, f.proxy, keys, 100)
 		measure("floor", simple, always)
 		measure("rest", f.proxyProcess, always)
-		f.use(change(mover.PreferBefore))
+		f.use(change(contract.PreferBefore))
 		measure("before", f.proxyProcess, always)
-		f.use(change(mover.PreferAfter))
+		f.use(change(contract.PreferAfter))
 		moved := make(chan error, 1)
-		m := mover.Mover{Servers: change(mover.PreferAfter), Limit: moveLimit}
+		m := mover.Mover{Servers: change(contract.PreferAfter), Limit: moveLimit}
 		go func() { moved <- m.Run(b.Context(), slog.New(slog.DiscardHandler)) }()
 		measure("moving", f.proxyProcess, func() bool { return m.Percent() < 99 })
 		require.NoError(b, <-moved)
-		f.use(mover.Servers{After: all})
+		f.use(contract.Servers{After: all})
 		for _, s := range all {
 			dial(b, s.Address).ask("flush_all")
 		}
@@ -151,11 +151,11 @@ func BenchmarkMove(b *testing.B) {
 		}
 		fill(b, addresses[0], keys, size)
 		all := servers(addresses...)
-		text, err := json.Marshal(mover.Servers{Phase: mover.PreferAfter, Before: all[:1], After: all[1:]}.Files())
+		text, err := json.Marshal(contract.Servers{Phase: contract.PreferAfter, Before: all[:1], After: all[1:]}.Files())
 		require.NoError(b, err)
 		cmd := exec.CommandContext(b.Context(), program)
 		cmd.Env = append(os.Environ(), moveEnv+"="+string(text), "GOMAXPROCS=1",
-			"GOMEMLIMIT="+agent.GoMemoryLimit(agent.MemoryLimit+4<<20))
+			"GOMEMLIMIT="+contract.GoMemoryLimit(contract.MemoryLimit+4<<20))
 		cmd.Stderr = os.Stderr
 		cpu, begin := cpuOf(b, pids[0])+cpuOf(b, pids[1]), time.Now()
 		require.NoError(b, cmd.Run())

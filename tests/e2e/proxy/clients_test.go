@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
@@ -142,19 +143,19 @@ func (p pair) stopPrograms(list []*process) map[string]counts {
 }
 
 // change changes the servers as the operator does. The second proxy gets each list once the first one uses the list.
-func (p pair) change(before, after []mover.Server, run func(mover.Servers)) {
+func (p pair) change(before, after []contract.Server, run func(contract.Servers)) {
 	p.Helper()
-	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
-		s := mover.Servers{Phase: phase, Before: before, After: after}
+	for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
+		s := contract.Servers{Phase: phase, Before: before, After: after}
 		for _, proxy := range p.proxies {
 			proxy.use(s)
 		}
-		if phase != mover.PreferBefore {
+		if phase != contract.PreferBefore {
 			run(s)
 		}
 	}
 	for _, proxy := range p.proxies {
-		proxy.use(mover.Servers{After: after})
+		proxy.use(contract.Servers{After: after})
 	}
 }
 
@@ -181,7 +182,7 @@ func (p pair) makePatient(changes ...string) {
 }
 
 // run does what a phase asks for.
-func (p pair) run(s mover.Servers) {
+func (p pair) run(s contract.Servers) {
 	p.Helper()
 	m := mover.Mover{Servers: s, Limit: moveLimit}
 	require.NoError(p, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
@@ -203,8 +204,8 @@ func TestClients(t *testing.T) {
 		// The mover is nearer to the servers than the proxies are: what it does to a key happens between two requests of
 		// a proxy for the same key.
 		network, all := newNetwork(t, servers(p.addresses...), 10*time.Millisecond)
-		run := func(s mover.Servers) { p.run(network.without(s)) }
-		p.use(mover.Servers{After: all[:3]})
+		run := func(s contract.Servers) { p.run(network.without(s)) }
+		p.use(contract.Servers{After: all[:3]})
 		begin, list := time.Now(), p.startPrograms(*clientsEach, 100)
 		used, spare := slices.Clone(all[:3]), all[3]
 		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
@@ -224,11 +225,11 @@ func TestClients(t *testing.T) {
 		p := startPair(t, 3)
 		p.makePatient()
 		_, all := newNetwork(t, servers(p.addresses...), time.Millisecond) // or programs would take the processors
-		p.use(mover.Servers{After: all})
+		p.use(contract.Servers{After: all})
 		list := p.startPrograms(1, 300)
 		for range 3 { // each key is on another server, and then again on the one that has its old value
-			p.use(mover.Servers{After: []mover.Server{all[1], all[2], all[0]}})
-			p.use(mover.Servers{After: all})
+			p.use(contract.Servers{After: []contract.Server{all[1], all[2], all[0]}})
+			p.use(contract.Servers{After: all})
 		}
 		for library, n := range p.stopPrograms(list) {
 			assert.NotZero(t, n.lost, "%s notices no lost keys", library)

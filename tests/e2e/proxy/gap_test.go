@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/tests/versions"
 )
@@ -76,14 +77,14 @@ func TestGaps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := startLarge(t, 4)
 			all := servers(p.addresses...)
-			p.use(mover.Servers{After: all[:3]})
+			p.use(contract.Servers{After: all[:3]})
 			fill(t, p.proxy, small, len(smallValue))
 			for i := range large {
 				stored := p.ask("set large-%d 0 0 %d\r\n%s", i, largeItem, largeValue(i))
 				require.Equal(t, []string{"STORED"}, stored)
 			}
-			change := func(before, after []mover.Server) {
-				p.change(before, after, func(s mover.Servers) { require.NoError(t, moverProcess(t, s, limit).Run()) })
+			change := func(before, after []contract.Server) {
+				p.change(before, after, func(s contract.Servers) { require.NoError(t, moverProcess(t, s, limit).Run()) })
 			}
 			for _, step := range []struct {
 				name  string

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/tests/versions"
 )
@@ -43,7 +44,7 @@ func startPairOf(t testing.TB, servers int, spec string) pair {
 }
 
 // use gives both proxies a list.
-func (p pair) use(s mover.Servers) {
+func (p pair) use(s contract.Servers) {
 	p.Helper()
 	p.proxies[0].use(s)
 	time.Sleep(late)
@@ -51,17 +52,17 @@ func (p pair) use(s mover.Servers) {
 }
 
 // move changes the servers as the operator does: in phases, with items that move.
-func (p pair) move(before, after []mover.Server, limit rate.Limit) {
+func (p pair) move(before, after []contract.Server, limit rate.Limit) {
 	p.Helper()
-	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
-		s := mover.Servers{Phase: phase, Before: before, After: after}
+	for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
+		s := contract.Servers{Phase: phase, Before: before, After: after}
 		p.use(s)
-		if phase != mover.PreferBefore {
+		if phase != contract.PreferBefore {
 			m := mover.Mover{Servers: s, Limit: limit}
 			require.NoError(p.TB, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
 		}
 	}
-	p.use(mover.Servers{After: after})
+	p.use(contract.Servers{After: after})
 }
 
 // TestLateProxy: behind two proxies, of which one gets each list later, servers are added, removed and replaced. If
@@ -76,12 +77,12 @@ func TestLateProxy(t *testing.T) {
 			t.Parallel()
 			p := startPair(t, 4)
 			all := servers(p.addresses...)
-			p.use(mover.Servers{After: all[:3]})
-			change := func(before, after []mover.Server) {
+			p.use(contract.Servers{After: all[:3]})
+			change := func(before, after []contract.Server) {
 				if moves {
 					p.move(before, after, 20000)
 				} else {
-					p.use(mover.Servers{After: after})
+					p.use(contract.Servers{After: after})
 				}
 			}
 			var old, lost int64
@@ -139,7 +140,7 @@ func TestCounters(t *testing.T) {
 	const clients, keys = 6, 100
 	p := startPair(t, 3)
 	all := servers(p.addresses...)
-	p.use(mover.Servers{After: all[:2]})
+	p.use(contract.Servers{After: all[:2]})
 	var (
 		running sync.WaitGroup
 		changes atomic.Int64

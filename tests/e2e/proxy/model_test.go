@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -47,7 +48,7 @@ type model struct {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	p := startPairOf(t, 3, largeItems)
-	all, here := servers(p.addresses...), func(s mover.Servers) mover.Servers { return s }
+	all, here := servers(p.addresses...), func(s contract.Servers) contract.Servers { return s }
 	m := p.model(t, all)
 	var running sync.WaitGroup
 	for range 8 {
@@ -93,9 +94,9 @@ func TestModelNotices(t *testing.T) {
 const largeItems = `{workload: StatefulSet, memory: 1Gi, maxItemSize: 8Mi, proxy: {memory: 256Mi}}`
 
 // followUps returns changes of three servers that follow one another, again and again.
-func followUps(all []mover.Server) []mover.Servers {
-	swapped := []mover.Server{all[0], all[2]}
-	return []mover.Servers{
+func followUps(all []contract.Server) []contract.Servers {
+	swapped := []contract.Server{all[0], all[2]}
+	return []contract.Servers{
 		{Before: all[:2], After: all},
 		{Before: all, After: all[:2]},
 		{Before: all[:2], After: swapped},
@@ -106,14 +107,14 @@ func followUps(all []mover.Server) []mover.Servers {
 // disturb changes the servers as the operator does. While items move, the mover is stopped after a moment, and another
 // one, which is a process, is paused again and again; with kills, a proxy is killed too. The function near returns the
 // servers with their addresses for the mover.
-func (p pair) disturb(s mover.Servers, near func(mover.Servers) mover.Servers, kills bool) {
+func (p pair) disturb(s contract.Servers, near func(contract.Servers) contract.Servers, kills bool) {
 	p.Helper()
-	for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
+	for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
 		s.Phase = phase
 		for _, proxy := range p.proxies {
 			proxy.use(s)
 		}
-		if phase == mover.PreferBefore {
+		if phase == contract.PreferBefore {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(p.Context(), rand.N(100*time.Millisecond))
@@ -136,20 +137,20 @@ func (p pair) disturb(s mover.Servers, near func(mover.Servers) mover.Servers, k
 		require.NoError(p, <-moved)
 	}
 	for _, proxy := range p.proxies {
-		proxy.use(mover.Servers{After: s.After})
+		proxy.use(contract.Servers{After: s.After})
 	}
 }
 
 // model returns clients of the proxies, which use the first two servers. The texts change their program, as in
 // makePatient.
-func (p pair) model(t testing.TB, all []mover.Server, changes ...string) *model {
+func (p pair) model(t testing.TB, all []contract.Server, changes ...string) *model {
 	t.Helper()
 	p.makePatient(changes...)
 	command, err := memcached()
 	require.NoError(t, err)
 	_, address := run(t, slices.Concat(command, []string{"-m", "1024", "-I", "8m"}))
 	for _, proxy := range p.proxies {
-		proxy.use(mover.Servers{After: all[:2]})
+		proxy.use(contract.Servers{After: all[:2]})
 	}
 	return &model{TB: t, stop: make(chan struct{}), single: func() string { return address },
 		proxies: func() string { return p.proxies[rand.IntN(2)].proxy },

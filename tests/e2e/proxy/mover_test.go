@@ -16,14 +16,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/example/memcached-operator/agent"
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // moverProcess returns a command that runs the mover in a process of its own, as an agent does. With a limit, the
 // process has that part of a processor. A mover that does not end is killed, and the command fails.
-func moverProcess(t testing.TB, s mover.Servers, limit float64) *exec.Cmd {
+func moverProcess(t testing.TB, s contract.Servers, limit float64) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -39,7 +38,7 @@ func moverProcess(t testing.TB, s mover.Servers, limit float64) *exec.Cmd {
 			program)
 	}
 	cmd.Env = append(os.Environ(), moveEnv+"="+string(text), "GOMAXPROCS=1",
-		"GOMEMLIMIT="+agent.GoMemoryLimit(agent.MemoryLimit+4*largeItem))
+		"GOMEMLIMIT="+contract.GoMemoryLimit(contract.MemoryLimit+4*largeItem))
 	cmd.Stderr = os.Stderr
 	return cmd
 }

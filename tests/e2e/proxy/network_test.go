@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 )
 
 // network gives servers other addresses, at which they answer later, as over a network.
@@ -16,7 +16,7 @@ type network struct {
 }
 
 // newNetwork returns the servers with addresses at which each packet arrives after a delay, in both directions.
-func newNetwork(t testing.TB, servers []mover.Server, delay time.Duration) (n network, far []mover.Server) {
+func newNetwork(t testing.TB, servers []contract.Server, delay time.Duration) (n network, far []contract.Server) {
 	t.Helper()
 	n = network{near: map[string]string{}, far: map[string]string{}}
 	for _, s := range servers {
@@ -40,7 +40,7 @@ func newNetwork(t testing.TB, servers []mover.Server, delay time.Duration) (n ne
 		}()
 		address := listener.Addr().String()
 		n.near[address], n.far[s.Address] = s.Address, address
-		far = append(far, mover.Server{Name: s.Name, Address: address})
+		far = append(far, contract.Server{Name: s.Name, Address: address})
 	}
 	return n, far
 }
@@ -74,16 +74,16 @@ func pass(to, from net.Conn, delay time.Duration) {
 }
 
 // without returns the list with the servers' own addresses.
-func (n network) without(s mover.Servers) mover.Servers { return replace(s, n.near) }
+func (n network) without(s contract.Servers) contract.Servers { return replace(s, n.near) }
 
 // with returns the list with the addresses of the network.
-func (n network) with(s mover.Servers) mover.Servers { return replace(s, n.far) }
+func (n network) with(s contract.Servers) contract.Servers { return replace(s, n.far) }
 
-func replace(s mover.Servers, addresses map[string]string) mover.Servers {
-	for _, list := range []*[]mover.Server{&s.Before, &s.After} {
-		var replaced []mover.Server
+func replace(s contract.Servers, addresses map[string]string) contract.Servers {
+	for _, list := range []*[]contract.Server{&s.Before, &s.After} {
+		var replaced []contract.Server
 		for _, server := range *list {
-			replaced = append(replaced, mover.Server{Name: server.Name, Address: addresses[server.Address]})
+			replaced = append(replaced, contract.Server{Name: server.Name, Address: addresses[server.Address]})
 		}
 		*list = replaced
 	}

@@ -25,7 +25,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/internal/testing/manifest"
@@ -162,8 +162,8 @@ func TestListInUse(t *testing.T) {
 	f.restart()
 	f.client = dial(t, f.proxy)
 	lists := func() string { return strings.Join(dial(t, f.proxy).ask("stats proxyfuncs"), " ") }
-	before := mover.Servers{Program: f.program, After: servers(f.addresses...)}
-	after := mover.Servers{Program: f.program, After: servers(f.addresses[:1]...)}
+	before := contract.Servers{Program: f.program, After: servers(f.addresses...)}
+	after := contract.Servers{Program: f.program, After: servers(f.addresses[:1]...)}
 	require.Contains(t, lists(), before.List())
 
 	key, conn, answered := f.keyOf(1), dial(t, f.proxy), make(chan struct{})
@@ -247,11 +247,11 @@ func startProxy(t testing.TB, command, addresses []string, spec string) *proxyPr
 	t.Helper()
 	f := &proxyProcess{client: client{TB: t}, directory: t.TempDir()}
 	mc := manifest.Parse(t, manifest.Named("cache", spec))
-	current := desired.Current{ProxyServers: mover.Servers{After: servers(addresses...)}}
+	current := desired.Current{ProxyServers: contract.Servers{After: servers(addresses...)}}
 	for _, child := range desired.NewPlan(mc, desired.Resolve(mc, current, desired.Options{})).Children {
 		switch child := child.(type) {
 		case *corev1ac.ConfigMapApplyConfiguration:
-			f.program = mover.Parse(child.Data).Program
+			f.program = contract.ParseServers(child.Data).Program
 			for name, text := range child.Data {
 				f.write(name, strings.ReplaceAll(text, "/etc/memcached/proxy", f.directory))
 			}
@@ -316,7 +316,7 @@ func (f *fleet) stop(server int, signal syscall.Signal) {
 }
 
 // use writes the list of servers, and waits until the proxy uses the list.
-func (f *proxyProcess) use(s mover.Servers) {
+func (f *proxyProcess) use(s contract.Servers) {
 	f.Helper()
 	s.Program = f.program
 	f.write("servers", s.Files()["servers"])
@@ -333,13 +333,13 @@ func (f *proxyProcess) use(s mover.Servers) {
 
 // list writes the list of servers of the proxy.
 func (f *proxyProcess) list(addresses ...string) {
-	f.write("servers", mover.Servers{Program: f.program, After: servers(addresses...)}.Files()["servers"])
+	f.write("servers", contract.Servers{Program: f.program, After: servers(addresses...)}.Files()["servers"])
 }
 
 // servers gives names to servers.
-func servers(addresses ...string) (list []mover.Server) {
+func servers(addresses ...string) (list []contract.Server) {
 	for i, address := range addresses {
-		list = append(list, mover.Server{Name: fmt.Sprintf("cache-%d", i), Address: address})
+		list = append(list, contract.Server{Name: fmt.Sprintf("cache-%d", i), Address: address})
 	}
 	return list
 }

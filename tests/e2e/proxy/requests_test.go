@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
@@ -68,17 +68,17 @@ func TestClasses(t *testing.T) {
 		last, log = log, nil
 		return last
 	}
-	fake := func(name string, holds bool) mover.Server {
+	fake := func(name string, holds bool) contract.Server {
 		address := serveFake(t, func(command, line string) string {
 			mu.Lock()
 			log = append(log, name+":"+line)
 			mu.Unlock()
 			return answerOf(command, line, holds)
 		})
-		return mover.Server{Name: name, Address: address}
+		return contract.Server{Name: name, Address: address}
 	}
 	before, after := fake("old", true), fake("new", false)
-	f.use(mover.Servers{Phase: mover.PreferAfter, Before: []mover.Server{before}, After: []mover.Server{after}})
+	f.use(contract.Servers{Phase: contract.PreferAfter, Before: []contract.Server{before}, After: []contract.Server{after}})
 	for _, r := range readRequests(t) {
 		text := r.fill("key", "AAA=", "1", "5")
 		command, _, _ := strings.Cut(text, "\r\n")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/versions"
@@ -35,10 +36,10 @@ func TestNoOldValues(t *testing.T) {
 			f := startPair(t, 3)
 			proxies := f.proxies
 			all := servers(f.addresses...)
-			grow := mover.Servers{Before: all[:2], After: all}
-			shrink := mover.Servers{Before: all, After: all[:2]}
+			grow := contract.Servers{Before: all[:2], After: all}
+			shrink := contract.Servers{Before: all, After: all[:2]}
 			for _, p := range proxies {
-				p.use(mover.Servers{After: grow.Before})
+				p.use(contract.Servers{After: grow.Before})
 			}
 			c := &versions.Clients{Keys: 300, Proxies: func() []string { return []string{proxies[0].proxy, proxies[1].proxy} }}
 			stop := c.Start(6)
@@ -48,8 +49,8 @@ func TestNoOldValues(t *testing.T) {
 				rounds = 1
 			}
 			for range rounds {
-				for _, change := range []mover.Servers{grow, shrink} {
-					each := func(s mover.Servers) {
+				for _, change := range []contract.Servers{grow, shrink} {
+					each := func(s contract.Servers) {
 						for _, p := range proxies {
 							p.use(s)
 							kill(f.fleet, proxies)
@@ -61,10 +62,10 @@ func TestNoOldValues(t *testing.T) {
 						m := mover.Mover{Servers: change, Limit: limit}
 						return m.Run(ctx, slog.New(slog.DiscardHandler))
 					}
-					for _, phase := range []mover.Phase{mover.Purge, mover.PreferBefore, mover.PreferAfter} {
+					for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
 						change.Phase = phase
 						each(change)
-						if phase == mover.PreferBefore {
+						if phase == contract.PreferBefore {
 							continue
 						}
 						_ = move(2000, rand.N(50*time.Millisecond)) // is stopped on its way
@@ -74,7 +75,7 @@ func TestNoOldValues(t *testing.T) {
 						kill(f.fleet, proxies)
 						require.NoError(t, <-moved)
 					}
-					each(mover.Servers{After: change.After})
+					each(contract.Servers{After: change.After})
 				}
 			}
 			stop()

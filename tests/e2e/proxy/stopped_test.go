@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/example/memcached-operator/agent/mover"
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/tests/versions"
 )
 
@@ -36,7 +36,7 @@ func TestStoppedMover(t *testing.T) {
 	all := servers(p.addresses...)
 	// The mover is far from the servers: each item is nowhere for as long as a request takes, and not only for a moment.
 	network, _ := newNetwork(t, all, time.Millisecond)
-	p.use(mover.Servers{After: all[:2]})
+	p.use(contract.Servers{After: all[:2]})
 	fill(t, p.proxy, others, len(smallValue))
 	c := &versions.Clients{Keys: hot, Pause: time.Millisecond,
 		Proxies: func() []string { return []string{p.proxies[0].proxy, p.proxies[1].proxy} }}
@@ -47,11 +47,11 @@ func TestStoppedMover(t *testing.T) {
 	}
 	pollers, stopPollers := p.startPollers(keys)
 	moved := func() int { return items(t, p.addresses[2]) + items(t, p.addresses[3]) } // to these, or from these
-	run := func(s mover.Servers) {
+	run := func(s contract.Servers) {
 		cmd := moverProcess(t, network.with(s), 0)
 		require.NoError(t, cmd.Start())
 		atLastStop := 0
-		if s.Phase == mover.PreferAfter {
+		if s.Phase == contract.PreferAfter {
 			for range stops / 2 {
 				time.Sleep(rand.N(2 * running))
 				require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
@@ -61,7 +61,7 @@ func TestStoppedMover(t *testing.T) {
 			}
 		}
 		require.NoError(t, cmd.Wait())
-		if s.Phase == mover.PreferAfter {
+		if s.Phase == contract.PreferAfter {
 			difference := math.Abs(float64(moved() - atLastStop))
 			assert.Greater(t, difference, float64(hot), "the mover had moved all items when it was last stopped")
 		}

@@ -1,12 +1,10 @@
-package mover
+package contract
 
 import (
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"strings"
-
-	"github.com/zeebo/xxh3"
 )
 
 // Phase is the phase of a change of servers; proxy.lua says what proxies do in each.
@@ -46,8 +44,8 @@ type Servers struct {
 	Mover string `json:"mover,omitempty"`
 }
 
-// Parse reads the content of files, by their names.
-func Parse(files map[string]string) (s Servers) {
+// ParseServers reads the content of files, by their names.
+func ParseServers(files map[string]string) (s Servers) {
 	s.Mover = strings.TrimSpace(files["mover"])
 	for line := range strings.Lines(files["servers"]) {
 		switch fields := strings.Fields(line); {
@@ -93,20 +91,4 @@ func (s Servers) List() string {
 // Equal reports whether two Servers are the same.
 func (s Servers) Equal(other Servers) bool {
 	return maps.Equal(s.Files(), other.Files())
-}
-
-// Position returns the position of the server that memcached's proxy selects by default for a key, in a list of this
-// many servers; 0 if there is none. The proxy hashes keys by XXH3, and chooses among servers by the jump hash of
-// Lamping and Veach (https://arxiv.org/abs/1406.2294), so that few keys move when the number changes.
-func Position(key string, servers int) int { return jump(xxh3.HashString(key), servers) }
-
-// jump follows a key from one server on to all: with one more server, it jumps there with the right probability.
-func jump(key uint64, servers int) int {
-	position, next := 0, 0
-	for next < servers {
-		position = next
-		key = key*2862933555777941757 + 1
-		next = int(float64(position+1) * (float64(1<<31) / float64(key>>33+1)))
-	}
-	return position
 }

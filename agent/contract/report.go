@@ -1,13 +1,16 @@
-package agent
-
-import (
-	"context"
-	"encoding/json"
-	"net/http"
-)
+package contract
 
 // ReportPath is the path of the Report.
 const ReportPath = "/report"
+
+// Paths of a drain, on the port of the Report. A token follows, which only the kubelet and the operator know: anybody
+// else could stop a server with its items.
+const (
+	// DrainPath is requested by the kubelet before it stops a server. The answer comes once the server may stop.
+	DrainPath = "/drain/"
+	// StopPath is requested by the operator once no proxy uses the server. It fails while the kubelet does not wait.
+	StopPath = "/stop/"
+)
 
 // Report is what an agent tells the operator about its memcached.
 type Report struct {
@@ -26,24 +29,11 @@ type Report struct {
 	Draining bool `json:"draining,omitempty"`
 	// Unreachable names the first servers that a proxy does not reach.
 	Unreachable []string `json:"unreachable,omitempty"`
-	// List names the list that all threads of a proxy use, as mover.Servers.List does; empty while they change it, until
+	// List names the list that all threads of a proxy use, as Servers.List does; empty while they change it, until
 	// the last request that began with the list before has ended.
 	List string `json:"list,omitempty"`
 	// Done names the list for which the agent of a proxy has deleted or moved all items.
 	Done string `json:"done,omitempty"`
 	// Percent says how much of that work is done.
 	Percent int `json:"percent,omitempty"`
-}
-
-// reportHandler sends the Report that a function returns.
-func reportHandler(report func(context.Context) (Report, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		report, err := report(r.Context())
-		if err != nil {
-			http.Error(w, "memcached does not answer", http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(report)
-	})
 }
