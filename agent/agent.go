@@ -57,7 +57,8 @@ func Run(ctx context.Context, args []string) error {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 		group.Go(func() error { return serve(ctx, o.MetricsPort, mux) })
 	}
-	s := &cacheServer{stats: stats, log: log, flushed: contract.RunPath + "/flushed", drain: drain{stop: make(chan struct{})}}
+	s := &cacheServer{stats: stats, log: log, flushed: contract.RunPath + "/flushed",
+		drain: drain{stop: make(chan struct{})}}
 	report, do := s.report, s.run
 	if o.Proxy {
 		p := &proxy{pod: os.Getenv(contract.PodName), log: log, stats: stats}

@@ -72,12 +72,14 @@ func TestDrainToken(t *testing.T) {
 	with := startReportingAgent(t, contract.Options{DrainToken: "abc"})
 	without := startReportingAgent(t, contract.Options{})
 	for request, want := range map[string]int{
-		"POST " + with + contract.StopPath + "abc": http.StatusConflict, "POST " + with + contract.StopPath + "ab": http.StatusNotFound,
-		"POST " + with + contract.StopPath: http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
+		"POST " + with + contract.StopPath + "abc": http.StatusConflict,
+		"POST " + with + contract.StopPath + "ab":  http.StatusNotFound,
+		"POST " + with + contract.StopPath:         http.StatusNotFound, "POST " + with + "/stop": http.StatusNotFound,
 		"GET " + with + contract.DrainPath: http.StatusNotFound, "GET " + with + "/drain": http.StatusNotFound,
 		"GET " + with + contract.DrainPath + "abcd": http.StatusNotFound,
 		"GET " + with + contract.StopPath + "abc":   http.StatusMethodNotAllowed,
-		"POST " + without + contract.StopPath:       http.StatusNotFound, "GET " + without + contract.DrainPath: http.StatusNotFound,
+		"POST " + without + contract.StopPath:       http.StatusNotFound,
+		"GET " + without + contract.DrainPath:       http.StatusNotFound,
 	} {
 		method, url, _ := strings.Cut(request, " ")
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, nil)

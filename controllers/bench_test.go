@@ -66,11 +66,7 @@ func newReadyMemcached(b *testing.B) *readyMemcached {
 			m.observed)))
 	}
 	for _, obj := range m.observed {
-		if d, ok := obj.(*appsv1.Deployment); ok {
-			d.Generation = 1
-			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3,
-				AvailableReplicas: 3}
-		}
+		m.store(obj)
 	}
 	for _, name := range []string{"cache-1", "cache-2", "cache-3"} {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: m.mc.Namespace,
@@ -79,9 +75,16 @@ func newReadyMemcached(b *testing.B) *readyMemcached {
 		m.pods = append(m.pods, pod)
 	}
 	m.client = interceptor.NewClient(server, interceptor.Funcs{
-		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object,
-			_ ...client.GetOption) error {
-			m.mc.DeepCopyInto(obj.(*v1alpha1.Memcached))
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			options ...client.GetOption) error {
+			switch o := obj.(type) {
+			case *v1alpha1.Memcached:
+				m.mc.DeepCopyInto(o)
+			case *metav1.PartialObjectMetadata: // of the owner
+				m.mc.ObjectMeta.DeepCopyInto(&o.ObjectMeta)
+			default:
+				return c.Get(ctx, key, obj, options...)
+			}
 			return nil
 		},
 		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
@@ -97,6 +100,12 @@ func newReadyMemcached(b *testing.B) *readyMemcached {
 			}
 			return nil
 		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
+			err := c.Patch(ctx, obj, patch, options...)
+			m.store(obj)
+			return err
+		},
 		SubResourcePatch: func(_ context.Context, _ client.Client, _ string, obj client.Object, _ client.Patch,
 			_ ...client.SubResourcePatchOption) error {
 			obj.(*v1alpha1.Memcached).Status.DeepCopyInto(&m.mc.Status)
@@ -104,6 +113,16 @@ func newReadyMemcached(b *testing.B) *readyMemcached {
 		},
 	})
 	return m
+}
+
+// store stores a child, with the status that its controller would write.
+func (m *readyMemcached) store(obj client.Object) {
+	if d, ok := obj.(*appsv1.Deployment); ok {
+		d.Generation = 1
+		d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3,
+			AvailableReplicas: 3}
+	}
+	m.observed[children.Key{Kind: reflect.TypeOf(obj).Elem().Name(), Name: obj.GetName()}] = obj
 }
 
 // BenchmarkReconcile measures a reconcile that changes nothing.

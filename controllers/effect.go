@@ -14,7 +14,8 @@ func planEffect(v steps.View, plan desired.Plan) (e status.Effect) {
 		otherSize := steps.Replicas(v.Workload) != want.Replicas
 		e.Changing = v.Workload == nil || want.NewTemplate || otherSize
 		e.Resizing = v.Workload != nil && !want.NewTemplate && otherSize
-		e.ListChanging = v.Workload != nil && v.Workload.GetAnnotations()[v1alpha1.ProxyServersAnnotation] != want.ProxyServers
+		e.ListChanging = v.Workload != nil &&
+			v.Workload.GetAnnotations()[v1alpha1.ProxyServersAnnotation] != want.ProxyServers
 	}
 	if want := plan.Proxies; v.Proxy != nil && want != nil {
 		e.ProxyChanging = steps.Replicas(v.Proxy) != want.Replicas ||

@@ -219,7 +219,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		r.reportWritten(ctx, mc, applied.Written)
 	}
 
-	v = o.view(now)
+	if len(applied.Written) > 0 {
+		v = o.view(now)
+	}
 	v.Secrets, v.Final = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(mc)]
 	step, v := r.decide(ctx, v, st)
 	if len(step.Delete) > 0 && status.WasReady(mc) { // somebody else changed the template

@@ -25,8 +25,8 @@ import (
 	"github.com/example/memcached-operator/controllers/steps"
 )
 
-// availableDelay is how long the proxies' Deployment, or the watch of pods, may lag behind the status of a workload that
-// counts all servers as available.
+// availableDelay is how long the proxies' Deployment, or the watch of pods, may lag behind the status of a workload
+// that counts all servers as available.
 const availableDelay = 100 * time.Millisecond
 
 // Watch is a kind of object whose events trigger reconciles.

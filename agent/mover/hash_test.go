@@ -16,11 +16,13 @@ func TestTarget(t *testing.T) {
 		key := string(rune('a'+i%26)) + string(rune('a'+i/26))
 		before, after := addressOf(two, key), addressOf(three, key)
 		for _, server := range []string{"a", "b", "c"} {
-			purged := (&Mover{Servers: contract.Servers{Phase: contract.Purge, Before: two, After: three}}).target(server, key)
+			purging := contract.Servers{Phase: contract.Purge, Before: two, After: three}
+			moving := contract.Servers{Phase: contract.PreferAfter, Before: two, After: three}
+			purged := (&Mover{Servers: purging}).target(server, key)
 			if want := map[bool]string{false: server}[server == before]; purged != want {
 				t.Errorf("phase 0, key %s of %s on %s: got target %q, want %q", key, before, server, purged, want)
 			}
-			got := (&Mover{Servers: contract.Servers{Phase: contract.PreferAfter, Before: two, After: three}}).target(server, key)
+			got := (&Mover{Servers: moving}).target(server, key)
 			if want := map[bool]string{true: after}[server == before && after != before]; got != want {
 				t.Errorf("phase 2, key %s of %s on %s: got target %q, want %q", key, before, server, got, want)
 			}

@@ -30,9 +30,9 @@ const (
 	// operator would build a different one.
 	TemplateRecordAnnotation = "cache.example.com/template-record"
 
-	// TemplateAnnotation on the Deployment of the proxies is a digest of its pod template. On the pods of a StatefulSet, it
-	// is a digest of what they were created from, except for the memory where servers can change it: a server with another
-	// digest than the template of the StatefulSet is replaced.
+	// TemplateAnnotation on the Deployment of the proxies is a digest of its pod template. On the pods of a StatefulSet,
+	// it is a digest of what they were created from, except for the memory where servers can change it: a server with
+	// another digest than the template of the StatefulSet is replaced.
 	TemplateAnnotation = "cache.example.com/template"
 
 	// SecretsAnnotation on a server's pod names the versions of the Secrets that the pod mounts: tls=UID/VERSION

@@ -5,15 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -73,6 +74,7 @@ type Inputs struct {
 	record       Record // of the servers' template, which is nil if a Secret is unavailable and no workload exists
 	// newTemplate says that an existing workload gets another template.
 	newTemplate         bool
+	podAnnotations      map[string]string // that the user gives to the pods of servers
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
 
@@ -105,49 +107,45 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 	r := Record{Image: image, RequestedImage: mc.Spec.Image, RestartedAt: restartedAt, Memory: mc.Spec.Memory,
 		Secrets: secrets}
 	r.Inputs = digestOfInputs(mc, r)
-	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
-		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
-	switch sameInputs := r.Inputs == recorded.Inputs; {
-	case ok && sameInputs && !current.isEmpty():
-		r.Template = withAnnotations(recorded.Template, names.Pod(mc).Annotations)
-		r.Agent = recorded.Agent
-	case ok && !current.isEmpty() && withMemory(mc, r, recorded, o) != nil:
-		r.Template = withAnnotations(withMemory(mc, r, recorded, o), names.Pod(mc).Annotations)
-		r.Agent = recorded.Agent
-	default:
-		if needsAgent(mc) {
+	if ok && !current.isEmpty() {
+		r.Template, r.Agent = recorded.Template, recorded.Agent
+		if r.Inputs != recorded.Inputs {
+			r.Template = withMemory(mc, r, recorded, o)
+		}
+	}
+	if r.Template == nil {
+		if r.Agent = ""; needsAgent(mc) {
 			r.Agent = o.AgentImage
 		}
 		r.Template = podTemplate(mc, r, o)
 	}
-	in.newTemplate = exists && (r.Inputs != recorded.Inputs || digestOfTemplate(r) != digestOfTemplate(recorded))
+	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
+		image: image, record: r, podAnnotations: names.Pod(mc).Annotations,
+		newTemplate: exists && r.Inputs != recorded.Inputs,
+		labels:      map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	if current.Freeze {
-		in.newTemplate = false
-		recorded.Template = withAnnotations(recorded.Template, current.template().Annotations)
-		recorded.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
-		recorded.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
-		r = recorded
+		in.record, in.newTemplate, in.podAnnotations = recorded, false, current.template().Annotations
+		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
+		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
-	in.image, in.record, in.annotations = image, r, r.annotations()
+	record, _ := json.Marshal(in.record)        // cannot fail: JSON types
+	servers, _ := json.Marshal(in.proxyServers) // only strings
+	in.annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: string(record)}
 	if mc.Spec.Proxy != nil {
-		list, _ := json.Marshal(in.proxyServers) // only strings
-		in.annotations[v1alpha1.ProxyServersAnnotation] = string(list)
+		in.annotations[v1alpha1.ProxyServersAnnotation] = string(servers)
 	}
 	if value := FlushValue(mc); value != "" { // there is nothing to drop, or the flush has probably ended
 		in.annotations[v1alpha1.FlushedAtAnnotation] = value
 	}
-	if !exists {
-		return in
-	}
-	var keep []string
+	var keep []string // annotations of the workload
 	if ok {
 		keep = append(keep, v1alpha1.FlushedAtAnnotation)
 	}
-	switch {
-	case mc.Spec.Paused:
-		keep = append(keep, v1alpha1.TemplateRecordAnnotation, v1alpha1.ProxyServersAnnotation)
-	case current.Freeze && !ok:
+	if exists && (mc.Spec.Paused || current.Freeze && !ok) {
 		keep = append(keep, v1alpha1.TemplateRecordAnnotation)
+	}
+	if exists && mc.Spec.Paused {
+		keep = append(keep, v1alpha1.ProxyServersAnnotation)
 	}
 	for _, key := range keep {
 		delete(in.annotations, key)
@@ -155,10 +153,19 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 			in.annotations[key] = value
 		}
 	}
-	if mc.Spec.Paused || current.Freeze {
+	if exists && (mc.Spec.Paused || current.Freeze) {
 		in.labels[v1alpha1.GenerationLabel] = current.Workload.GetLabels()[v1alpha1.GenerationLabel]
 	}
 	return in
+}
+
+// template returns the pod template of the servers, with the annotations that the user gives to pods.
+func (in Inputs) template() *corev1ac.PodTemplateSpecApplyConfiguration {
+	template := *in.record.Template
+	metadata := ptr.Deref(template.ObjectMetaApplyConfiguration, metav1ac.ObjectMetaApplyConfiguration{})
+	metadata.Annotations = labels.Merge(in.podAnnotations, metadata.Annotations)
+	template.ObjectMetaApplyConfiguration = &metadata
+	return &template
 }
 
 // digestOfInputs hashes what a pod template is built from. A field that is added later must be omitted while it has its
@@ -213,19 +220,6 @@ func (c Current) template() (t corev1.PodTemplateSpec) {
 func (c Current) isEmpty() bool {
 	w := status.ReadState(c.Workload)
 	return w != nil && w.Observed && w.Replicas == 0
-}
-
-// withAnnotations returns a pod template with further annotations.
-func withAnnotations(template *corev1ac.PodTemplateSpecApplyConfiguration,
-	annotations map[string]string) *corev1ac.PodTemplateSpecApplyConfiguration {
-	if template == nil || len(annotations) == 0 {
-		return template
-	}
-	after := convert(template, corev1ac.PodTemplateSpec())
-	if template.ObjectMetaApplyConfiguration == nil {
-		return after.WithAnnotations(annotations)
-	}
-	return after.WithAnnotations(annotations).WithAnnotations(template.Annotations)
 }
 
 // Record is the pod template that was last applied to a workload, and what it was made from. It is an annotation of the
@@ -285,24 +279,6 @@ func (r Record) Outdated(o Options) (fields []string) {
 		fields = append(fields, "agentImage")
 	}
 	return fields
-}
-
-// stored returns the record without the annotations that the user gives to pods.
-func (r Record) stored() Record {
-	if r.Template != nil && r.Template.ObjectMetaApplyConfiguration != nil {
-		r.Template = convert(r.Template, corev1ac.PodTemplateSpec())
-		maps.DeleteFunc(r.Template.Annotations, func(key, _ string) bool {
-			return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/")
-		})
-	}
-	return r
-}
-
-func digestOfTemplate(r Record) string { return Digest(r.stored().Template) }
-
-func (r Record) annotations() map[string]string {
-	b, _ := json.Marshal(r.stored()) // cannot fail: JSON types
-	return map[string]string{v1alpha1.TemplateRecordAnnotation: string(b)}
 }
 
 // Digest identifies a value by its JSON form, with the keys sorted: the order of fields in a type of Kubernetes may

@@ -78,6 +78,7 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	template := memcachedPod(mc, names.Proxies, in.image, in.options, args, proxyResources(p))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
+	template.WithAnnotations(names.Pod(mc).Annotations)
 	addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
 	mount := corev1ac.VolumeMount().WithName("proxy").WithMountPath(contract.ProxyPath).WithReadOnly(true)
 	template.Spec.Containers[0].WithVolumeMounts(mount)

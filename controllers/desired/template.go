@@ -36,20 +36,21 @@ func serversReport(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.Workload == v1alpha1.WorkloadStatefulSet || mc.Spec.Metrics != nil
 }
 
-// podTemplate is the pod template of the servers. A change of this function reaches a running cache only when its user
-// changes something that replaces the servers anyway.
+// podTemplate is the pod template of the servers, without the annotations that the user gives to pods. A change of this
+// function reaches a running cache only when its user changes something that replaces the servers anyway.
 func podTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
 	template := serverTemplate(mc, r, o)
 	if mc.Spec.Workload != v1alpha1.WorkloadStatefulSet {
 		return template
 	}
-	digest := Digest(template)
+	same := template
 	if canChangeMemory(mc, o) {
 		other := mc.DeepCopy()
 		other.Spec.Memory = "64Mi" // any
-		digest = Digest(serverTemplate(other, r, o))
+		same = serverTemplate(other, r, o)
 	}
-	return template.WithAnnotations(map[string]string{v1alpha1.TemplateAnnotation: digest})
+	return template.WithAnnotations(map[string]string{
+		v1alpha1.TemplateAnnotation: Digest([]any{same, names.Pod(mc).Annotations})})
 }
 
 func serverTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTemplateSpecApplyConfiguration {
@@ -147,7 +148,6 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, image strin
 	}
 	return corev1ac.PodTemplateSpec().
 		WithLabels(component.PodLabels(mc)).
-		WithAnnotations(given.Annotations).
 		WithSpec(convert(given, spec))
 }
 
@@ -268,9 +268,9 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 	pod.WithInitContainers(c.WithArgs(options.Args()...))
 }
 
-// convert copies an API object into an apply configuration, whose fields have the same JSON form. Objects without fields
-// are left out, except in lists, where a selector without fields selects everything: an apply that empties an object
-// stores null first, and the object when the same apply is sent again, which would replace pods.
+// convert copies an API object into an apply configuration, whose fields have the same JSON form. Objects without
+// fields are left out, except in lists, where a selector without fields selects everything: an apply that empties an
+// object stores null first, and the object when the same apply is sent again, which would replace pods.
 func convert[T any](in any, out *T) *T {
 	b, err := json.Marshal(in)
 	var fields any

@@ -22,7 +22,7 @@ func deployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentApplyConf
 		WithAnnotations(in.annotations).
 		WithSpec(deploymentSpec(mc, names.Servers, maxSurge, maxUnavailable).
 			WithReplicas(names.Size(mc)).
-			WithTemplate(in.record.Template)), mc, names.Servers)
+			WithTemplate(in.template())), mc, names.Servers)
 	if s := mc.Spec.Rollout.MinReadySeconds; s > 0 {
 		// The existing object omits a zero, and would always differ from a desired one that sets it.
 		d.Spec.WithMinReadySeconds(s)
@@ -59,7 +59,7 @@ func statefulSet(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.StatefulSetApplyCo
 			WithUpdateStrategy(appsv1ac.StatefulSetUpdateStrategy().WithType(appsv1.OnDeleteStatefulSetStrategyType)).
 			WithRevisionHistoryLimit(1).
 			WithOrdinals(appsv1ac.StatefulSetOrdinals().WithStart(0)). // Services and addresses count from 0
-			WithTemplate(in.record.Template)), mc, names.Servers)
+			WithTemplate(in.template())), mc, names.Servers)
 	seconds := mc.Spec.Rollout.MinReadySeconds
 	if mc.Spec.Proxy != nil {
 		seconds = max(seconds, proxyDelay)

@@ -41,7 +41,7 @@ func TestLossIsNotARollout(t *testing.T) {
 	}
 }
 
-// TestIsOutdated: a server is outdated if another template was applied since, or if somebody ran kubectl rollout restart.
+// TestIsOutdated: a server is outdated if another template was applied since, or somebody ran kubectl rollout restart.
 func TestIsOutdated(t *testing.T) {
 	t.Parallel()
 	set, pod := &appsv1.StatefulSet{}, &corev1.Pod{}

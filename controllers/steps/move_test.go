@@ -114,7 +114,8 @@ func (c *cluster) move() {
 	s := c.now()
 	for _, p := range c.proxies {
 		used := c.told[p.uses]
-		if s.Phase == contract.PreferAfter && used.Phase != s.Phase || s.Phase == contract.Purge && prefers(used) != prefers(s) {
+		if s.Phase == contract.PreferAfter && used.Phase != s.Phase ||
+			s.Phase == contract.Purge && prefers(used) != prefers(s) {
 			c.Fatalf("items are moved in %+v while a proxy uses %+v", s, used)
 		}
 	}
@@ -233,6 +234,7 @@ func TestNextAtOnce(t *testing.T) {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"}}
 	pod.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: "digest loaded"}
 	loaded, notLoaded := routing(contract.Servers{}, "digest", pod), routing(contract.Servers{}, "newer", pod)
+	noNode := routing(contract.Servers{}, "newer", corev1.Pod{})
 	change := contract.Servers{Phase: contract.Purge, Before: two, After: three}
 	for name, tt := range map[string]struct {
 		routing     Routing
@@ -245,7 +247,7 @@ func TestNextAtOnce(t *testing.T) {
 		"none after":                              {loaded, two, nil, true, contract.Servers{}},
 		"not warm":                                {notLoaded, two, three, false, contract.Servers{After: three}},
 		"a proxy has not loaded the list":         {notLoaded, two, three, true, contract.Servers{After: two}},
-		"a proxy has no node":                     {routing(contract.Servers{}, "newer", corev1.Pod{}), two, three, true, change},
+		"a proxy has no node":                     {noNode, two, three, true, change},
 		"all proxies have loaded the list":        {loaded, two, three, true, change},
 		"all proxies have loaded the list, as is": {loaded, two, two, true, contract.Servers{After: two}},
 	} {
