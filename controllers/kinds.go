@@ -23,8 +23,8 @@ import (
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 
-// childKinds is the table of child kinds. Watches, cache, observation, comparison, apply and pruning range over it: a
-// new kind needs a row, its permissions above, and a builder in the package desired.
+// childKinds is the table of child kinds. Watches, cache, observation, apply and pruning range over it: a new
+// kind needs a row, its permissions above, and a builder in the package desired.
 var childKinds = []children.Kind{
 	children.NewKind(&appsv1.Deployment{}, &appsv1.DeploymentList{}),
 	children.NewKind(&appsv1.StatefulSet{}, &appsv1.StatefulSetList{}),

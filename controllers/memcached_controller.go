@@ -1,7 +1,7 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
 // Data flows one way: observe reads the object and its children, desired builds the children that it should have,
-// children applies the differences, steps decides what happens to pods, and status computes the status.
+// children applies them, steps decides what happens to pods, and status computes the status.
 package controllers
 
 import (
@@ -171,6 +171,11 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return 0, err
 	}
 	v := o.view(now)
+	// Another list may have been in the ConfigMap of the proxies. What they confirmed before is void.
+	if void := steps.Void(v); len(void.Annotate) > 0 && !mc.Spec.Paused {
+		_, wait, err := r.execute(ctx, o, v, void)
+		return wait, err
+	}
 	move, err := o.nextMove(ctx, v)
 	if err != nil {
 		return 0, err
@@ -179,45 +184,11 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	plan := desired.NewPlan(mc, desired.Resolve(mc, desired.Current{Workload: v.Workload, Record: v.Record,
 		Secrets: secrets, Freeze: secretsErr != nil, ProxyServers: move.List, MinServers: move.MinServers, Now: now},
 		r.Options))
-	changes, err := set.Plan(ctx, plan.Children, plan.Guards, o.children)
+	applied, err := r.apply(ctx, o, v, plan, st)
 	if err != nil {
 		return 0, err
 	}
-	effect := planEffect(v, plan)
-	var applied children.Result
-	var dryRunErr error
-	if mc.Spec.Paused {
-		if status.WasReady(mc) { // a loss is told before the dry run
-			if mc, err = r.writeStatus(ctx, mc, st, statusInput(v, r.Options, status.Effect{}), now); err != nil {
-				return 0, err
-			}
-		}
-		changes, dryRunErr = set.DryRun(ctx, changes)
-		effect = heldBack(changes, dryRunErr)
-	} else {
-		// Another list may have been in the ConfigMap of the proxies. What they confirmed before is void.
-		if void := steps.Void(v); len(void.Annotate) > 0 {
-			_, wait, err := r.execute(ctx, o, v, void)
-			return wait, err
-		}
-		// A change without a new generation, such as a restart: set Ready to False before servers are replaced. Remove
-		// Stalled before the proxies get another list: with whenMoveStalls Proceed, a later reconcile would give a change up
-		// that has just begun. If the informer cache shows an old Stalled, this write conflicts.
-		if (effect.Changing || effect.ProxyChanging) && status.WasReady(mc) || effect.ListChanging && status.IsStalled(mc) {
-			if mc, err = r.writeStatus(ctx, mc, st, statusInput(v, r.Options, effect), now); err != nil {
-				return 0, err
-			}
-		}
-		applied = set.Apply(ctx, changes, now)
-		if st.isTransient(applied.Err) || errors.Is(applied.Err, children.ErrStaleOwner) {
-			return 0, applied.Err
-		}
-		if applied.Err == nil { // some changes may have been no-ops
-			effect = writtenEffect(mc, effect, applied.Written)
-		}
-		o.setWritten(applied.Written)
-		r.reportWritten(ctx, mc, applied.Written)
-	}
+	mc = applied.mc
 
 	if len(applied.Written) > 0 {
 		v = o.view(now)
@@ -225,9 +196,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	v.Secrets, v.Final = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(mc)]
 	step, v := r.decide(ctx, v, st)
 	if len(step.Delete) > 0 && status.WasReady(mc) { // somebody else changed the template
-		effect.Changing = true
+		applied.effect.Changing = true
 	}
-	s, failure := statusInput(v, r.Options, effect), errors.Join(secretsErr, applied.Err)
+	s, failure := statusInput(v, r.Options, applied.effect), errors.Join(secretsErr, applied.Err)
 	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, step.Progress
 	if step.Final && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
 		if mc, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
@@ -250,8 +221,8 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return steps.Soonest(requeueAfter, stalledRetry), nil
 	case failure != nil:
 		return 0, failure
-	case dryRunErr != nil:
-		return 0, dryRunErr
+	case applied.dryRunErr != nil:
+		return 0, applied.dryRunErr
 	case applied.Waiting != "":
 		requeueAfter = steps.Soonest(requeueAfter, deletionRetry)
 	}

@@ -741,7 +741,7 @@ func TestPaused(t *testing.T) {
 	f.mustReconcile()
 	f.wantRequests("dry-run Deployment", "patch status")
 	f.mustReconcile()
-	f.wantRequests()
+	f.wantRequests("dry-run Deployment")
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonPaused)
 	if f.mc.Status.Image != "memcached:1" {
 		t.Errorf("got status.image %q while paused, want memcached:1", f.mc.Status.Image)

@@ -2,7 +2,6 @@ package children
 
 import (
 	"context"
-	"maps"
 	"reflect"
 	"slices"
 
@@ -18,8 +17,16 @@ func (s *Set) wouldChange(ctx context.Context, c *change) (response client.Objec
 // isSame reports whether the existing child is what a dry run answered. An apply also removes labels and annotations
 // that are not desired any more, which the version of a child does not include.
 func (c *change) isSame(response client.Object) bool {
-	return c.version(response) == c.version(c.existing) && maps.Equal(response.GetLabels(), c.existing.GetLabels()) &&
-		maps.Equal(response.GetAnnotations(), c.existing.GetAnnotations())
+	removes := func(existing, response map[string]string) bool {
+		for key := range existing {
+			if _, ok := response[key]; !ok {
+				return true
+			}
+		}
+		return false
+	}
+	return c.version(response) == c.version(c.existing) && !removes(c.existing.GetLabels(), response.GetLabels()) &&
+		!removes(c.existing.GetAnnotations(), response.GetAnnotations())
 }
 
 // keepsPods reports whether a workload need not be applied after a restart of the operator: an apply would change

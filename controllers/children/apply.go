@@ -101,19 +101,19 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 	return changes, nil
 }
 
-// DryRun returns the changes that would change something. For each, one dry run finds that out; State remembers the
-// result. A child that the API server refuses counts as one that would change.
+// DryRun returns the changes that would change something. A dry run finds that out; State remembers those that would
+// not. A child that the API server refuses counts as one that would change.
 func (s *Set) DryRun(ctx context.Context, changes Changes) (Changes, error) {
 	var errs []error
 	left := slices.DeleteFunc(slices.Clone(changes), func(c change) bool {
-		if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours || s.State.isPending(&c) {
+		if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours {
 			return false
 		}
 		_, changes, err := s.wouldChange(ctx, &c)
 		switch {
-		case err == nil:
-			s.State.remember(&c, c.existing, changes)
-		case !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
+		case err == nil && !changes:
+			s.State.remember(&c, c.existing)
+		case err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
 			errs = append(errs, fmt.Errorf("dry-run the write of %s: %w", c.Key, err))
 		}
 		return err == nil && !changes
@@ -157,7 +157,7 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			}
 		}
 		if s.keepsPods(ctx, &c) {
-			s.State.remember(&c, c.existing, false)
+			s.State.remember(&c, c.existing)
 			continue
 		}
 		delete(s.State.applied, c.Key)
@@ -173,7 +173,7 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			r.Written = append(r.Written, Written{Key: c.Key})
 		default:
 			s.State.Expect(c.Key, response.GetResourceVersion(), now)
-			s.State.remember(&c, response, false)
+			s.State.remember(&c, response)
 			if before == nil || before.GetResourceVersion() != response.GetResourceVersion() {
 				r.Written = append(r.Written, Written{c.Key, response, before != nil && s.Relation(before) == Orphaned})
 			}

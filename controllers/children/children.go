@@ -1,5 +1,5 @@
-// Package children observes, compares, writes and prunes the objects that an operator creates for another object, their
-// owner. It does not depend on what the children are for.
+// Package children observes, applies and prunes the objects that an operator creates for another object, their owner.
+// It does not depend on what the children are for.
 package children
 
 import (
@@ -26,8 +26,7 @@ type applyConfiguration interface {
 	GetName() *string
 }
 
-// Kind is one row of the table of child kinds: all that the operator must know to watch, cache, compare, apply and
-// prune them.
+// Kind is one row of the table of child kinds: all that the operator must know to watch, cache, apply and prune them.
 type Kind struct {
 	schema.GroupVersionKind
 	// Object is an empty object of the kind.

@@ -19,7 +19,8 @@ import (
 const ExpectationTimeout = 5 * time.Second
 
 // State is what is remembered about the children of one owner between reconciles. It saves requests, and is never
-// needed for a correct result: after a restart it is empty, and each child is applied once more, which changes nothing.
+// needed for a correct result: after a restart it is empty, and each child is applied, or dry-run, once more, which
+// changes nothing.
 // It is used by one reconcile at a time.
 type State struct {
 	// ownerVerified says that the informer cache holds no older owner than the one that another process has seen.
@@ -38,27 +39,20 @@ type expectation struct {
 type applied struct {
 	digest  uint64 // of the desired child
 	version uint64 // of the existing child after the apply
-	pending bool   // an apply would change the existing child: a dry run said so
 }
 
-// remember stores that the desired child was applied, and which version of the existing child is the result; or, with
-// pending, that an apply would change that version.
-func (s *State) remember(c *change, existing client.Object, pending bool) {
+// remember stores that the desired child was applied, and which version of the existing child is the result.
+func (s *State) remember(c *change, existing client.Object) {
 	if s.applied == nil {
 		s.applied = map[Key]applied{}
 	}
-	s.applied[c.Key] = applied{c.digest, c.version(existing), pending}
+	s.applied[c.Key] = applied{c.digest, c.version(existing)}
 }
 
 // isAsApplied reports whether an apply of the desired child would change nothing, as far as is known.
 func (s *State) isAsApplied(c *change) bool {
 	a, ok := s.applied[c.Key]
-	return ok && !a.pending && c.existing != nil && a.digest == c.digest && a.version == c.version(c.existing)
-}
-
-// isPending reports whether a dry run said that an apply of the desired child would change the existing one.
-func (s *State) isPending(c *change) bool {
-	return s.applied[c.Key] == applied{c.digest, c.version(c.existing), true}
+	return ok && c.existing != nil && a.digest == c.digest && a.version == c.version(c.existing)
 }
 
 // Expect records the resource version of our last write, which the informer cache must show.

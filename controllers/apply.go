@@ -1,12 +1,63 @@
 package controllers
 
 import (
+	"context"
+	"errors"
+
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
 )
+
+// applyResult is what became of a plan.
+type applyResult struct {
+	children.Result
+	mc        *v1alpha1.Memcached // with the status that was written before
+	effect    status.Effect
+	dryRunErr error
+}
+
+// apply applies a plan, or with spec.paused finds out whether that would change anything. Before Ready becomes false,
+// the status says so.
+func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.View, plan desired.Plan,
+	st *state) (a applyResult, err error) {
+	changes, err := o.set.Plan(ctx, plan.Children, plan.Guards, o.children)
+	if err != nil {
+		return a, err
+	}
+	paused, effect := v.Memcached.Spec.Paused, status.Effect{}
+	if !paused {
+		effect = planEffect(v, plan)
+	}
+	// A change without a new generation, such as a restart: set Ready to False before servers are replaced. Remove Stalled
+	// before the proxies get another list: with whenMoveStalls Proceed, a later reconcile would give a change up that has
+	// just begun. If the informer cache shows an old Stalled, this write conflicts. While paused, tell a loss before the
+	// dry run.
+	a.mc = v.Memcached
+	if (paused || effect.Changing || effect.ProxyChanging) && status.WasReady(a.mc) ||
+		effect.ListChanging && status.IsStalled(a.mc) {
+		if a.mc, err = r.writeStatus(ctx, a.mc, st, statusInput(v, r.Options, effect), v.Now); err != nil {
+			return a, err
+		}
+	}
+	if paused {
+		changes, a.dryRunErr = o.set.DryRun(ctx, changes)
+		a.effect = heldBack(changes, a.dryRunErr)
+		return a, nil
+	}
+	a.Result, a.effect = o.set.Apply(ctx, changes, v.Now), effect
+	if st.isTransient(a.Err) || errors.Is(a.Err, children.ErrStaleOwner) {
+		return a, a.Err
+	}
+	if a.Err == nil { // some changes may have been no-ops
+		a.effect = writtenEffect(a.mc, effect, a.Written)
+	}
+	o.setWritten(a.Written)
+	r.reportWritten(ctx, a.mc, a.Written)
+	return a, nil
+}
 
 // planEffect returns how a plan affects servers and proxies.
 func planEffect(v steps.View, plan desired.Plan) (e status.Effect) {
