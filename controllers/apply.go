@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
@@ -50,6 +53,9 @@ func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.
 	a.Result, a.effect = o.set.Apply(ctx, changes, v.Now), effect
 	if st.isTransient(a.Err) || errors.Is(a.Err, children.ErrStaleOwner) {
 		return a, a.Err
+	}
+	if apierrors.HasStatusCause(a.Err, corev1.NamespaceTerminatingCause) {
+		return a, errDeleted
 	}
 	if a.Err == nil { // some changes may have been no-ops
 		a.effect = writtenEffect(a.mc, effect, a.Written)

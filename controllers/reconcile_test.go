@@ -794,15 +794,17 @@ func TestOwnerDeleted(t *testing.T) {
 }
 
 // TestNamespaceDeleted: the deletion of a namespace deletes children before their Memcached. The operator cannot
-// recreate them, and the status says why.
+// recreate them, and waits for the deletion of the Memcached.
 func TestNamespaceDeleted(t *testing.T) {
 	f := newFixture(t)
 	f.becomeReady()
 	f.must(f.api.Delete(f.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.mc.Namespace}}))
-	f.must(f.api.Delete(f.ctx, get[corev1.Service](f)))
-	f.wantReconcileError("being terminated")
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProgressingWithRetry)
-	f.wantMessage(v1alpha1.ConditionReady, "because it is being terminated")
+	f.must(f.api.Delete(f.ctx, get[appsv1.Deployment](f)))
+	if result := f.mustReconcile(); result.RequeueAfter != deletionRetry {
+		t.Errorf("got a reconcile after %s, want %s", result.RequeueAfter, deletionRetry)
+	}
+	f.wantRequests("get Deployment", "get Deployment", "patch status", "get Memcached", "apply Deployment")
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonRollingOut)
 }
 
 // TestDeletion: the operator deletes the workload, and removes the finalizer when the servers are deleted.

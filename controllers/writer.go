@@ -25,7 +25,8 @@ import (
 
 // The operator writes only two parts of a Memcached: its finalizer and its status. It also records events.
 
-// errDeleted stops a reconcile because the Memcached was deleted. The informer cache will show that soon.
+// errDeleted stops a reconcile because the Memcached was deleted or its namespace is being deleted. The informer cache
+// will show that soon.
 var errDeleted = errors.New("the Memcached was deleted")
 
 // writeFinalizer adds or removes our finalizer, and returns mc as it is then. The resource version keeps the finalizers
