@@ -34,14 +34,17 @@ func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.
 	if !paused {
 		effect = planEffect(v, plan)
 	}
-	// A change without a new generation, such as a restart: set Ready to False before servers are replaced. Remove Stalled
-	// before the proxies get another list: with whenMoveStalls Proceed, a later reconcile would give a change up that has
-	// just begun. If the informer cache shows an old Stalled, this write conflicts. While paused, tell a loss before the
-	// dry run.
+	// A change without a new generation, such as a restart, or what somebody else changed: set Ready to False before
+	// servers are replaced or restored, which may take several tries. Remove Stalled before the proxies get another list:
+	// with whenMoveStalls Proceed, a later reconcile would give a change up that has just begun. If the informer cache
+	// shows an old Stalled, this write conflicts. While paused, tell a loss before the dry run.
 	a.mc = v.Memcached
-	if (paused || effect.Changing || effect.ProxyChanging) && status.WasReady(a.mc) ||
+	before := effect
+	before.Changing = !paused && (effect.Changing || changes.Drifted(workloadKey(a.mc)))
+	before.ProxyChanging = !paused && (effect.ProxyChanging || changes.Drifted(proxyKey(a.mc)))
+	if (paused || before.Changing || before.ProxyChanging) && status.WasReady(a.mc) ||
 		effect.ListChanging && status.IsStalled(a.mc) {
-		if a.mc, err = r.writeStatus(ctx, a.mc, st, statusInput(v, r.Options, effect), v.Now); err != nil {
+		if a.mc, err = r.writeStatus(ctx, a.mc, st, statusInput(v, r.Options, before), v.Now); err != nil {
 			return a, err
 		}
 	}

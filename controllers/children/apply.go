@@ -50,6 +50,7 @@ type change struct {
 	desired  runtime.ApplyConfiguration // nil if the child must be deleted
 	guards   []Key
 	digest   uint64 // of desired
+	drifted  bool   // somebody else changed the child since it was applied
 }
 
 // errTerminating means that an existing object must be deleted before the child can be written.
@@ -57,6 +58,11 @@ var errTerminating = errors.New("is being deleted")
 
 // Changes are the children of an owner that may not be as desired.
 type Changes []change
+
+// Drifted reports whether somebody else changed a child since it was applied.
+func (c Changes) Drifted(key Key) bool {
+	return slices.ContainsFunc(c, func(c change) bool { return c.Key == key && c.drifted })
+}
 
 // Plan returns the children that may not be as desired: those of which State does not know that the desired one was
 // applied and the existing one is what the API server stored then. They are in the order of desired; after them come
@@ -83,7 +89,10 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 			}
 			c.guards = append(c.guards, key)
 		}
-		if !s.State.isAsApplied(&c) {
+		last, known := s.State.applied[key]
+		isWanted := known && last.digest == c.digest
+		c.drifted = isWanted && c.existing != nil && last.version != c.version(c.existing)
+		if c.drifted || !isWanted || c.existing == nil {
 			changes = append(changes, c)
 		}
 	}

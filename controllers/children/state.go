@@ -49,12 +49,6 @@ func (s *State) remember(c *change, existing client.Object) {
 	s.applied[c.Key] = applied{c.digest, c.version(existing)}
 }
 
-// isAsApplied reports whether an apply of the desired child would change nothing, as far as is known.
-func (s *State) isAsApplied(c *change) bool {
-	a, ok := s.applied[c.Key]
-	return ok && c.existing != nil && a.digest == c.digest && a.version == c.version(c.existing)
-}
-
 // Expect records the resource version of our last write, which the informer cache must show.
 func (s *State) Expect(key Key, resourceVersion string, now time.Time) {
 	if s.expectations == nil {
