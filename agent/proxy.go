@@ -136,7 +136,7 @@ func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.List = listOfAll(string(response))
+	r.ListHash = commonHash(string(response))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r.Unreachable = p.unreachable
@@ -144,15 +144,15 @@ func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
 		return r, nil
 	}
 	if r.Percent, r.Problem = p.mover.Percent(), p.mover.Problem(); r.Percent == 100 {
-		r.Done = p.mover.List()
+		r.MovedHash = p.mover.Hash()
 	}
 	return r, nil
 }
 
-// listOfAll returns the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty while some
+// commonHash returns the hash of the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty while some
 // use another one. Each list has a line with the number of threads that use it, until the last request that began with
 // the list has ended.
-func listOfAll(stats string) string {
+func commonHash(stats string) string {
 	var lists []string
 	for line := range strings.Lines(stats) {
 		if line, ok := strings.CutPrefix(line, "STAT funcs_"); ok {

@@ -65,9 +65,9 @@ func (f *fixture) load(done bool) {
 	f.Helper()
 	config := &corev1.ConfigMap{}
 	f.must(f.api.Get(f.ctx, f.key("cache-proxy"), config))
-	f.report = contract.Report{List: contract.ParseServers(config.Data).List(), Percent: 63}
+	f.report = contract.Report{ListHash: contract.ParseServers(config.Data).Hash(), Percent: 63}
 	if done {
-		f.report.Done = f.report.List
+		f.report.MovedHash = f.report.ListHash
 	}
 }
 
@@ -887,7 +887,7 @@ func TestChangedConfigMap(t *testing.T) {
 		}
 	}
 	delete(f.failures, "apply ConfigMap")
-	f.report.List = "another"
+	f.report.ListHash = "another"
 	for range 3 {
 		f.now = f.now.Add(steps.Pace)
 		f.mustReconcile()

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
@@ -46,7 +47,7 @@ func (r *MemcachedReconciler) Watches() []Watch {
 	watches := []Watch{{&v1alpha1.Memcached{}, &handler.EnqueueRequestForObject{}, r.needsReconcile},
 		{&corev1.Pod{}, r.toOwner(), podChanged}, {secret, r.toMemcachedsOfSecret(), nil}}
 	for _, kind := range childKinds {
-		watches = append(watches, Watch{kind.Object, r.toOwner(), nil})
+		watches = append(watches, Watch{kind.Object, r.toOwner(), childChanged})
 	}
 	return watches
 }
@@ -126,6 +127,13 @@ func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 	return before.UID != after.UID || before.Generation != after.Generation ||
 		!maps.Equal(before.Annotations, after.Annotations) || !slices.Equal(before.Finalizers, after.Finalizers) ||
 		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.isLastStatus(after)
+}
+
+// childChanged reports whether an update of a child needs a reconcile. Of the status of a child, only that of a workload
+// matters, and most of that does not.
+func childChanged(e event.UpdateEvent) bool {
+	before, after := status.ReadState(e.ObjectOld), status.ReadState(e.ObjectNew)
+	return !children.OnlyStatusChanged(e.ObjectOld, e.ObjectNew) || before != nil && *before != *after
 }
 
 // podChanged reports whether an update of a pod needs a reconcile. Changes of annotations need none. Kubelets write

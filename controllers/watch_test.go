@@ -7,6 +7,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -68,5 +70,42 @@ func TestDebounce(t *testing.T) {
 	f.cached[kindMemcached] = nil
 	if got := f.eventDelays(pod("cache-0"), true); len(got) > 0 {
 		t.Errorf("a pod of a deleted Memcached: got reconciles after %s, want none", got)
+	}
+}
+
+// TestChildChanged: of what controllers write into the status of a child, only what the operator reads leads to a
+// reconcile.
+func TestChildChanged(t *testing.T) {
+	t.Parallel()
+	deployment := func(change func(*appsv1.Deployment)) (before, after client.Object) {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+		changed := d.DeepCopy()
+		change(changed)
+		return d, changed
+	}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	allowed := budget.DeepCopy()
+	allowed.Status.DisruptionsAllowed = 1
+	if childChanged(event.UpdateEvent{ObjectOld: budget, ObjectNew: allowed}) {
+		t.Error("the status of a PodDisruptionBudget leads to a reconcile")
+	}
+	if !childChanged(event.UpdateEvent{ObjectOld: &corev1.Service{}, ObjectNew: &corev1.Service{}}) {
+		t.Error("a change of a Service, which has no generation, leads to no reconcile")
+	}
+	for name, tt := range map[string]struct {
+		change func(*appsv1.Deployment)
+		want   bool
+	}{
+		"generation": {func(d *appsv1.Deployment) { d.Generation++ }, true},
+		"label":      {func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }, true},
+		"replicas":   {func(d *appsv1.Deployment) { d.Status.Replicas++ }, true},
+		"condition": {func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing}}
+		}, false},
+	} {
+		before, after := deployment(tt.change)
+		if got := childChanged(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tt.want {
+			t.Errorf("%s: got a reconcile: %t, want %t", name, got, tt.want)
+		}
 	}
 }

@@ -29,11 +29,11 @@ type Report struct {
 	Draining bool `json:"draining,omitempty"`
 	// Unreachable names the first servers that a proxy does not reach.
 	Unreachable []string `json:"unreachable,omitempty"`
-	// List names the list that all threads of a proxy use, as Servers.List does; empty while they change it, until
+	// ListHash names the list that all threads of a proxy use, as Servers.Hash does; empty while they change it, until
 	// the last request that began with the list before has ended.
-	List string `json:"list,omitempty"`
-	// Done names the list for which the agent of a proxy has deleted or moved all items.
-	Done string `json:"done,omitempty"`
+	ListHash string `json:"listHash,omitempty"`
+	// MovedHash names the list for which the agent of a proxy has deleted or moved all items.
+	MovedHash string `json:"movedHash,omitempty"`
 	// Percent says how much of that work is done.
 	Percent int `json:"percent,omitempty"`
 }

@@ -80,9 +80,9 @@ func (s Servers) Files() map[string]string {
 	return map[string]string{"servers": strings.Join(lines, "\n") + "\n", "mover": s.Mover}
 }
 
-// List names the content of the file servers as proxy.lua does: "stats proxyfuncs" of a proxy says which threads use
+// Hash names the content of the file servers as proxy.lua does: "stats proxyfuncs" of a proxy says which threads use
 // it.
-func (s Servers) List() string {
+func (s Servers) Hash() string {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(s.Files()["servers"])) // never fails
 	return fmt.Sprintf("%016x", hash.Sum64())

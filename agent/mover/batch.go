@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// leases is the least CAS of a placeholder; that of an item is a small number, unless a client chose it.
-	leases = 1 << 62
+	// minPlaceholderCAS is the least CAS of a placeholder; that of an item is a small number, unless a client chose it.
+	minPlaceholderCAS = 1 << 62
 	// leaseTime is the time after which a placeholder expires, besides the time that the largest item takes.
 	leaseTime = 3 * time.Second
 	// chunkBytes limits the values that are on their way together, unless there is only one: clients wait for them.
@@ -76,7 +76,7 @@ func moveChunk(source, target *conn, items []*item, size uint64) error {
 func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	var old []*item
 	if err := target.each(items, func(w *bufio.Writer, i *item) {
-		i.lease = leases | rand.Uint64N(leases) //nolint:gosec // need not be secret, only different
+		i.lease = minPlaceholderCAS | rand.Uint64N(minPlaceholderCAS) //nolint:gosec // need not be secret, only different
 		fmt.Fprintf(w, "mg %s c N%.0f E%d\r\n", i.name, target.leaseTime().Seconds(), i.lease)
 	}, func(i *item, a answer) error {
 		switch cas, err := a.number("c"); {
@@ -84,7 +84,7 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 			return target.full()
 		case err != nil:
 			return err
-		case cas >= leases: // ours, or that of a mover that was stopped
+		case cas >= minPlaceholderCAS: // ours, or that of a mover that was stopped
 			i.lease, leased = cas, append(leased, i)
 		default:
 			old = append(old, i)

@@ -246,7 +246,7 @@ func (s *Set) apply(ctx context.Context, c *change, options ...client.PatchOptio
 	response, err := s.patch(ctx, c, types.ApplyPatchType, content, options...)
 	for try := 0; try < 3 && apierrors.IsConflict(err); try++ {
 		live, readErr := s.read(ctx, c.kind, c.Name)
-		if readErr != nil || !onlyStatusChanged(c.existing, live) {
+		if readErr != nil || !OnlyStatusChanged(c.existing, live) {
 			break
 		}
 		metadata["resourceVersion"] = live.GetResourceVersion()
@@ -255,9 +255,9 @@ func (s *Set) apply(ctx context.Context, c *change, options ...client.PatchOptio
 	return response, err
 }
 
-// onlyStatusChanged reports whether an object differs from an older version only in its status, which controllers write
-// often while servers start.
-func onlyStatusChanged(old, live client.Object) bool {
+// OnlyStatusChanged reports whether an object differs from an older version only in its status, which controllers write
+// often while servers start. It is false for a kind without generations.
+func OnlyStatusChanged(old, live client.Object) bool {
 	return live.GetUID() == old.GetUID() && live.GetGeneration() == old.GetGeneration() && live.GetGeneration() != 0 &&
 		maps.Equal(live.GetLabels(), old.GetLabels()) && maps.Equal(live.GetAnnotations(), old.GetAnnotations()) &&
 		equality.Semantic.DeepEqual(live.GetOwnerReferences(), old.GetOwnerReferences())

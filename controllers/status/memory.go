@@ -40,9 +40,9 @@ func ReadMemory(spec *corev1.PodSpec) (m Memory) {
 // MemoryDone is the last word of MemoryAnnotation once memcached and its container have that memory.
 const MemoryDone = "done"
 
-// ChangedMemory returns the memory for items in MiB that an annotation of a server asks for, and whether the server has
+// RequestedMemory returns the memory for items in MiB that an annotation of a server asks for, and whether the server has
 // it; ok is false without an annotation: the server has the memory of its arguments.
-func ChangedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
+func RequestedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
 	annotation := pod.Annotations[v1alpha1.MemoryAnnotation]
 	items, err := contract.ParseMemory(annotation)
 	return items, strings.HasSuffix(annotation, " "+MemoryDone), err == nil
@@ -50,7 +50,7 @@ func ChangedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
 
 // HasMemory reports whether a server has this memory for items.
 func HasMemory(pod *corev1.Pod, wanted Memory) bool {
-	if items, done, changed := ChangedMemory(pod); changed {
+	if items, done, changed := RequestedMemory(pod); changed {
 		return done && items == wanted.Items
 	}
 	return ReadMemory(&pod.Spec).Items == wanted.Items
@@ -75,8 +75,8 @@ func IsResized(pod *corev1.Pod) (ok bool, why string) {
 	}), ""
 }
 
-// HasDrain reports whether the kubelet asks the agent of a server of a StatefulSet before it stops the server.
-func HasDrain(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.DrainAnnotation] != "" }
+// StopsThroughAgent reports whether the kubelet asks the agent of a server of a StatefulSet before it stops the server.
+func StopsThroughAgent(pod *corev1.Pod) bool { return pod.Annotations[v1alpha1.DrainAnnotation] != "" }
 
 // RunningSince returns since when the memcached of a server has been running; empty if it does not.
 func RunningSince(pod *corev1.Pod) string {

@@ -24,7 +24,7 @@ const (
 func chores(v View) (s Step) {
 	inUse := v.Routing.inUse()
 	moves := v.Routing.Moves && !v.Memcached.Spec.Paused
-	s.Stop = ToStop(v.Servers, func(name string) bool { return moves && inUse(name) })
+	s.Stop = MayStop(v.Servers, func(name string) bool { return moves && inUse(name) })
 	s.Final = moves && len(s.Stop) > 0
 	s.poll(v)
 	if v.Memcached.Spec.Paused {
@@ -42,7 +42,7 @@ func chores(v View) (s Step) {
 		return s
 	}
 	for _, pod := range v.Routing.toAnnotate() {
-		s.annotate(pod, v1alpha1.ProxyConfigAnnotation, v.Routing.annotation(Unasked))
+		s.annotate(pod, v1alpha1.ProxyConfigAnnotation, v.Routing.annotation(notReported))
 	}
 	s.confirm(v)
 	if v.Routing.List.Phase != contract.NoChange { // it may stall, which no watch event tells
@@ -66,7 +66,7 @@ func Void(v View) (s Step) {
 func polled(v View) (servers, proxies []*corev1.Pod) {
 	for i := range v.Servers {
 		pod := &v.Servers[i]
-		if status.HasDrain(pod) && status.RunningSince(pod) != "" && !IsDraining(pod) {
+		if status.StopsThroughAgent(pod) && status.RunningSince(pod) != "" && !isDraining(pod) {
 			servers = append(servers, pod)
 		}
 	}

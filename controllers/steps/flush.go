@@ -77,7 +77,7 @@ func (s *Step) hasFlushed(v View, pod *corev1.Pod) bool {
 	case r.Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
 		return true
 	case r.FlushProblem != "":
-		s.Progress.Text = fmt.Sprintf("server %s: %s", pod.Name, told(pod, r.FlushProblem)) + flushRemedy
+		s.Progress.Text = fmt.Sprintf("server %s: %s", pod.Name, redact(pod, r.FlushProblem)) + flushRemedy
 		s.Wait = Later
 	default:
 		s.Progress.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
@@ -124,7 +124,7 @@ func (v View) Flush() (f Flush) {
 		_, asked := flushOf(pod)
 		switch {
 		case !mayRun(pod):
-		case IsDraining(pod):
+		case isDraining(pod):
 			f.Stopping = append(f.Stopping, pod)
 		case !pod.DeletionTimestamp.IsZero():
 		case asked == f.Value:

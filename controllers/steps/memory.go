@@ -30,7 +30,7 @@ func changeMemory(v View) (s Step) {
 	var next *corev1.Pod
 	for i := range v.Servers {
 		pod := &v.Servers[i]
-		if n := ordinal(set, pod); n >= 0 && pod.DeletionTimestamp.IsZero() && !IsDown(pod) && !isOutdated(set, pod) &&
+		if n := ordinal(set, pod); n >= 0 && pod.DeletionTimestamp.IsZero() && !isDown(pod) && !isOutdated(set, pod) &&
 			(!status.HasMemory(pod, wanted) || isLimited(pod, wanted)) && (next == nil || n < ordinal(set, next)) {
 			next = pod
 		}
@@ -50,7 +50,7 @@ func isLimited(pod *corev1.Pod, wanted status.Memory) bool {
 // changeMemoryOf makes the next step of a server.
 func (s *Step) changeMemoryOf(v View, pod *corev1.Pod, wanted status.Memory) {
 	own := status.ReadMemory(&pod.Spec)
-	items, done, changed := status.ChangedMemory(pod)
+	items, done, changed := status.RequestedMemory(pod)
 	if !changed {
 		items = own.Items
 	}
@@ -90,7 +90,7 @@ func (s *Step) confirmsMemory(v View, pod *corev1.Pod, items int64) bool {
 	case r.Err != nil:
 		progress, s.Wait = "its agent does not answer the operator", Later
 	case r.Problem != "":
-		progress, s.Wait = told(pod, r.Problem), Later
+		progress, s.Wait = redact(pod, r.Problem), Later
 	case r.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || r.Memory>>20 != items:
 		progress = fmt.Sprintf("memcached has %d MiB, and gets %d MiB", r.Memory>>20, items)
 		s.refresh(v, pod)

@@ -16,18 +16,18 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Confirmation is what a proxy has reported about the newest configuration. An annotation of its pod stores it, after
+// confirmation is what a proxy has reported about the newest configuration. An annotation of its pod stores it, after
 // the digest of that configuration.
-type Confirmation string
+type confirmation string
 
 // Confirmations.
 const (
-	// Unasked: the proxy has not reported yet.
-	Unasked Confirmation = ""
-	// Loaded: all threads of the proxy use the list of servers.
-	Loaded Confirmation = "loaded"
-	// Moved: and the proxy's agent has deleted or moved all items.
-	Moved Confirmation = "moved"
+	// notReported: the proxy has not reported yet.
+	notReported confirmation = ""
+	// hasLoaded: all threads of the proxy use the list of servers.
+	hasLoaded confirmation = "loaded"
+	// hasMoved: and the proxy's agent has deleted or moved all items.
+	hasMoved confirmation = "moved"
 )
 
 // Routing says which servers the proxies use. An annotation of the StatefulSet has the list that the proxies are told,
@@ -71,15 +71,15 @@ func running(pods []corev1.Pod) []corev1.Pod {
 }
 
 // annotation returns the value of the annotation that stores a confirmation.
-func (r Routing) annotation(c Confirmation) string {
+func (r Routing) annotation(c confirmation) string {
 	return strings.TrimSpace(r.digest + " " + string(c))
 }
 
 // confirmation returns what a proxy has confirmed; ok says that its annotation has the newest digest.
-func (r Routing) confirmation(pod *corev1.Pod) (c Confirmation, ok bool) {
+func (r Routing) confirmation(pod *corev1.Pod) (c confirmation, ok bool) {
 	digest, text, _ := strings.Cut(pod.Annotations[v1alpha1.ProxyConfigAnnotation], " ")
-	if c = Confirmation(text); digest != r.digest || c != Loaded && c != Moved {
-		c = Unasked
+	if c = confirmation(text); digest != r.digest || c != hasLoaded && c != hasMoved {
+		c = notReported
 	}
 	return c, digest == r.digest
 }
@@ -100,7 +100,7 @@ func (r Routing) unconfirmed() (list []*corev1.Pod) {
 	for i := range r.proxies {
 		pod := &r.proxies[i]
 		c, ok := r.confirmation(pod)
-		confirmed := c == Moved || c == Loaded && r.List.Mover != pod.Name
+		confirmed := c == hasMoved || c == hasLoaded && r.List.Mover != pod.Name
 		if ok && !confirmed && r.digest != "" && isReady(pod) {
 			list = append(list, pod)
 		}
@@ -117,7 +117,7 @@ func isReady(pod *corev1.Pod) bool {
 // being deleted may, until its pod is gone.
 func (r Routing) NotLoaded() string {
 	for i := range r.proxies {
-		if c, _ := r.confirmation(&r.proxies[i]); c == Unasked {
+		if c, _ := r.confirmation(&r.proxies[i]); c == notReported {
 			return r.proxies[i].Name
 		}
 	}
@@ -147,7 +147,7 @@ func (r Routing) mover() (name string) {
 
 // confirm asks proxies for what they have yet to confirm, and records it. It says how far a change of the servers is.
 func (s *Step) confirm(v View) {
-	hash := v.Routing.Stored.List()
+	hash := v.Routing.Stored.Hash()
 	for _, pod := range v.Routing.unconfirmed() {
 		r, ok := s.ask(v, pod)
 		switch {
@@ -160,9 +160,9 @@ func (s *Step) confirm(v View) {
 			continue
 		}
 		s.Wait = Soonest(s.Wait, Soon)
-		confirmed := Loaded
-		if r.Done == hash {
-			confirmed = Moved
+		confirmed := hasLoaded
+		if r.MovedHash == hash {
+			confirmed = hasMoved
 		}
 		if pod.Name == v.Routing.Stored.Mover {
 			work := "moving items"
@@ -174,7 +174,7 @@ func (s *Step) confirm(v View) {
 			s.Progress.Text = cmp.Or(s.Progress.Text, strings.TrimSuffix(work, ": "))
 		}
 		switch value := v.Routing.annotation(confirmed); {
-		case r.List != hash:
+		case r.ListHash != hash:
 			s.refresh(v, pod)
 		case pod.Annotations[v1alpha1.ProxyConfigAnnotation] != value:
 			s.annotate(pod, v1alpha1.ProxyConfigAnnotation, value)
@@ -211,9 +211,9 @@ func NextMove(v View) (m Move) {
 	if mc.Spec.Proxy == nil {
 		return m
 	}
-	servers := v.ordinals(desired.Ordinals(mc, slices.Concat(current.Before, current.After)))
+	servers := v.serverSet(desired.Ordinals(mc, slices.Concat(current.Before, current.After)))
 	wanted, warm := v.wantedServers(servers, current.After)
-	m.List = v.Routing.next(wanted, servers.Size, warm)
+	m.List = v.Routing.next(wanted, servers.size, warm)
 	switch f := v.Flush(); {
 	case current.Phase != contract.NoChange && mc.Spec.Proxy.WhenMoveStalls == v1alpha1.WhenMoveStallsProceed &&
 		status.IsStalled(mc):
@@ -223,7 +223,7 @@ func NextMove(v View) (m Move) {
 		m.List = current
 	}
 	if status.Installed(mc) && !mc.Spec.Paused {
-		m.MinServers = int32(servers.MinServers(desired.Ordinals(mc, slices.Concat(m.List.Before, m.List.After))))
+		m.MinServers = int32(servers.minServers(desired.Ordinals(mc, slices.Concat(m.List.Before, m.List.After))))
 		if !m.List.Equal(contract.Servers{After: wanted}) || !m.List.Equal(current) || v.Routing.NotLoaded() != "" {
 			m.MinServers = max(m.MinServers, Replicas(v.Workload))
 		}
@@ -231,14 +231,14 @@ func NextMove(v View) (m Move) {
 	return m
 }
 
-// next returns the next list; wanted are the servers to reach, as Wanted says, and size is the number of servers that
+// next returns the next list; wanted are the servers to reach, as serverSet.wanted says, and size is the number of servers that
 // the spec asks for. Unless warm is set, items are not moved.
 func (r Routing) next(wanted []contract.Server, size int, warm bool) contract.Servers {
 	s, allLoaded, moverExists, moved := r.List, r.NotLoaded() == "", false, false
 	for i := range r.proxies {
 		if pod := &r.proxies[i]; pod.Name == s.Mover {
 			c, _ := r.confirmation(pod)
-			moverExists, moved = true, c == Moved
+			moverExists, moved = true, c == hasMoved
 		}
 	}
 	switch s.Phase {
@@ -273,41 +273,41 @@ func (r Routing) next(wanted []contract.Server, size int, warm bool) contract.Se
 }
 
 // wantedServers returns the servers to reach next, and whether items can move there.
-func (v View) wantedServers(servers Ordinals, current []contract.Server) (list []contract.Server, warm bool) {
+func (v View) wantedServers(servers serverSet, current []contract.Server) (list []contract.Server, warm bool) {
 	using := desired.Ordinals(v.Memcached, current)
 	// If no server has an item, misses are better than another distribution soon.
 	if status.Installed(v.Memcached) && len(using) == 0 {
-		for i := range servers.Size {
-			servers.Ready[i] = status.ServerAddress(v.Memcached, int32(i), v.Service) != ""
+		for i := range servers.size {
+			servers.ready[i] = status.ServerAddress(v.Memcached, int32(i), v.Service) != ""
 		}
 	}
 	warm = v.canMove()
-	wanted := servers.Wanted(using, warm)
-	if last := len(using) - 1; warm && len(wanted) <= last && !servers.Serving[using[last]] {
+	wanted := servers.wanted(using, warm)
+	if last := len(using) - 1; warm && len(wanted) <= last && !servers.serving[using[last]] {
 		wanted = using[:last] // this one alone, so that the items of others move
 	}
 	removed := slices.DeleteFunc(slices.Clone(using), func(n int) bool { return slices.Contains(wanted, n) })
 	// Nothing can be moved from a server that is down. From any other, the mover tries until it can.
-	warm = warm && (len(removed) == 0 || slices.ContainsFunc(removed, func(n int) bool { return servers.Serving[n] }))
+	warm = warm && (len(removed) == 0 || slices.ContainsFunc(removed, func(n int) bool { return servers.serving[n] }))
 	return v.addressed(wanted), warm
 }
 
-// ordinals returns the servers. Of those that terminate, the ones that proxies currently use can serve until their
+// serverSet returns the servers. Of those that terminate, the ones that proxies currently use can serve until their
 // items have moved.
-func (v View) ordinals(current []int) (servers Ordinals) {
-	servers = Ordinals{Size: int(names.Size(v.Memcached)), Ready: map[int]bool{}, Serving: map[int]bool{}}
+func (v View) serverSet(current []int) (servers serverSet) {
+	servers = serverSet{size: int(names.Size(v.Memcached)), ready: map[int]bool{}, serving: map[int]bool{}}
 	if set, ok := v.Workload.(*appsv1.StatefulSet); ok && v.Routing.Moves {
-		servers.Outdated = OutdatedServing(set, v.Servers)
+		servers.outdated = mustBeEmptied(set, v.Servers)
 	}
 	for i := range v.Servers {
 		pod := &v.Servers[i]
 		n := names.Ordinal(v.Memcached.Name, pod.Name)
-		draining, waits := IsDraining(pod), KubeletWaits(pod)
+		draining, waits := isDraining(pod), kubeletWaits(pod)
 		serves := pod.DeletionTimestamp.IsZero() && !draining || draining && slices.Contains(current, n)
 		// The control plane marks a server as not ready while its node shuts down.
-		servers.Ready[n] = serves && (waits || status.IsTrue(pod, corev1.PodReady)) &&
+		servers.ready[n] = serves && (waits || status.IsTrue(pod, corev1.PodReady)) &&
 			status.ServerAddress(v.Memcached, int32(n), v.Service) != ""
-		servers.Serving[n] = !IsDown(pod)
+		servers.serving[n] = !isDown(pod)
 	}
 	return servers
 }
@@ -335,42 +335,42 @@ func (v View) addressed(ordinals []int) (list []contract.Server) {
 	return list
 }
 
-// Ordinals are the servers of a StatefulSet, by their ordinals.
-type Ordinals struct {
-	// Size is the number of servers that the spec asks for.
-	Size int
-	// Ready are the servers that are ready, and Outdated those whose items must be moved before they are replaced.
-	Ready, Outdated map[int]bool
-	// Serving are the servers that are not down: they may hold items, even if they are not ready.
-	Serving map[int]bool
+// serverSet are the servers of a StatefulSet, by their ordinals.
+type serverSet struct {
+	// size is the number of servers that the spec asks for.
+	size int
+	// ready are the servers that are ready, and outdated those whose items must be moved before they are replaced.
+	ready, outdated map[int]bool
+	// serving are the servers that are not down: they may hold items, even if they are not ready.
+	serving map[int]bool
 }
 
-// Wanted returns the ordinals of the servers that proxies should use next, in order. With warm, items move from the
+// wanted returns the ordinals of the servers that proxies should use next, in order. With warm, items move from the
 // current servers to these, in one change: servers are removed from the end, or added to the end once all are ready, or
 // one is replaced by another, at the same position. A server that is outdated, or beyond the size, is replaced by one
-// that is not in use; MinServers says that there is a spare one. Without warm, servers are
-// removed, and added once they are ready and all with a lower ordinal are in use.
-func (o Ordinals) Wanted(current []int, warm bool) []int {
+// that is not in use; minServers says that there is a spare one. Without warm, servers are removed, and added once they
+// are ready and all with a lower ordinal are in use.
+func (o serverSet) wanted(current []int, warm bool) []int {
 	list := slices.Clone(current)
-	unused := func(ordinal int) bool { return o.Ready[ordinal] && !slices.Contains(list, ordinal) }
+	unused := func(ordinal int) bool { return o.ready[ordinal] && !slices.Contains(list, ordinal) }
 	if !warm {
-		list = slices.DeleteFunc(list, func(ordinal int) bool { return ordinal >= o.Size })
-		for ordinal := 0; ordinal < o.Size && (unused(ordinal) || slices.Contains(list, ordinal)); ordinal++ {
+		list = slices.DeleteFunc(list, func(ordinal int) bool { return ordinal >= o.size })
+		for ordinal := 0; ordinal < o.size && (unused(ordinal) || slices.Contains(list, ordinal)); ordinal++ {
 			if unused(ordinal) {
 				list = append(list, ordinal)
 			}
 		}
 		return list
 	}
-	if len(list) > o.Size {
-		return list[:o.Size]
+	if len(list) > o.size {
+		return list[:o.size]
 	}
-	for ordinal := 0; ordinal < o.Size && len(list) < o.Size; ordinal++ {
+	for ordinal := 0; ordinal < o.size && len(list) < o.size; ordinal++ {
 		if unused(ordinal) {
 			list = append(list, ordinal)
 		}
 	}
-	if len(list) < o.Size {
+	if len(list) < o.size {
 		return current // not all are ready
 	}
 	if len(list) > len(current) {
@@ -378,11 +378,11 @@ func (o Ordinals) Wanted(current []int, warm bool) []int {
 	}
 	// Servers beyond the size last: they are the spare ones.
 	for position, ordinal := range list {
-		if ordinal < o.Size && (!o.Outdated[ordinal] || !o.Ready[ordinal]) || ordinal >= o.Size && o.hasOutdated(list) {
+		if ordinal < o.size && (!o.outdated[ordinal] || !o.ready[ordinal]) || ordinal >= o.size && o.hasOutdated(list) {
 			continue
 		}
-		for other := range o.Size + 1 {
-			if unused(other) && !o.Outdated[other] && (other < o.Size || o.Outdated[ordinal]) {
+		for other := range o.size + 1 {
+			if unused(other) && !o.outdated[other] && (other < o.size || o.outdated[ordinal]) {
 				list[position] = other
 				return list
 			}
@@ -392,15 +392,15 @@ func (o Ordinals) Wanted(current []int, warm bool) []int {
 }
 
 // hasOutdated reports whether a server must be replaced. A spare one is removed instead, even if it is outdated itself.
-func (o Ordinals) hasOutdated(list []int) bool {
-	return slices.ContainsFunc(list, func(ordinal int) bool { return ordinal < o.Size && o.Outdated[ordinal] })
+func (o serverSet) hasOutdated(list []int) bool {
+	return slices.ContainsFunc(list, func(ordinal int) bool { return ordinal < o.size && o.outdated[ordinal] })
 }
 
-// MinServers returns the number of servers that must run for proxies that use these ones: one more than the size while
+// minServers returns the number of servers that must run for proxies that use these ones: one more than the size while
 // one of them is outdated.
-func (o Ordinals) MinServers(inUse []int) (n int) {
+func (o serverSet) minServers(inUse []int) (n int) {
 	if o.hasOutdated(inUse) {
-		n = o.Size + 1
+		n = o.size + 1
 	}
 	for _, ordinal := range inUse {
 		n = max(n, ordinal+1)

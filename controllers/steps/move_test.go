@@ -72,17 +72,17 @@ func (c *cluster) step(wanted []contract.Server) {
 		}
 	case 2: // the operator asks
 		for _, pod := range r.toAnnotate() {
-			c.annotate(pod.Name, r.annotation(Unasked))
+			c.annotate(pod.Name, r.annotation(notReported))
 		}
 		for _, pod := range r.unconfirmed() {
 			i := slices.IndexFunc(c.proxies, func(p *simulated) bool { return p.pod.Name == pod.Name })
 			if c.proxies[i].uses != len(c.told)-1 {
 				continue
 			}
-			c.annotate(pod.Name, r.annotation(Loaded))
+			c.annotate(pod.Name, r.annotation(hasLoaded))
 			if c.now().Mover == pod.Name && c.IntN(2) == 0 {
 				c.move()
-				c.annotate(pod.Name, r.annotation(Moved))
+				c.annotate(pod.Name, r.annotation(hasMoved))
 			}
 		}
 	case 3:
@@ -213,11 +213,11 @@ func FuzzProxyConfig(f *testing.F) {
 		pods[0].Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: annotation}
 		r := routing(contract.ParseServers(map[string]string{"servers": servers, "mover": moverName}), digest, pods...)
 		c, ok := r.confirmation(&pods[0])
-		if first, _, _ := strings.Cut(annotation, " "); ok != (first == digest) || c != Unasked &&
+		if first, _, _ := strings.Cut(annotation, " "); ok != (first == digest) || c != notReported &&
 			annotation != r.annotation(c) {
 			t.Errorf("the proxy has confirmed %q, %t", c, ok)
 		}
-		pods[0].Annotations[v1alpha1.ProxyConfigAnnotation] = r.annotation(Moved)
+		pods[0].Annotations[v1alpha1.ProxyConfigAnnotation] = r.annotation(hasMoved)
 		for range 10 {
 			r.List = r.next(wanted, len(wanted), true)
 		}
@@ -259,7 +259,7 @@ func TestNextAtOnce(t *testing.T) {
 	}
 }
 
-// TestWanted covers the rules in the comment of Wanted.
+// TestWanted covers the rules in the comment of wanted.
 func TestWanted(t *testing.T) {
 	t.Parallel()
 	set := func(ordinals ...int) map[int]bool {
@@ -297,11 +297,11 @@ func TestWanted(t *testing.T) {
 		"the spare one is outdated": {2, set(0, 1, 2), set(0, 2), []int{0, 2}, false, []int{1, 2}, 3},
 		"zero":                      {0, set(0, 1), nil, []int{0, 1}, false, nil, 2},
 	} {
-		o := Ordinals{Size: tt.size, Ready: tt.ready, Outdated: tt.outdated}
-		if got := o.Wanted(tt.current, !tt.cold); !slices.Equal(got, tt.want) {
+		o := serverSet{size: tt.size, ready: tt.ready, outdated: tt.outdated}
+		if got := o.wanted(tt.current, !tt.cold); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
-		if got := o.MinServers(tt.current); got != tt.minServers {
+		if got := o.minServers(tt.current); got != tt.minServers {
 			t.Errorf("%s: got a minimum of %d servers, want %d", name, got, tt.minServers)
 		}
 	}
@@ -313,36 +313,36 @@ func TestWantedRollout(t *testing.T) {
 	t.Parallel()
 	for size := range 6 {
 		for again := range size + 2 { // 0: the template changes only once
-			o := Ordinals{Size: size, Ready: map[int]bool{}, Outdated: map[int]bool{}}
+			o := serverSet{size: size, ready: map[int]bool{}, outdated: map[int]bool{}}
 			var current []int
 			changeTemplate := func() {
-				for ordinal := range o.Ready {
-					o.Outdated[ordinal] = true
+				for ordinal := range o.ready {
+					o.outdated[ordinal] = true
 				}
 			}
 			for ordinal := range size {
-				o.Ready[ordinal] = true
+				o.ready[ordinal] = true
 				current = append(current, ordinal)
 			}
 			changeTemplate()
 			moves := 0
 			for {
-				o.Ready[size] = o.MinServers(current) > size
+				o.ready[size] = o.minServers(current) > size
 				moves++
 				if moves == again {
 					changeTemplate()
 				}
-				for ordinal := range o.Outdated {
-					o.Outdated[ordinal] = o.Outdated[ordinal] && slices.Contains(current, ordinal)
+				for ordinal := range o.outdated {
+					o.outdated[ordinal] = o.outdated[ordinal] && slices.Contains(current, ordinal)
 				}
-				next := o.Wanted(current, true)
+				next := o.wanted(current, true)
 				if slices.Equal(next, current) || moves > 3*size+3 {
 					break
 				}
 				current = next
 			}
 			most := min(size, 1)*(size+1) + again
-			if o.MinServers(current) != size || o.hasOutdated(current) || len(current) != size || moves-1 > most {
+			if o.minServers(current) != size || o.hasOutdated(current) || len(current) != size || moves-1 > most {
 				t.Errorf("%d servers, another template at move %d: after %d moves, %v are in use", size, again, moves-1, current)
 			}
 		}

@@ -24,7 +24,7 @@ func replace(v View) (s Step, busy bool) {
 	case set == nil:
 		return s, false
 	case v.Routing.Moves:
-		s.Delete = UnusedToReplace(set, v.Servers, v.Routing.inUse())
+		s.Delete = unusedToReplace(set, v.Servers, v.Routing.inUse())
 		s.Final = len(s.Delete) > 0
 		return s, s.Final
 	case v.Routing.List.Phase != contract.NoChange: // first the items reach their new servers
@@ -32,7 +32,7 @@ func replace(v View) (s Step, busy bool) {
 	}
 	r := nextRollout(set, v.Servers, v.Memcached.Spec.Rollout, v.Now)
 	s.Delete, s.Final, s.Wait = r.Replace, len(r.Replace) > 0, r.Wait
-	s.warmUp(v, r.Warming, r.Peers, func(pod *corev1.Pod) { s.annotate(pod, v1alpha1.WarmAnnotation, WarmSince(pod)) })
+	s.warmUp(v, r.Warming, r.Peers, func(pod *corev1.Pod) { s.annotate(pod, v1alpha1.WarmAnnotation, warmSince(pod)) })
 	return s, len(r.Replace)+len(r.Peers) > 0
 }
 
@@ -73,7 +73,7 @@ func nextRollout(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.Rollo
 		}
 		if isOutdated(set, pod) {
 			switch {
-			case IsDown(pod):
+			case isDown(pod):
 				down = append(down, pod)
 			case status.IsTrue(pod, corev1.PodReady):
 				ready = append(ready, pod)
@@ -109,52 +109,52 @@ func nextRollout(set *appsv1.StatefulSet, pods []corev1.Pod, spec v1alpha1.Rollo
 	return s
 }
 
-// UnusedToReplace returns the servers of a StatefulSet to delete now, where the items of each server are moved before
+// unusedToReplace returns the servers of a StatefulSet to delete now, where the items of each server are moved before
 // it is replaced: the outdated ones that no proxy uses, and those that are down.
-func UnusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
+func unusedToReplace(set *appsv1.StatefulSet, pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
 	if !canRollOut(set) {
 		return nil
 	}
 	for i := range pods {
 		pod := &pods[i]
 		if ordinal(set, pod) >= 0 && pod.DeletionTimestamp.IsZero() && isOutdated(set, pod) &&
-			(IsDown(pod) || !inUse(pod.Name)) {
+			(isDown(pod) || !inUse(pod.Name)) {
 			list = append(list, pod)
 		}
 	}
 	return list
 }
 
-// OutdatedServing returns the ordinals of the servers of an older template, or that are about to stop, that have items
+// mustBeEmptied returns the ordinals of the servers of an older template, or that are about to stop, that have items
 // to move.
-func OutdatedServing(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
+func mustBeEmptied(set *appsv1.StatefulSet, pods []corev1.Pod) map[int]bool {
 	outdated := map[int]bool{}
 	for i := range pods {
 		pod := &pods[i]
-		if n := ordinal(set, pod); n >= 0 && !IsDown(pod) {
-			outdated[n] = isOutdated(set, pod) || IsDraining(pod)
+		if n := ordinal(set, pod); n >= 0 && !isDown(pod) {
+			outdated[n] = isOutdated(set, pod) || isDraining(pod)
 		}
 	}
 	return outdated
 }
 
-// IsDraining reports whether a server is about to stop, and serves until the operator lets it stop.
-func IsDraining(pod *corev1.Pod) bool {
-	return (!pod.DeletionTimestamp.IsZero() || KubeletWaits(pod)) && status.HasDrain(pod) && !IsDown(pod)
+// isDraining reports whether a server is about to stop, and serves until the operator lets it stop.
+func isDraining(pod *corev1.Pod) bool {
+	return (!pod.DeletionTimestamp.IsZero() || kubeletWaits(pod)) && status.StopsThroughAgent(pod) && !isDown(pod)
 }
 
-// KubeletWaits reports whether the kubelet has told the agent of a server that it stops memcached. The pod need not be
+// kubeletWaits reports whether the kubelet has told the agent of a server that it stops memcached. The pod need not be
 // deleted for that: the kubelet also stops a container whose image was changed in the pod, the pods of a node that is
 // shut down, and those that it evicts itself.
-func KubeletWaits(pod *corev1.Pod) bool {
+func kubeletWaits(pod *corev1.Pod) bool {
 	since := pod.Annotations[v1alpha1.DrainingAnnotation]
 	return since != "" && since == status.RunningSince(pod)
 }
 
-// ToStop returns the servers that are about to stop and that no proxy uses.
-func ToStop(pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
+// MayStop returns the servers that are about to stop and that no proxy uses.
+func MayStop(pods []corev1.Pod, inUse func(name string) bool) (list []*corev1.Pod) {
 	for i := range pods {
-		if pod := &pods[i]; IsDraining(pod) && !inUse(pod.Name) {
+		if pod := &pods[i]; isDraining(pod) && !inUse(pod.Name) {
 			list = append(list, pod)
 		}
 	}
@@ -173,8 +173,8 @@ func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	if status.IsOutdated(set, pod) {
 		return true
 	}
-	_, _, changed := status.ChangedMemory(pod)
-	return IsDown(pod) && (changed || !status.HasMemory(pod, status.ReadMemory(&set.Spec.Template.Spec)))
+	_, _, changed := status.RequestedMemory(pod)
+	return isDown(pod) && (changed || !status.HasMemory(pod, status.ReadMemory(&set.Spec.Template.Spec)))
 }
 
 // mayRun reports whether a pod runs, or is about to.
@@ -182,10 +182,10 @@ func mayRun(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// IsDown reports whether memcached is not ready and probably holds nothing, by the last report of the kubelet: it does
+// isDown reports whether memcached is not ready and probably holds nothing, by the last report of the kubelet: it does
 // not run, or it started after the containers of its pod were ready for the last time. If it runs for longer, a probe
 // failed, and it may hold items. The last report from a node that is unreachable may still say that memcached is ready.
-func IsDown(pod *corev1.Pod) bool {
+func isDown(pod *corev1.Pod) bool {
 	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
 		return false
 	}

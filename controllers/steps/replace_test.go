@@ -229,11 +229,11 @@ func TestToStop(t *testing.T) {
 		updated().withDrain().running(before).kubeletWaits(before).unreachable(),
 		updated().running(before).kubeletWaits(before), updated().withDrain().kubeletWaits(before)}
 	set, pods := rolloutOf(int32(len(servers)), 0, servers)
-	got := podNames(ToStop(pods, func(name string) bool { return name == "cache-1" }))
+	got := podNames(MayStop(pods, func(name string) bool { return name == "cache-1" }))
 	if !slices.Equal(got, []string{"cache-2", "cache-5", "cache-7"}) {
 		t.Errorf("lets %v stop, want those that are about to stop, except cache-1", got)
 	}
-	outdated := OutdatedServing(set, pods)
+	outdated := mustBeEmptied(set, pods)
 	for i := range pods {
 		if want := slices.Contains([]int{1, 2, 5, 7}, i); outdated[i] != want {
 			t.Errorf("server %d: got outdated %t, want %t", i, outdated[i], want)
@@ -252,18 +252,18 @@ func TestUnusedToReplace(t *testing.T) {
 		s.Name = fmt.Sprintf("cache-%d", i)
 		pods = append(pods, *status.StripPod(&s.Pod))
 	}
-	got := podNames(UnusedToReplace(set, pods, func(name string) bool { return name != "cache-1" }))
+	got := podNames(unusedToReplace(set, pods, func(name string) bool { return name != "cache-1" }))
 	if want := []string{"cache-1", "cache-2"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	outdated := OutdatedServing(set, pods)
+	outdated := mustBeEmptied(set, pods)
 	for i, want := range []bool{true, true, false, true, false, true} {
 		if outdated[i] != want {
 			t.Errorf("server %d: got outdated %t, want %t", i, outdated[i], want)
 		}
 	}
 	set.Generation++
-	if got := UnusedToReplace(set, pods, func(string) bool { return false }); len(got) > 0 {
+	if got := unusedToReplace(set, pods, func(string) bool { return false }); len(got) > 0 {
 		t.Errorf("got %d servers to delete before the controller has observed the template", len(got))
 	}
 }

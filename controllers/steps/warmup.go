@@ -12,22 +12,22 @@ import (
 
 // untilWarm returns how long a ready server may still warm up; at most 0 if it need not, or is warm.
 func untilWarm(pod *corev1.Pod, spec *v1alpha1.WarmUpSpec, now time.Time) time.Duration {
-	if spec == nil || pod.Annotations[v1alpha1.WarmAnnotation] == WarmSince(pod) {
+	if spec == nil || pod.Annotations[v1alpha1.WarmAnnotation] == warmSince(pod) {
 		return 0
 	}
 	since, _ := status.ReadySince(pod)
 	return since.Add(time.Duration(spec.TimeoutSeconds) * time.Second).Sub(now)
 }
 
-// WarmSince is the value of WarmAnnotation on a server that is warm.
-func WarmSince(pod *corev1.Pod) string {
+// warmSince is the value of WarmAnnotation on a server that is warm.
+func warmSince(pod *corev1.Pod) string {
 	since, _ := status.ReadySince(pod)
 	return since.UTC().Format(time.RFC3339)
 }
 
-// Share returns the number of items of a server in percent of the average of the others; ok is false if none of the
+// share returns the number of items of a server in percent of the average of the others; ok is false if none of the
 // others has reported. A server holds its share if the others are empty.
-func Share(items int64, others []int64) (percent int, ok bool) {
+func share(items int64, others []int64) (percent int, ok bool) {
 	if len(others) == 0 {
 		return 0, false
 	}
@@ -62,7 +62,7 @@ func (s *Step) warmUp(v View, cold, peers []*corev1.Pod, warm func(*corev1.Pod))
 	wait := warmUpRetry
 	for _, pod := range cold {
 		r, _ := s.ask(v, pod)
-		switch percent, ok := Share(r.Items, items); {
+		switch percent, ok := share(r.Items, items); {
 		case r.Err != nil || !ok:
 			s.Progress.Text = "server " + pod.Name + " cannot be compared: its agent or those of the others do not answer"
 			wait = Later

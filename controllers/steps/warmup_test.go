@@ -12,7 +12,7 @@ import (
 
 // warm annotates a server as warm since it became ready.
 func (s *server) warm() *server {
-	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.WarmAnnotation, WarmSince(&s.Pod))
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.WarmAnnotation, warmSince(&s.Pod))
 	return s
 }
 
@@ -68,7 +68,7 @@ func TestShare(t *testing.T) {
 		{300, []int64{90, 110}, 300, true},
 		{1 << 40, []int64{1 << 40, 1 << 40}, 100, true},
 	} {
-		if percent, ok := Share(tt.items, tt.others); percent != tt.percent || ok != tt.ok {
+		if percent, ok := share(tt.items, tt.others); percent != tt.percent || ok != tt.ok {
 			t.Errorf("%d items beside %v: got %d %%, %t", tt.items, tt.others, percent, ok)
 		}
 	}

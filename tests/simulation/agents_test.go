@@ -86,12 +86,12 @@ func (a *agents) reportProxy(pod *corev1.Pod) (r contract.Report, err error) {
 		servers := readProxyList(config.Data)
 		n := a.again(pod, servers.digest+servers.mover)
 		if n > 1 {
-			r.List, a.loaded[pod.UID] = servers.digest, servers
+			r.ListHash, a.loaded[pod.UID] = servers.digest, servers
 		}
 		if servers.mover == pod.Name && servers.phase != "" {
 			r.Percent = 50
 			if n > 2 {
-				r.Done, r.Percent = servers.digest, 100
+				r.MovedHash, r.Percent = servers.digest, 100
 			}
 		}
 	}

@@ -164,7 +164,7 @@ func TestListInUse(t *testing.T) {
 	lists := func() string { return strings.Join(dial(t, f.proxy).ask("stats proxyfuncs"), " ") }
 	before := contract.Servers{Program: f.program, After: servers(f.addresses...)}
 	after := contract.Servers{Program: f.program, After: servers(f.addresses[:1]...)}
-	require.Contains(t, lists(), before.List())
+	require.Contains(t, lists(), before.Hash())
 
 	key, conn, answered := f.keyOf(1), dial(t, f.proxy), make(chan struct{})
 	f.stop(1, syscall.SIGSTOP)
@@ -180,7 +180,7 @@ func TestListInUse(t *testing.T) {
 	})
 	f.write("servers", after.Files()["servers"])
 	harness.Eventually(t, "use the new list", harness.Patience, func() error {
-		if !strings.Contains(lists(), after.List()) {
+		if !strings.Contains(lists(), after.Hash()) {
 			return errors.New("the new list is not in use")
 		}
 		return nil
@@ -190,10 +190,10 @@ func TestListInUse(t *testing.T) {
 		t.Fatal("the request ended before the proxy used the new list")
 	default:
 	}
-	require.Contains(t, lists(), before.List())
+	require.Contains(t, lists(), before.Hash())
 	<-answered
 	f.eventually("use no other list", func() []string { return []string{lists()} },
-		fmt.Sprintf("STAT funcs_%[1]s 4 STAT slots_%[1]s 4 END", after.List()))
+		fmt.Sprintf("STAT funcs_%[1]s 4 STAT slots_%[1]s 4 END", after.Hash()))
 }
 
 // fleet is a proxy and its servers.
@@ -320,7 +320,7 @@ func (f *proxyProcess) use(s contract.Servers) {
 	f.Helper()
 	s.Program = f.program
 	f.write("servers", s.Files()["servers"])
-	want := fmt.Sprintf("STAT funcs_%s 4", s.List())
+	want := fmt.Sprintf("STAT funcs_%s 4", s.Hash())
 	harness.Eventually(f, "load the list", harness.Patience, func() error {
 		answer := dial(f.TB, f.proxy).ask("stats proxyfuncs") // the proxy may have been restarted
 		answer = slices.DeleteFunc(answer, func(line string) bool { return !strings.HasPrefix(line, "STAT funcs_") })
