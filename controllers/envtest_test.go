@@ -317,7 +317,7 @@ func (f *fixture) setServers(servers ...server) {
 	f.Helper()
 	set := get[appsv1.StatefulSet](f)
 	f.deletePods()
-	is := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation}
+	is := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().template}
 	t := set.Spec.Template.Spec.Containers[0]
 	spec := corev1.PodSpec{Volumes: set.Spec.Template.Spec.Volumes, Containers: []corev1.Container{{Name: t.Name,
 		Image: t.Image, Args: t.Args, Resources: t.Resources, Lifecycle: t.Lifecycle}}}
@@ -327,7 +327,8 @@ func (f *fixture) setServers(servers ...server) {
 			continue
 		}
 		name := fmt.Sprintf("cache-%d", i)
-		f.createPod(name, names.Servers.Labels(f.mc), []metav1.OwnerReference{*owner}, s.ready, spec)
+		labels := withRevision(s.template, names.Servers.Labels(f.mc))
+		f.createPod(name, labels, []metav1.OwnerReference{*owner}, s.ready, spec)
 		is.Replicas++
 		if s.template == updated().template {
 			is.UpdatedReplicas++
@@ -394,6 +395,12 @@ func (f *fixture) createPod(name string, labels map[string]string, owners []meta
 func ownedByReplicaSet(deployment string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-1", UID: "rs",
 		Controller: ptr.To(true)}}
+}
+
+// withRevision adds the label that the controller of a StatefulSet gives to pods.
+func withRevision(revision string, labels map[string]string) map[string]string {
+	labels[appsv1.StatefulSetRevisionLabel] = revision
+	return labels
 }
 
 func withTemplateHash(labels map[string]string) map[string]string {

@@ -296,7 +296,8 @@ func TestDrain(t *testing.T) {
 	}
 	set := get[appsv1.StatefulSet](f)
 	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
-	f.createPod("cache-1", names.Servers.Labels(f.mc), []metav1.OwnerReference{*owner}, true)
+	labels := withRevision(updated().template, names.Servers.Labels(f.mc))
+	f.createPod("cache-1", labels, []metav1.OwnerReference{*owner}, true)
 	f.mustReconcile()
 	for _, done := range []bool{false, true, false, false, true} {
 		if len(f.stopped) > 0 {

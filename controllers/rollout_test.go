@@ -287,7 +287,7 @@ func TestMemory(t *testing.T) {
 	f.mustReconcile()
 	set := get[appsv1.StatefulSet](f)
 	wanted := status.ReadMemory(&set.Spec.Template.Spec)
-	set.Status.ObservedGeneration, set.Status.UpdatedReplicas = set.Generation, 0
+	set.Status.ObservedGeneration, set.Status.UpdateRevision, set.Status.UpdatedReplicas = set.Generation, "newer", 0
 	f.must(f.api.Status().Update(f.ctx, set))
 
 	pod := func() *corev1.Pod { return f.pod("cache-0") }

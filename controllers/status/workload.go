@@ -24,6 +24,9 @@ type WorkloadState struct {
 	Image, AgentImage string
 	// Wanted is its spec.replicas; the other numbers are those of its status.
 	Wanted, Replicas, Updated, Ready, Available int32
+	// Newest is the number of pods of the newest revision that the status of a StatefulSet counts, and NewestPods is their
+	// number. They differ if the informer cache shows an older status, from before a rollout, with the newest pods.
+	Newest, NewestPods int32
 	// Outdated is the number of servers of an older template, or with another memory than that of the template.
 	Outdated int32
 	// Failure says why its controller cannot create servers; empty where it can.
@@ -49,12 +52,16 @@ func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
 	case *appsv1.StatefulSet:
 		w = &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation,
 			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.Replicas,
-			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas}
+			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas, Newest: o.Status.UpdatedReplicas}
 		template = o.Spec.Template.Spec
 		// Its status counts no terminating server as updated, so that a loss would look like a rollout, and no server that
 		// got another memory: count the pods.
 		wanted := ReadMemory(&template)
 		for i := range pods {
+			if pods[i].DeletionTimestamp.IsZero() &&
+				pods[i].Labels[appsv1.StatefulSetRevisionLabel] == o.Status.UpdateRevision {
+				w.NewestPods++
+			}
 			outdated := IsOutdated(o, &pods[i]) || !HasMemory(&pods[i], wanted)
 			if outdated {
 				w.Outdated++
@@ -62,6 +69,9 @@ func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
 			if outdated || !pods[i].DeletionTimestamp.IsZero() {
 				w.Updated--
 			}
+		}
+		if len(pods) == 0 {
+			w.NewestPods = w.Newest
 		}
 	default:
 		return nil
@@ -103,7 +113,7 @@ func (w *WorkloadState) complete(mc *v1alpha1.Memcached, want int32) bool {
 // AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and
 // available.
 func (w *WorkloadState) AllAvailable() bool {
-	return w.Observed && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
+	return w.Observed && w.Newest == w.NewestPods && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
 		w.Available == w.Wanted
 }
 

@@ -103,6 +103,7 @@ func (w *world) workload(s state, kind, name string) (*truth.Workload, []*corev1
 		}
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 		w.must(err)
+		content["kind"] = kind
 		workload, err := truth.Read(&unstructured.Unstructured{Object: content})
 		w.must(err)
 		return workload, podsOf(s, obj)
