@@ -149,9 +149,9 @@ func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
 	return r, nil
 }
 
-// commonHash returns the hash of the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty while some
-// use another one. Each list has a line with the number of threads that use it, until the last request that began with
-// the list has ended.
+// commonHash returns the hash of the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty
+// while some use another one. Each list has a line with the number of threads that use it, until the last request that
+// began with the list has ended.
 func commonHash(stats string) string {
 	var lists []string
 	for line := range strings.Lines(stats) {

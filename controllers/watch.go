@@ -129,8 +129,8 @@ func (r *MemcachedReconciler) needsReconcile(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status, after.Status) && !r.states.isLastStatus(after)
 }
 
-// childChanged reports whether an update of a child needs a reconcile. Of the status of a child, only that of a workload
-// matters, and most of that does not.
+// childChanged reports whether an update of a child needs a reconcile. Of the status of a child, only that of a
+// workload matters, and most of that does not.
 func childChanged(e event.UpdateEvent) bool {
 	before, after := status.ReadState(e.ObjectOld), status.ReadState(e.ObjectNew)
 	return !children.OnlyStatusChanged(e.ObjectOld, e.ObjectNew) || before != nil && *before != *after

@@ -40,8 +40,8 @@ func ReadMemory(spec *corev1.PodSpec) (m Memory) {
 // MemoryDone is the last word of MemoryAnnotation once memcached and its container have that memory.
 const MemoryDone = "done"
 
-// RequestedMemory returns the memory for items in MiB that an annotation of a server asks for, and whether the server has
-// it; ok is false without an annotation: the server has the memory of its arguments.
+// RequestedMemory returns the memory for items in MiB that an annotation of a server asks for, and whether the server
+// has it; ok is false without an annotation: the server has the memory of its arguments.
 func RequestedMemory(pod *corev1.Pod) (items int64, done, ok bool) {
 	annotation := pod.Annotations[v1alpha1.MemoryAnnotation]
 	items, err := contract.ParseMemory(annotation)

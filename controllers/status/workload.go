@@ -113,8 +113,8 @@ func (w *WorkloadState) complete(mc *v1alpha1.Memcached, want int32) bool {
 // AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and
 // available.
 func (w *WorkloadState) AllAvailable() bool {
-	return w.Observed && w.Newest == w.NewestPods && w.Updated == w.Wanted && w.Replicas == w.Wanted && w.Ready == w.Wanted &&
-		w.Available == w.Wanted
+	return w.Observed && w.Newest == w.NewestPods && w.Updated == w.Wanted && w.Replicas == w.Wanted &&
+		w.Ready == w.Wanted && w.Available == w.Wanted
 }
 
 // progress is a number that grows as a rollout proceeds: with each outdated server that is removed, each new one that

@@ -231,8 +231,8 @@ func NextMove(v View) (m Move) {
 	return m
 }
 
-// next returns the next list; wanted are the servers to reach, as serverSet.wanted says, and size is the number of servers that
-// the spec asks for. Unless warm is set, items are not moved.
+// next returns the next list; wanted are the servers to reach, as serverSet.wanted says, and size is the number of
+// servers that the spec asks for. Unless warm is set, items are not moved.
 func (r Routing) next(wanted []contract.Server, size int, warm bool) contract.Servers {
 	s, allLoaded, moverExists, moved := r.List, r.NotLoaded() == "", false, false
 	for i := range r.proxies {

@@ -152,8 +152,8 @@ func (s *Step) refresh(v View, pod *corev1.Pod) {
 // refreshAfter is how long a kubelet may take to refresh the volumes of a pod before it is asked again.
 const refreshAfter = 5 * time.Second
 
-// redact returns what an agent reports, unless its pod has a Secret: memcached is of the user's image, and could put the
-// content into its answer.
+// redact returns what an agent reports, unless its pod has a Secret: memcached is of the user's image, and could put
+// the content into its answer.
 func redact(pod *corev1.Pod, report string) string {
 	if pod.Annotations[v1alpha1.SecretsAnnotation] != "" {
 		return "its agent could not change memcached; the log of the agent says why"

@@ -41,8 +41,9 @@ func TestNamespaceDeleted(t *testing.T) {
 			w.must(err)
 			var failures []string
 			for line := range strings.Lines(logs) { // the namespace accepts no events
-				if strings.Contains(line, ns.Name) && !strings.Contains(line, `"logger":"events"`) && (strings.Contains(line, `"level":"error"`) ||
-					strings.Contains(line, "stacktrace")) {
+				if strings.Contains(line, ns.Name) && !strings.Contains(line, `"logger":"events"`) &&
+					(strings.Contains(line, `"level":"error"`) ||
+						strings.Contains(line, "stacktrace")) {
 					failures = append(failures, line)
 				}
 			}

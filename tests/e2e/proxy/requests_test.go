@@ -78,7 +78,8 @@ func TestClasses(t *testing.T) {
 		return contract.Server{Name: name, Address: address}
 	}
 	before, after := fake("old", true), fake("new", false)
-	f.use(contract.Servers{Phase: contract.PreferAfter, Before: []contract.Server{before}, After: []contract.Server{after}})
+	f.use(contract.Servers{Phase: contract.PreferAfter, Before: []contract.Server{before},
+		After: []contract.Server{after}})
 	for _, r := range readRequests(t) {
 		text := r.fill("key", "AAA=", "1", "5")
 		command, _, _ := strings.Cut(text, "\r\n")
