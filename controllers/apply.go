@@ -39,18 +39,17 @@ func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.
 	// with whenMoveStalls Proceed, a later reconcile would give a change up that has just begun. If the informer cache
 	// shows an old Stalled, this write conflicts. While paused, tell a loss before the dry run.
 	a.mc = v.Memcached
-	before := effect
-	before.Changing = !paused && (effect.Changing || changes.Drifted(workloadKey(a.mc)))
-	before.ProxyChanging = !paused && (effect.ProxyChanging || changes.Drifted(proxyKey(a.mc)))
-	if (paused || before.Changing || before.ProxyChanging) && status.WasReady(a.mc) ||
+	drifted := changes.Drifted(workloadKey(a.mc)) || changes.Drifted(proxyKey(a.mc))
+	if (paused || effect.Changing || effect.ProxyChanging || drifted) && status.WasReady(a.mc) ||
 		effect.ListChanging && status.IsStalled(a.mc) {
-		if a.mc, err = r.writeStatus(ctx, a.mc, st, statusInput(v, r.Options, before), v.Now); err != nil {
+		if a.mc, err = r.writeStatus(ctx, a.mc, st, statusInput(v, r.Options, effect), v.Now); err != nil {
 			return a, err
 		}
 	}
 	if paused {
-		changes, a.dryRunErr = o.set.DryRun(ctx, changes)
-		a.effect = heldBack(changes, a.dryRunErr)
+		var isHeldBack bool
+		isHeldBack, a.dryRunErr = o.set.WouldChange(ctx, changes)
+		a.effect = heldBack(isHeldBack, a.dryRunErr)
 		return a, nil
 	}
 	a.Result, a.effect = o.set.Apply(ctx, changes, v.Now), effect
@@ -99,11 +98,11 @@ func writtenEffect(mc *v1alpha1.Memcached, e status.Effect, written []children.W
 
 // heldBack returns the effect of changes that spec.paused holds back. If a dry run failed, it is unknown whether it
 // holds anything back.
-func heldBack(changes children.Changes, dryRunErr error) status.Effect {
+func heldBack(isHeldBack bool, dryRunErr error) status.Effect {
 	switch {
 	case dryRunErr != nil:
 		return status.Effect{HeldBack: "spec.paused may hold changes back, because " + dryRunErr.Error()}
-	case len(changes) > 0:
+	case isHeldBack:
 		return status.Effect{HeldBack: "spec.paused keeps the operator from applying the spec"}
 	}
 	return status.Effect{}

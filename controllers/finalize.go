@@ -70,7 +70,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 			s.Problem = problem(err)
 		}
 	}
-	r.tryWriteStatus(ctx, mc, st, s, now)
+	mc = r.tryWriteStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err
 	}

@@ -1,7 +1,8 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
 // Data flows one way: observe reads the object and its children, desired builds the children that it should have,
-// children applies them, steps decides what happens to pods, and status computes the status.
+// children applies them, steps decides what happens to servers and proxies, before that and after, and status computes
+// the status.
 package controllers
 
 import (

@@ -31,9 +31,9 @@ type Report struct {
 	Unreachable []string `json:"unreachable,omitempty"`
 	// ListHash names the list that all threads of a proxy use, as Servers.Hash does; empty while they change it, until
 	// the last request that began with the list before has ended.
-	ListHash string `json:"listHash,omitempty"`
+	ListHash string `json:"list,omitempty"`
 	// MovedHash names the list for which the agent of a proxy has deleted or moved all items.
-	MovedHash string `json:"movedHash,omitempty"`
+	MovedHash string `json:"done,omitempty"`
 	// Percent says how much of that work is done.
 	Percent int `json:"percent,omitempty"`
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFiles: Parse reads what Files writes.
+// TestFiles: ParseServers reads what Files writes.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	three := []Server{{"c-0", "10.0.0.1:11211"}, {"c-1", "[fd00::2]:11211"}, {"c-2", "10.0.0.3:11211"}}
@@ -29,8 +29,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever somebody writes into the files, Parse finds no other words than theirs, and reads what Files
-// writes of them.
+// FuzzParse: whatever somebody writes into the files, ParseServers finds no other words than theirs, and reads what
+// Files writes of them.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"", "\n", "c-0 10.0.0.1:11211\nc-1 [fd00::2]:11211\n",
 		"phase 1\nold c-0 10.0.0.1:11211\nc-0 10.0.0.1:11211\nc-2 10.0.0.3:11211\n", "phase\na 1\nphase 1 2\nphase 3",

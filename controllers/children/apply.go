@@ -110,24 +110,23 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 	return changes, nil
 }
 
-// DryRun returns the changes that would change something. A dry run finds that out; State remembers those that would
-// not. A child that the API server refuses counts as one that would change.
-func (s *Set) DryRun(ctx context.Context, changes Changes) (Changes, error) {
-	var errs []error
-	left := slices.DeleteFunc(slices.Clone(changes), func(c change) bool {
+// WouldChange reports whether an apply of the changes would change something. Dry runs find that out, until one does;
+// State remembers those that would not. A child that the API server refuses counts as one that would change.
+func (s *Set) WouldChange(ctx context.Context, changes Changes) (bool, error) {
+	for _, c := range changes {
 		if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours {
-			return false
+			return true, nil
 		}
 		_, changes, err := s.wouldChange(ctx, &c)
-		switch {
-		case err == nil && !changes:
-			s.State.remember(&c, c.existing)
-		case err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err):
-			errs = append(errs, fmt.Errorf("dry-run the write of %s: %w", c.Key, err))
+		switch isRefused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err); {
+		case isRefused, err == nil && changes:
+			return true, nil
+		case err != nil:
+			return true, fmt.Errorf("dry-run the write of %s: %w", c.Key, err)
 		}
-		return err == nil && !changes
-	})
-	return left, errors.Join(errs...)
+		s.State.remember(&c, c.existing)
+	}
+	return false, nil
 }
 
 // Apply writes the changes in order. After an error it continues, except with changes that the failed one guards. A

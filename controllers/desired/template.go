@@ -46,7 +46,7 @@ func podTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTempl
 	same := template
 	if canChangeMemory(mc, o) {
 		other := mc.DeepCopy()
-		other.Spec.Memory = "64Mi" // any
+		other.Spec.Memory = "0" // that of no spec
 		same = serverTemplate(other, r, o)
 	}
 	return template.WithAnnotations(map[string]string{

@@ -85,11 +85,18 @@ func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
 // kubectlRestartedAt is the annotation of a pod template that kubectl rollout restart changes.
 const kubectlRestartedAt = "kubectl.kubernetes.io/restartedAt"
 
-// IsOutdated reports whether a server of a StatefulSet differs from its template in more than the memory.
+// IsOutdated reports whether a server of a StatefulSet must be replaced to be as its template. A server of another
+// revision must, because somebody else may have changed the template that it was created from, unless it gets or got
+// another memory in place.
 func IsOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
-	template := set.Spec.Template.Annotations
-	return pod.Annotations[v1alpha1.TemplateAnnotation] != template[v1alpha1.TemplateAnnotation] ||
-		pod.Annotations[kubectlRestartedAt] != template[kubectlRestartedAt]
+	template := &set.Spec.Template
+	if pod.Annotations[v1alpha1.TemplateAnnotation] != template.Annotations[v1alpha1.TemplateAnnotation] ||
+		pod.Annotations[kubectlRestartedAt] != template.Annotations[kubectlRestartedAt] {
+		return true
+	}
+	_, _, changed := RequestedMemory(pod)
+	return pod.Labels[appsv1.StatefulSetRevisionLabel] != set.Status.UpdateRevision &&
+		!changed && HasMemory(pod, ReadMemory(&template.Spec))
 }
 
 // image returns the image of the container with this name; empty for none.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 )
 
 // TestLossIsNotARollout: the status of a StatefulSet does not count a terminating server as updated. Unless the server
@@ -53,6 +54,37 @@ func TestIsOutdated(t *testing.T) {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, tt.key, tt.value)
 		if got := IsOutdated(set, pod); got != tt.want {
 			t.Errorf("with %v: got %t, want %t", pod.Annotations, got, tt.want)
+		}
+	}
+}
+
+// TestIsOutdatedByRevision: a server that was created from a template that somebody else changed is outdated. One that
+// gets or got another memory in place is not.
+func TestIsOutdatedByRevision(t *testing.T) {
+	t.Parallel()
+	set := &appsv1.StatefulSet{}
+	set.Status.UpdateRevision = "new"
+	memcached := func(memory string) []corev1.Container {
+		return []corev1.Container{{Name: names.Container, Args: []string{"-m", memory}}}
+	}
+	set.Spec.Template.Spec.Containers = memcached("64")
+	for name, tt := range map[string]struct {
+		revision, memory, requested string
+		want                        bool
+	}{
+		"of this revision":             {"new", "64", "", false},
+		"of another one":               {"tampered", "64", "", true},
+		"with another memory":          {"old", "32", "", false},
+		"which got the memory":         {"old", "32", "64 2 done", false},
+		"which got the memory it had":  {"old", "64", "64 3 done", false},
+		"of this revision, and larger": {"new", "128", "", false},
+	} {
+		pod := &corev1.Pod{}
+		pod.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: tt.revision}
+		pod.Annotations = map[string]string{v1alpha1.MemoryAnnotation: tt.requested}
+		pod.Spec.Containers = memcached(tt.memory)
+		if got := IsOutdated(set, pod); got != tt.want {
+			t.Errorf("%s: got %t, want %t", name, got, tt.want)
 		}
 	}
 }

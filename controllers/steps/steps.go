@@ -18,8 +18,7 @@ import (
 const (
 	// Soon is the delay before something is looked at again that takes a moment, and that no watch event tells.
 	Soon = 500 * time.Millisecond
-	// Pace is the least time between two looks at servers that come and go, or at progress, and so between two writes of
-	// the status.
+	// Pace is the least time between two looks at servers that come and go.
 	Pace = 2 * time.Second
 	// Later is that delay if somebody must act first, or if an agent did not answer, which costs a worker its timeout.
 	Later = 10 * time.Second
@@ -126,7 +125,8 @@ func Soonest(durations ...time.Duration) (shortest time.Duration) {
 
 // ask returns the report of an agent. If it was not asked yet, ok is false, and the step asks.
 func (s *Step) ask(v View, pod *corev1.Pod) (r Report, ok bool) {
-	if r, ok = v.Agents.Reports[pod.Name]; !ok && !slices.Contains(s.Ask, pod) {
+	isAsked := func(other *corev1.Pod) bool { return other.Name == pod.Name }
+	if r, ok = v.Agents.Reports[pod.Name]; !ok && !slices.ContainsFunc(s.Ask, isAsked) {
 		s.Ask = append(s.Ask, pod)
 	}
 	return r, ok
