@@ -17,16 +17,19 @@ func (s *Set) wouldChange(ctx context.Context, c *change) (response client.Objec
 // isSame reports whether the existing child is what a dry run answered. An apply also removes labels and annotations
 // that are not desired any more, which the version of a child does not include.
 func (c *change) isSame(response client.Object) bool {
-	removes := func(existing, response map[string]string) bool {
-		for key := range existing {
-			if _, ok := response[key]; !ok {
-				return true
-			}
+	return c.version(response) == c.version(c.existing) &&
+		hasKeys(response.GetLabels(), c.existing.GetLabels()) &&
+		hasKeys(response.GetAnnotations(), c.existing.GetAnnotations())
+}
+
+// hasKeys reports whether a map has all keys of another one.
+func hasKeys(m, other map[string]string) bool {
+	for key := range other {
+		if _, ok := m[key]; !ok {
+			return false
 		}
-		return false
 	}
-	return c.version(response) == c.version(c.existing) && !removes(c.existing.GetLabels(), response.GetLabels()) &&
-		!removes(c.existing.GetAnnotations(), response.GetAnnotations())
+	return true
 }
 
 // keepsPods reports whether a workload need not be applied after a restart of the operator: an apply would change
@@ -45,7 +48,7 @@ func (s *Set) keepsPods(ctx context.Context, c *change) bool {
 	if !c.isSame(response) {
 		return false
 	}
-	live, err := s.read(ctx, c.kind, c.Name)
+	live, err := s.read(ctx, c.Key)
 	return err == nil && s.appliedFields(live) == s.appliedFields(response)
 }
 

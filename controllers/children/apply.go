@@ -45,7 +45,6 @@ type Written struct {
 // change is a child that may not be as desired.
 type change struct {
 	Key
-	kind     Kind
 	existing client.Object              // nil if the child must be created
 	desired  runtime.ApplyConfiguration // nil if the child must be deleted
 	guards   []Key
@@ -73,21 +72,14 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 	var changes Changes
 	wanted := map[Key]bool{}
 	for _, config := range desired {
-		kind, key, err := s.find(config)
-		if err != nil {
-			return nil, err
-		}
+		key := keyOf(config)
 		wanted[key] = true
 		if err := s.LookUp(ctx, key, observed); err != nil {
 			return nil, err
 		}
-		c := change{Key: key, kind: kind, existing: observed[key], desired: config, digest: digest(config)}
+		c := change{Key: key, existing: observed[key], desired: config, digest: digest(config)}
 		for _, guard := range guards[config] {
-			_, key, err := s.find(guard)
-			if err != nil {
-				return nil, err
-			}
-			c.guards = append(c.guards, key)
+			c.guards = append(c.guards, keyOf(guard))
 		}
 		last, known := s.State.applied[key]
 		isWanted := known && last.digest == c.digest
@@ -97,12 +89,10 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 		}
 	}
 	applied := len(changes)
-	for _, kind := range s.Kinds {
-		for key, obj := range observed {
-			isOurs := s.Relation(obj) == Ours && obj.GetDeletionTimestamp() == nil
-			if key.Kind == kind.Kind && !wanted[key] && (isOurs || s.isLeftover(obj)) && s.isApplied(obj) {
-				changes = append(changes, change{Key: key, kind: kind, existing: obj})
-			}
+	for key, obj := range observed {
+		isOurs := s.Relation(obj) == Ours && obj.GetDeletionTimestamp() == nil
+		if !wanted[key] && (isOurs || s.isLeftover(obj)) && s.isApplied(obj) {
+			changes = append(changes, change{Key: key, existing: obj})
 		}
 	}
 	// Always in the same order, so that tests can let each request fail.
@@ -139,30 +129,20 @@ func (s *Set) WouldChange(ctx context.Context, changes Changes) (bool, error) {
 // that takes over may be late, and would undo what the former leader wrote.
 func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result {
 	r := Result{Failed: map[Key]bool{}}
-	var errs []error
 	var ownerErr error
-	isVerified := s.New
-	s.State.ownerVerified = s.State.ownerVerified || isVerified
+	s.State.ownerVerified = s.State.ownerVerified || s.New
+	if !s.New && slices.ContainsFunc(changes, s.needsOwner) {
+		if ownerErr = s.verifyOwner(ctx); errors.Is(ownerErr, ErrStaleOwner) {
+			return Result{Err: ownerErr}
+		}
+	}
+	errs := []error{ownerErr}
 	for _, c := range changes {
 		isLeftover := c.existing != nil && s.isLeftover(c.existing)
-		if !isLeftover && slices.ContainsFunc(c.guards, func(guard Key) bool { return r.Failed[guard] }) {
-			r.Failed[c.Key] = true // the guard's error is reported
+		isGuarded := slices.ContainsFunc(c.guards, func(guard Key) bool { return r.Failed[guard] })
+		if !isLeftover && isGuarded || ownerErr != nil && s.needsOwner(c) {
+			r.Failed[c.Key] = true // the error of the guard or of the owner is reported
 			continue
-		}
-		needsOwner := !s.State.ownerVerified || c.existing == nil || isLeftover || s.Relation(c.existing) == Orphaned
-		if needsOwner && !isVerified {
-			if ownerErr == nil {
-				ownerErr = s.verifyOwner(ctx)
-				isVerified = ownerErr == nil
-				if errors.Is(ownerErr, ErrStaleOwner) {
-					return Result{Err: ownerErr}
-				}
-				errs = append(errs, ownerErr)
-			}
-			if ownerErr != nil {
-				r.Failed[c.Key] = true
-				continue
-			}
 		}
 		if s.keepsPods(ctx, &c) {
 			s.State.remember(&c, c.existing)
@@ -189,6 +169,11 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 	}
 	r.Err = errors.Join(errs...)
 	return r
+}
+
+// needsOwner reports whether a change needs an owner that was read from the API server.
+func (s *Set) needsOwner(c change) bool {
+	return !s.State.ownerVerified || c.existing == nil || s.isLeftover(c.existing) || s.Relation(c.existing) == Orphaned
 }
 
 // writeChange writes one change. It returns the child after that; nil if the child was deleted.
@@ -244,7 +229,7 @@ func (s *Set) apply(ctx context.Context, c *change, options ...client.PatchOptio
 	options = append(slices.Clip(options), client.ForceOwnership)
 	response, err := s.patch(ctx, c, types.ApplyPatchType, content, options...)
 	for try := 0; try < 3 && apierrors.IsConflict(err); try++ {
-		live, readErr := s.read(ctx, c.kind, c.Name)
+		live, readErr := s.read(ctx, c.Key)
 		if readErr != nil || !OnlyStatusChanged(c.existing, live) {
 			break
 		}
@@ -286,9 +271,7 @@ func (s *Set) patch(ctx context.Context, c *change, patchType types.PatchType, c
 	if err != nil {
 		return nil, err
 	}
-	response := c.kind.Object.DeepCopyObject().(client.Object)
-	response.SetNamespace(s.Owner.GetNamespace())
-	response.SetName(c.Name)
+	response := s.empty(c.Key)
 	return response, s.Client.Patch(ctx, response, client.RawPatch(patchType, body),
 		append(options, client.FieldOwner(s.FieldManager))...)
 }

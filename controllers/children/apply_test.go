@@ -61,7 +61,7 @@ var configMaps = NewKind(&corev1.ConfigMap{}, &corev1.ConfigMapList{})
 
 // creation returns the creation of a ConfigMap after its guards.
 func creation(name string, guards ...string) change {
-	c := change{Key: Key{"ConfigMap", name}, desired: corev1ac.ConfigMap(name, "default"), kind: configMaps}
+	c := change{Key: Key{"ConfigMap", name}, desired: corev1ac.ConfigMap(name, "default")}
 	for _, guard := range guards {
 		c.guards = append(c.guards, Key{"ConfigMap", guard})
 	}

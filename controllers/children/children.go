@@ -18,14 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// applyConfiguration is what every generated apply configuration of an object offers.
-type applyConfiguration interface {
-	runtime.ApplyConfiguration
-	GetKind() *string
-	GetAPIVersion() *string
-	GetName() *string
-}
-
 // Kind is one row of the table of child kinds: all that the operator must know to watch, cache, apply and prune them.
 type Kind struct {
 	schema.GroupVersionKind
@@ -48,6 +40,15 @@ func NewKind(object client.Object, list client.ObjectList) Kind {
 type Key struct{ Kind, Name string }
 
 func (k Key) String() string { return k.Kind + " " + k.Name }
+
+// keyOf returns the key of a desired child. Every generated apply configuration of an object has these methods.
+func keyOf(desired runtime.ApplyConfiguration) Key {
+	c := desired.(interface {
+		GetKind() *string
+		GetName() *string
+	})
+	return Key{*c.GetKind(), *c.GetName()}
+}
 
 // Set is the table of child kinds, the clients that reach them, and the owner of the children.
 type Set struct {
@@ -96,11 +97,7 @@ func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 	if s.New || observed[key] != nil {
 		return nil
 	}
-	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return k.Kind == key.Kind })
-	if i < 0 {
-		return fmt.Errorf("%s is not in the table of child kinds", key.Kind)
-	}
-	live, err := s.read(ctx, s.Kinds[i], key.Name)
+	live, err := s.read(ctx, key)
 	if err == nil {
 		observed[key] = live
 	}
@@ -108,13 +105,21 @@ func (s *Set) LookUp(ctx context.Context, key Key, observed Observed) error {
 }
 
 // read reads a child from the API server.
-func (s *Set) read(ctx context.Context, kind Kind, name string) (client.Object, error) {
-	live := kind.Object.DeepCopyObject().(client.Object)
-	err := s.APIReader.Get(ctx, client.ObjectKey{Namespace: s.Owner.GetNamespace(), Name: name}, live)
-	if err != nil {
-		return nil, fmt.Errorf("look up %s %s: %w", kind.Kind, name, err)
+func (s *Set) read(ctx context.Context, key Key) (client.Object, error) {
+	live := s.empty(key)
+	if err := s.APIReader.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
+		return nil, fmt.Errorf("look up %s: %w", key, err)
 	}
 	return live, nil
+}
+
+// empty returns an object that has nothing but the name of a child, whose kind is in the table.
+func (s *Set) empty(key Key) client.Object {
+	i := slices.IndexFunc(s.Kinds, func(k Kind) bool { return k.Kind == key.Kind })
+	obj := s.Kinds[i].Object.DeepCopyObject().(client.Object)
+	obj.SetNamespace(s.Owner.GetNamespace())
+	obj.SetName(key.Name)
+	return obj
 }
 
 // Observed are the children of one owner: from the informer cache, looked up, or just written. They are shared with the
@@ -146,21 +151,6 @@ func (s *Set) List(ctx context.Context, list client.ObjectList) error {
 		return fmt.Errorf("list %T: %w", list, err)
 	}
 	return nil
-}
-
-// find returns the row of the table for an apply configuration, and its key.
-func (s *Set) find(desired runtime.ApplyConfiguration) (Kind, Key, error) {
-	c, ok := desired.(applyConfiguration)
-	if !ok {
-		return Kind{}, Key{}, fmt.Errorf("%T is not the apply configuration of an object", desired)
-	}
-	gvk := schema.FromAPIVersionAndKind(*c.GetAPIVersion(), *c.GetKind())
-	for _, kind := range s.Kinds {
-		if kind.GroupVersionKind == gvk {
-			return kind, Key{kind.Kind, *c.GetName()}, nil
-		}
-	}
-	return Kind{}, Key{}, fmt.Errorf("%s is not in the table of child kinds", gvk)
 }
 
 // Owner is an object that has children.
