@@ -83,7 +83,7 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 		}
 		last, known := s.State.applied[key]
 		isWanted := known && last.digest == c.digest
-		c.drifted = isWanted && c.existing != nil && last.version != c.version(c.existing)
+		c.drifted = isWanted && c.existing != nil && !last.resultedIn(&c)
 		if c.drifted || !isWanted || c.existing == nil {
 			changes = append(changes, c)
 		}

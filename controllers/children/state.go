@@ -37,8 +37,15 @@ type expectation struct {
 
 // applied says what was last applied, or dry-run, and which child resulted.
 type applied struct {
-	digest  uint64 // of the desired child
-	version uint64 // of the existing child after the apply
+	digest          uint64 // of the desired child
+	version         uint64 // of the existing child after the apply
+	resourceVersion string // of the existing child after the apply
+}
+
+// resultedIn reports whether the existing child of a change is the one after the apply. Usually its resource version
+// says so, which is cheaper to compare than its content.
+func (a applied) resultedIn(c *change) bool {
+	return a.resourceVersion == c.existing.GetResourceVersion() || a.version == c.version(c.existing)
 }
 
 // remember stores that the desired child was applied, and which version of the existing child is the result.
@@ -46,7 +53,7 @@ func (s *State) remember(c *change, existing client.Object) {
 	if s.applied == nil {
 		s.applied = map[Key]applied{}
 	}
-	s.applied[c.Key] = applied{c.digest, c.version(existing)}
+	s.applied[c.Key] = applied{c.digest, c.version(existing), existing.GetResourceVersion()}
 }
 
 // Expect records the resource version of our last write, which the informer cache must show.
