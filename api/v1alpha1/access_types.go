@@ -2,7 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
 // TLSSpec encrypts the connections of clients.
@@ -85,12 +85,10 @@ type ServiceSpec struct {
 
 	// labels are added to the Services, at most 15. Labels of the operator are refused.
 	//
-	// +kubebuilder:validation:MaxProperties=15
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="keys must be like app or example.com/team: an optional DNS prefix and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/'))",message="must not use the prefix app.kubernetes.io/: it belongs to the operator"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
-	Labels map[string]LabelValue `json:"labels,omitempty"`
+	Labels Labels `json:"labels,omitempty"`
 
 	// annotations are added to the Services, at most 32 with 255 KiB in all, such as those that configure a load
 	// balancer.
@@ -118,12 +116,6 @@ type ServiceSpec struct {
 	IPFamilyPolicy corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 }
 
-// LabelValue is the value of a label.
-//
-// +kubebuilder:validation:MaxLength=63
-// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
-type LabelValue string
-
 // MetricsSpec serves metrics of the servers.
 type MetricsSpec struct {
 	// port is the port on which each pod serves metrics at /metrics, from 1024 to 65535, 9150 by default. They are the
@@ -146,7 +138,7 @@ type NetworkPolicySpec struct {
 	// +listType=atomic
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="From"
-	From []NetworkPolicyPeer `json:"from,omitempty"`
+	From []networkingv1.NetworkPolicyPeer `json:"from,omitempty"`
 
 	// metricsFrom are the peers that may reach the metrics, at most 32. By default all peers may: metrics are numbers and
 	// reveal no cached data.
@@ -156,50 +148,7 @@ type NetworkPolicySpec struct {
 	// +listType=atomic
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Metrics from"
-	MetricsFrom []NetworkPolicyPeer `json:"metricsFrom,omitempty"`
-}
-
-// NetworkPolicyPeer is a peer of a NetworkPolicy of networking.k8s.io/v1, with bounds.
-//
-// +kubebuilder:validation:XValidation:rule="has(self.ipBlock) ? !has(self.podSelector) && !has(self.namespaceSelector) : has(self.podSelector) || has(self.namespaceSelector)",message="must hold ipBlock alone, or podSelector, namespaceSelector or both"
-// +kubebuilder:validation:XValidation:rule="!has(self.podSelector) || !has(self.podSelector.matchExpressions) || [self.podSelector.matchExpressions].all(list, list.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0)))",fieldPath=".podSelector",message="matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
-// +kubebuilder:validation:XValidation:rule="!has(self.namespaceSelector) || !has(self.namespaceSelector.matchExpressions) || [self.namespaceSelector.matchExpressions].all(list, list.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0)))",fieldPath=".namespaceSelector",message="matchExpressions must have values with In and NotIn, and none with Exists and DoesNotExist"
-type NetworkPolicyPeer struct {
-	// podSelector selects pods by their labels, in this namespace or in the namespaces that namespaceSelector selects; an
-	// empty one selects all pods.
-	//
-	// +optional
-	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
-
-	// namespaceSelector selects namespaces by their labels; an empty one selects all namespaces.
-	//
-	// +optional
-	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-
-	// ipBlock is a network of clients outside of the cluster.
-	//
-	// +optional
-	IPBlock *IPBlock `json:"ipBlock,omitempty"`
-}
-
-// IPBlock is a network, without the parts in except.
-//
-// +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !has(self.except) || self.except.all(e, isCIDR(e) && cidr(e).masked() == cidr(e) && cidr(self.cidr).containsCIDR(e) && cidr(e).prefixLength() > cidr(self.cidr).prefixLength())",fieldPath=".except",message="must be networks inside of cidr, such as 10.1.0.0/16"
-type IPBlock struct {
-	// cidr is the network, such as 10.0.0.0/8.
-	//
-	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self).masked() == cidr(self)",message="must be a network such as 10.0.0.0/8, with no bits set behind its prefix"
-	// +required
-	CIDR string `json:"cidr"`
-
-	// except are the parts of the network that are left out, at most 16.
-	//
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:items:MaxLength=43
-	// +listType=atomic
-	// +optional
-	Except []string `json:"except,omitempty"`
+	MetricsFrom []networkingv1.NetworkPolicyPeer `json:"metricsFrom,omitempty"`
 }
 
 // MoveItems says when items move to other servers.
@@ -279,10 +228,10 @@ type ProxySpec struct {
 
 	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy.
 	//
-	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || !('memory' in self.limits)) && (!has(self.requests) || !('memory' in self.requests))",message="may hold cpu only: spec.proxy.memory is the request and limit of memory"
+	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || !('memory' in self.limits)) && (!has(self.requests) || !('memory' in self.requests))",message="must not hold memory: spec.proxy.memory is its request and limit"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
-	Resources *ComputeResources `json:"resources,omitempty"`
+	Resources *ResourceRequirements `json:"resources,omitempty"`
 
 	Placement `json:",inline"`
 }

@@ -142,10 +142,7 @@ func forClients(mc *v1alpha1.Memcached, s *corev1ac.ServiceApplyConfiguration) {
 	if o == nil {
 		return
 	}
-	for key, value := range o.Labels {
-		s.WithLabels(map[string]string{key: string(value)})
-	}
-	s.WithAnnotations(o.Annotations)
+	s.WithLabels(o.Labels).WithAnnotations(o.Annotations)
 	s.Spec.WithType(o.Type)
 	if o.TrafficDistribution != "" {
 		s.Spec.WithTrafficDistribution(o.TrafficDistribution)

@@ -175,7 +175,7 @@ func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 	pod.Resources, pod.Affinity = nilIfEmpty(pod.Resources), nilIfEmpty(pod.Affinity)
 	pod.SecurityContext = nilIfEmpty(pod.SecurityContext)
 	pod.ContainerSecurityContext = nilIfEmpty(pod.ContainerSecurityContext)
-	var agentResources *v1alpha1.ComputeResources
+	var agentResources *v1alpha1.ResourceRequirements
 	if needsAgent(mc) {
 		agentResources = agentOverrides(mc)
 	}
@@ -187,11 +187,11 @@ func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 		Threads             int32
 		ExtraArgs           []string `json:",omitempty"`
 		Pod                 v1alpha1.PodSpec
-		TLS                 *v1alpha1.TLSSpec          `json:",omitempty"`
-		Auth                *v1alpha1.AuthSpec         `json:",omitempty"`
-		Metrics             *v1alpha1.MetricsSpec      `json:",omitempty"`
-		Restarts            []string                   `json:",omitempty"`
-		AgentResources      *v1alpha1.ComputeResources `json:",omitempty"`
+		TLS                 *v1alpha1.TLSSpec              `json:",omitempty"`
+		Auth                *v1alpha1.AuthSpec             `json:",omitempty"`
+		Metrics             *v1alpha1.MetricsSpec          `json:",omitempty"`
+		Restarts            []string                       `json:",omitempty"`
+		AgentResources      *v1alpha1.ResourceRequirements `json:",omitempty"`
 	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
 		r.Secrets.revocations(), agentResources})

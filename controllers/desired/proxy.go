@@ -73,9 +73,11 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	connections := mc.Spec.MaxConnections + servers*p.Threads + agentConnections
 	itemSize := resource.MustParse(mc.Spec.MaxItemSize)
 	items := max(64*mebi, 2*itemSize.Value()) // memcached requires -m to be at least twice -I; proxies store no items
+	memory := resource.MustParse(p.Memory)
 	args := append(baseArguments(mc, items, connections, p.Threads),
 		"--extended=proxy_config="+contract.ProxyPath+"/proxy.lua")
-	template := memcachedPod(mc, names.Proxies, in.image, in.options, args, proxyResources(p))
+	template := memcachedPod(mc, names.Proxies, in.image, in.options, args,
+		replaceResources("50m", memory, memory, p.Resources))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
 	template.WithAnnotations(names.Pod(mc).Annotations)

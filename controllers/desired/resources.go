@@ -45,8 +45,7 @@ func containerMemory(mc *v1alpha1.Memcached) resource.Quantity {
 // resources of the memcached container: the derived ones, each replaced by the user's where given.
 func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfiguration {
 	memory := containerMemory(mc)
-	given := ptr.Deref(names.Pod(mc).Resources, v1alpha1.ResourceRequirements{})
-	return replaceResources(memory, "50m", memory, given.Requests, given.Limits)
+	return replaceResources("50m", memory, memory, names.Pod(mc).Resources)
 }
 
 // agentResources are those of the agent, which uses 10 MiB, and a little more during a scrape or a handshake. Beside a
@@ -54,40 +53,32 @@ func resources(mc *v1alpha1.Memcached) *corev1ac.ResourceRequirementsApplyConfig
 // limit the user gives: an agent that is killed takes its proxy out of the Service.
 func agentResources(mc *v1alpha1.Memcached,
 	component names.Component) *corev1ac.ResourceRequirementsApplyConfiguration {
-	given := ptr.Deref(agentOverrides(mc), v1alpha1.ComputeResources{})
-	limits := maps.Clone(given.Limits)
-	limit, ok := limits[corev1.ResourceMemory]
-	delete(limits, corev1.ResourceMemory)
-	if !ok {
-		limit = *resource.NewQuantity(contract.MemoryLimit, resource.BinarySI)
-	}
+	r := replaceResources("5m", resource.MustParse("16Mi"), *resource.NewQuantity(contract.MemoryLimit, resource.BinarySI),
+		agentOverrides(mc))
 	if component == names.Proxies {
+		limit := (*r.Limits)[corev1.ResourceMemory]
 		limit.Add(resource.MustParse(mc.Spec.MaxItemSize))
+		(*r.Limits)[corev1.ResourceMemory] = limit
 	}
-	return replaceResources(resource.MustParse("16Mi"), "5m", limit, given.Requests, limits)
+	return r
 }
 
 // agentOverrides returns the resources that the user gives the agent; nil for none.
-func agentOverrides(mc *v1alpha1.Memcached) *v1alpha1.ComputeResources {
+func agentOverrides(mc *v1alpha1.Memcached) *v1alpha1.ResourceRequirements {
 	return nilIfEmpty(ptr.Deref(mc.Spec.Agent, v1alpha1.AgentSpec{}).Resources)
 }
 
-func proxyResources(p *v1alpha1.ProxySpec) *corev1ac.ResourceRequirementsApplyConfiguration {
-	memory := resource.MustParse(p.Memory)
-	given := ptr.Deref(p.Resources, v1alpha1.ComputeResources{})
-	return replaceResources(memory, "50m", memory, given.Requests, given.Limits)
-}
-
-// replaceResources returns requests of memory and cpu and a limit of memory, each replaced where it is given.
-func replaceResources[L ~map[corev1.ResourceName]resource.Quantity](memoryRequest resource.Quantity, cpuRequest string,
-	memoryLimit resource.Quantity, givenRequests, givenLimits L) *corev1ac.ResourceRequirementsApplyConfiguration {
+// replaceResources returns requests of cpu and memory and a limit of memory, each replaced where it is given.
+func replaceResources(cpuRequest string, memoryRequest, memoryLimit resource.Quantity,
+	override *v1alpha1.ResourceRequirements) *corev1ac.ResourceRequirementsApplyConfiguration {
+	given := ptr.Deref(override, v1alpha1.ResourceRequirements{})
 	requests := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(cpuRequest),
 		corev1.ResourceMemory: memoryRequest,
 	}
 	limits := corev1.ResourceList{corev1.ResourceMemory: memoryLimit}
-	maps.Copy(limits, corev1.ResourceList(givenLimits))
-	maps.Copy(requests, corev1.ResourceList(givenRequests))
+	maps.Copy(limits, corev1.ResourceList(given.Limits))
+	maps.Copy(requests, corev1.ResourceList(given.Requests))
 	// The API server rounds up in the same way, and what it stores must compare equal.
 	for _, list := range []corev1.ResourceList{limits, requests} {
 		for name, quantity := range list {
@@ -97,12 +88,13 @@ func replaceResources[L ~map[corev1.ResourceName]resource.Quantity](memoryReques
 	}
 	// The API server refuses a request above its limit. If only one of the two is given, set the other to the same value.
 	for name, limit := range limits {
-		_, given := givenLimits[name]
-		switch request := requests[name]; {
-		case request.Cmp(limit) <= 0:
-		case given:
+		request := requests[name]
+		if request.Cmp(limit) <= 0 {
+			continue
+		}
+		if _, ok := given.Requests[name]; !ok {
 			requests[name] = limit
-		default:
+		} else if _, ok := given.Limits[name]; !ok {
 			limits[name] = request
 		}
 	}

@@ -121,7 +121,7 @@ func TestProxyAgentResources(t *testing.T) {
 		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {limits: {memory: 64Mi}}}": {"16Mi", "72Mi", "61MiB"},
 		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {limits: {memory: 96Mi}, " +
 			"requests: {memory: 96Mi}}}": {"96Mi", "104Mi", "88MiB"},
-		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {requests: {memory: 128Mi}}}": {"128Mi", "128Mi", "108MiB"},
+		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {requests: {memory: 128Mi}}}": {"128Mi", "136Mi", "115MiB"},
 	} {
 		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, "+spec+"}"))
 		c := proxyDeployment(mc, Inputs{}).Spec.Template.Spec.InitContainers[0]

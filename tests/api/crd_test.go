@@ -1,16 +1,13 @@
 package api
 
 import (
-	"context"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
@@ -103,29 +100,6 @@ func TestDescriptions(t *testing.T) {
 	})
 	if fields < 30 {
 		t.Errorf("want all fields, found %d", fields)
-	}
-}
-
-// TestExplain: kubectl explains every field. The API server publishes the schema a moment after the CRD was created.
-func TestExplain(t *testing.T) {
-	crd, _ := readCRD(t)
-	var out string
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool,
-		error) {
-		var err error
-		out, err = kubectl(t, "explain", "memcached.spec")
-		return err == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	for name := range crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties {
-		if !strings.Contains(out, "\n  "+name+"\t") {
-			t.Errorf("%s is not explained:\n%s", name, out)
-		}
-	}
-	if strings.Contains(out, "<no description>") {
-		t.Errorf("a field has no description:\n%s", out)
 	}
 }
 

@@ -159,13 +159,17 @@ func (g generator) profile() object {
 	return g.some(object{"type": g.one("RuntimeDefault", "Unconfined", "Localhost"), "localhostProfile": "a/b"})
 }
 
+func (g generator) seLinuxOptions() object {
+	return g.some(object{"level": "s0:c1,c2", "type": g.one("container_t", "spc_t"), "role": "system_r"})
+}
+
 func (g generator) containerSecurityContext() object {
 	return g.some(object{
 		"runAsUser": g.one(0, 1, 2147483648), "runAsGroup": g.one(-1, 0), "runAsNonRoot": g.one(true, false),
 		"allowPrivilegeEscalation": g.one(true, false), "privileged": g.one(true, false),
 		"readOnlyRootFilesystem": g.one(true, false), "procMount": g.one("Default", "Unmasked"),
-		"capabilities":   g.some(object{"add": []any{"IPC_LOCK"}, "drop": []any{"NET_RAW"}}),
-		"seccompProfile": g.profile(), "appArmorProfile": g.profile(), "seLinuxOptions": object{"level": "s0:c1,c2"},
+		"capabilities":   g.some(object{"add": []any{g.one("CHOWN", "IPC_LOCK")}, "drop": []any{"NET_RAW"}}),
+		"seccompProfile": g.profile(), "appArmorProfile": g.profile(), "seLinuxOptions": g.seLinuxOptions(),
 	})
 }
 
@@ -174,7 +178,7 @@ func (g generator) securityContext() object {
 		"runAsUser": g.one(0, 1, 1000, 2147483647, 2147483648), "runAsGroup": g.one(-1, 0, 1000), "runAsNonRoot": g.one(true,
 			false), "fsGroup": g.one(0, 2147483648),
 		"supplementalGroups": g.one([]any{}, []any{0, 1}, []any{-1}), "supplementalGroupsPolicy": g.one("Merge", "Strict"),
-		"fsGroupChangePolicy": g.one("Always", "OnRootMismatch", "Never"), "seLinuxOptions": object{"level": "s0:c1,c2"},
+		"fsGroupChangePolicy": g.one("Always", "OnRootMismatch", "Never"), "seLinuxOptions": g.seLinuxOptions(),
 		"seLinuxChangePolicy": "Recursive",
 		"seccompProfile":      g.profile(), "appArmorProfile": g.profile(), "windowsOptions": g.one(object{},
 			object{"hostProcess": true}),
