@@ -15,7 +15,8 @@ import (
 )
 
 // bothContexts are fields of the security contexts of pods and containers that ask for more than the baseline Pod
-// Security Standard allows, by its controls: https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
+// Security Standard allows, by its controls.
+// https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
 var bothContexts = []struct{ control, field, value, message string }{
 	{"host processes", "windowsOptions", "{hostProcess: true}", "hostProcess must not be true"},
 	{"AppArmor", "appArmorProfile", "{type: Unconfined}", "type must be RuntimeDefault or Localhost"},
