@@ -130,11 +130,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	openShift, err := startup.OpenShift(ctx, config)
-	if err != nil {
-		return err
-	}
-	canResize, err := startup.CanResize(ctx, config)
+	openShift, canResize, err := startup.Features(ctx, config)
 	if err != nil {
 		return err
 	}

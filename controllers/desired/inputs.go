@@ -190,11 +190,11 @@ func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 		TLS                 *v1alpha1.TLSSpec              `json:",omitempty"`
 		Auth                *v1alpha1.AuthSpec             `json:",omitempty"`
 		Metrics             *v1alpha1.MetricsSpec          `json:",omitempty"`
-		Restarts            []string                       `json:",omitempty"`
+		RevokedVersion      string                         `json:",omitempty"`
 		AgentResources      *v1alpha1.ResourceRequirements `json:",omitempty"`
 	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		r.Secrets.revocations(), agentResources})
+		r.Secrets.revokedVersion(), agentResources})
 }
 
 // nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.

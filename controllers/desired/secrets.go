@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -49,13 +50,8 @@ func (s Secrets) Annotation() string {
 	return strings.Join(list, " ")
 }
 
-// revocations returns the versions of Secrets in which a CA was removed. Servers trust the CA until they restart.
-func (s Secrets) revocations() []string {
-	if s.TLS == nil || s.TLS.RevokedVersion == "" {
-		return nil
-	}
-	return []string{s.TLS.RevokedVersion}
-}
+// revokedVersion is that of the Secret with CAs; empty for none.
+func (s Secrets) revokedVersion() string { return ptr.Deref(s.TLS, Secret{}).RevokedVersion }
 
 // IsCurrent reports whether s records this version of a Secret, with the checks that servers of mc need now.
 func (s *Secret) IsCurrent(mc *v1alpha1.Memcached, meta metav1.Object) bool {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -64,8 +63,8 @@ func serverTemplate(mc *v1alpha1.Memcached, r Record, o Options) *corev1ac.PodTe
 	if r.RestartedAt != "" {
 		template.WithAnnotations(map[string]string{v1alpha1.RestartedAtAnnotation: r.RestartedAt})
 	}
-	if versions := r.Secrets.revocations(); len(versions) > 0 {
-		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: strings.Join(versions, " ")})
+	if version := r.Secrets.revokedVersion(); version != "" {
+		template.WithAnnotations(map[string]string{v1alpha1.RevokedAnnotation: version})
 	}
 	return template
 }

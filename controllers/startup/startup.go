@@ -29,42 +29,35 @@ const container = "manager"
 // backoff lasts 15 s in all.
 var backoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 6}
 
-// OpenShift reports whether the cluster has OpenShift's security context constraints, which assign users to pods.
+// Features reports whether the cluster has OpenShift's security context constraints, which assign users to pods, and
+// whether it can change the resources of a running pod, by default from Kubernetes 1.33 on.
 //
-// It requests security.openshift.io/v1 itself: only "not found" proves that the cluster does not serve this API. The
-// list of API groups is no proof, because a starting API server omits groups from it without an error.
-func OpenShift(ctx context.Context, config *rest.Config) (bool, error) {
-	found, _, err := resources(ctx, config, "security.openshift.io/v1")
-	if err != nil {
-		return false, fmt.Errorf("find out whether the cluster is OpenShift: %w", err)
-	}
-	return found, nil
-}
-
-// CanResize reports whether the cluster can change the resources of a running pod, by default from Kubernetes 1.33 on.
-func CanResize(ctx context.Context, config *rest.Config) (bool, error) {
-	_, list, err := resources(ctx, config, "v1")
-	if err != nil {
-		return false, fmt.Errorf("find out whether the cluster can resize pods: %w", err)
-	}
-	return slices.ContainsFunc(list, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }), nil
-}
-
-// resources returns the resources of an API; found is false if the cluster does not serve it.
-func resources(ctx context.Context, config *rest.Config,
-	groupVersion string) (found bool, list []metav1.APIResource, err error) {
+// It requests each API itself: only "not found" proves that the cluster does not serve an API. The list of API groups is
+// no proof, because a starting API server omits groups from it without an error.
+func Features(ctx context.Context, config *rest.Config) (openShift, canResize bool, err error) {
 	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return false, nil, fmt.Errorf("create a client for discovery: %w", err)
+		return false, false, fmt.Errorf("create a client for discovery: %w", err)
 	}
 	err = retryErrors(ctx, func() error {
-		response, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, groupVersion)
-		if found = err == nil; found {
-			list = response.APIResources
-		}
+		_, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "security.openshift.io/v1")
+		openShift = err == nil
 		return client.IgnoreNotFound(err)
 	})
-	return found, list, err
+	if err != nil {
+		return false, false, fmt.Errorf("find out whether the cluster is OpenShift: %w", err)
+	}
+	err = retryErrors(ctx, func() error {
+		core, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "v1")
+		canResize = err == nil && slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool {
+			return r.Name == "pods/resize"
+		})
+		return err
+	})
+	if err != nil {
+		return false, false, fmt.Errorf("find out whether the cluster can resize pods: %w", err)
+	}
+	return openShift, canResize, nil
 }
 
 // Namespaces returns the namespaces of names that the operator can watch:

@@ -25,8 +25,8 @@ import (
 
 const root = "../.."
 
-// TestOpenShiftRetries: OpenShift repeats its request while the API server answers neither "found" nor "not found".
-func TestOpenShiftRetries(t *testing.T) {
+// TestFeaturesRetries: Features repeats its request while the API server answers neither "found" nor "not found".
+func TestFeaturesRetries(t *testing.T) {
 	backoff.Duration = time.Millisecond
 	for name, tt := range map[string]struct {
 		answers []int // HTTP status codes; the last one is repeated
@@ -46,6 +46,8 @@ func TestOpenShiftRetries(t *testing.T) {
 				switch {
 				case r.URL.Path == "/apis": // a starting API server does not list the group yet
 					_, _ = w.Write([]byte(`{"kind": "APIGroupList", "apiVersion": "v1", "groups": []}`))
+				case r.URL.Path == "/api/v1":
+					_, _ = w.Write([]byte(`{"kind": "APIResourceList", "apiVersion": "v1", "resources": [{"name": "pods"}]}`))
 				case r.URL.Path != "/apis/security.openshift.io/v1":
 					w.WriteHeader(http.StatusNotFound)
 				case tt.answers[0] == http.StatusOK:
@@ -56,30 +58,25 @@ func TestOpenShiftRetries(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			got, err := OpenShift(t.Context(), &rest.Config{Host: server.URL})
-			if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			got, canResize, err := Features(t.Context(), &rest.Config{Host: server.URL})
+			if got != tt.want || canResize || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("got %t, %v, want %t, %q", got, err, tt.want, tt.err)
 			}
 		})
 	}
 }
 
-// TestCluster runs OpenShift and Namespaces against a real API server. The client of Namespaces has the operator's own
+// TestCluster runs Features and Namespaces against a real API server. The client of Namespaces has the operator's own
 // permissions.
 func TestCluster(t *testing.T) {
 	config := apiserver.Start(t, root, "config/crd/bases")
-	t.Run("OpenShift", func(t *testing.T) { testOpenShift(t, config) })
-	t.Run("CanResize", func(t *testing.T) {
-		if found, err := CanResize(t.Context(), config); !found || err != nil {
-			t.Errorf("got %t, %v, although the API server has pods/resize", found, err)
-		}
-	})
+	t.Run("Features", func(t *testing.T) { testFeatures(t, config) })
 	t.Run("Namespaces", func(t *testing.T) { testNamespaces(t, config) })
 }
 
-func testOpenShift(t *testing.T, config *rest.Config) {
-	if found, err := OpenShift(t.Context(), config); err != nil || found {
-		t.Errorf("without security.openshift.io: %t, %v", found, err)
+func testFeatures(t *testing.T, config *rest.Config) {
+	if openShift, canResize, err := Features(t.Context(), config); err != nil || openShift || !canResize {
+		t.Errorf("without security.openshift.io: %t, %t, %v", openShift, canResize, err)
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "securitycontextconstraints.security.openshift.io"},
@@ -96,8 +93,8 @@ func testOpenShift(t *testing.T, config *rest.Config) {
 	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{
 		CRDs: []*apiextensionsv1.CustomResourceDefinition{crd}})
 	must(t, err)
-	if found, err := OpenShift(t.Context(), config); err != nil || !found {
-		t.Errorf("with security.openshift.io: %t, %v", found, err)
+	if openShift, _, err := Features(t.Context(), config); err != nil || !openShift {
+		t.Errorf("with security.openshift.io: %t, %v", openShift, err)
 	}
 }
 
