@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// PodSpec adjusts the pods that the servers run in. Kubernetes validates most of it when the operator writes the
-// workload. The rules here guard what belongs to the operator and, also in a namespace without Pod Security admission,
-// the baseline Pod Security Standard: whoever has rights on Memcacheds alone must not get more.
+// PodSpec adjusts the pods that the servers run in. What the baseline Pod Security Standard forbids is refused, also in
+// a namespace without Pod Security admission: rights on Memcacheds alone must not give more. Kubernetes validates most
+// of the rest when the operator writes the workload.
 // https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
 type PodSpec struct {
 	// labels are added to the pods, at most 15. Labels of the operator and of workload controllers are refused.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -128,34 +129,29 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
-	record, _ := json.Marshal(in.record)        // cannot fail: JSON types
-	servers, _ := json.Marshal(in.proxyServers) // only strings
-	in.annotations = map[string]string{v1alpha1.TemplateRecordAnnotation: string(record)}
+	record, _ := json.Marshal(in.record) // cannot fail: JSON types
+	in.annotations = map[string]string{
+		v1alpha1.TemplateRecordAnnotation: string(record),
+		v1alpha1.FlushedAtAnnotation:      FlushValue(mc), // there is nothing to drop, or the flush has probably ended
+	}
 	if mc.Spec.Proxy != nil {
+		servers, _ := json.Marshal(in.proxyServers) // only strings
 		in.annotations[v1alpha1.ProxyServersAnnotation] = string(servers)
 	}
-	if value := FlushValue(mc); value != "" { // there is nothing to drop, or the flush has probably ended
-		in.annotations[v1alpha1.FlushedAtAnnotation] = value
-	}
-	var keep []string // annotations of the workload
+	keep := func(key string) { in.annotations[key] = current.Workload.GetAnnotations()[key] }
 	if ok {
-		keep = append(keep, v1alpha1.FlushedAtAnnotation)
+		keep(v1alpha1.FlushedAtAnnotation)
 	}
 	if exists && (mc.Spec.Paused || current.Freeze && !ok) {
-		keep = append(keep, v1alpha1.TemplateRecordAnnotation)
+		keep(v1alpha1.TemplateRecordAnnotation)
 	}
 	if exists && mc.Spec.Paused {
-		keep = append(keep, v1alpha1.ProxyServersAnnotation)
-	}
-	for _, key := range keep {
-		delete(in.annotations, key)
-		if value, ok := current.Workload.GetAnnotations()[key]; ok {
-			in.annotations[key] = value
-		}
+		keep(v1alpha1.ProxyServersAnnotation)
 	}
 	if exists && (mc.Spec.Paused || current.Freeze) {
 		in.labels[v1alpha1.GenerationLabel] = current.Workload.GetLabels()[v1alpha1.GenerationLabel]
 	}
+	maps.DeleteFunc(in.annotations, func(_, value string) bool { return value == "" })
 	return in
 }
 

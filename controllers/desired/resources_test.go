@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/manifest"
@@ -64,70 +67,65 @@ func FuzzContainerMemory(f *testing.F) {
 	})
 }
 
-// TestResources: what the user gives wins, and never makes a request exceed its limit.
+// TestResources: what the user gives replaces the defaults of servers, agents and proxies. If a request is given without
+// a limit, or a limit without a request, the other one follows where it must. If both are given, both stay: the API
+// server refuses a request above its limit. The agent of a proxy has room for the largest item above its limit.
 func TestResources(t *testing.T) {
 	t.Parallel()
-	for spec, want := range map[string][4]string{ // cpu request, cpu limit, memory request, memory limit
-		"{}":                         {"50m", "0", "159Mi", "159Mi"},
-		"{limits: {cpu: 20m}}":       {"20m", "20m", "159Mi", "159Mi"},
-		"{limits: {memory: 100Mi}}":  {"50m", "0", "100Mi", "100Mi"},
-		"{requests: {memory: 1Gi}}":  {"50m", "0", "1Gi", "1Gi"},
-		"{requests: {memory: 70Mi}}": {"50m", "0", "70Mi", "159Mi"},
-		"{requests: {cpu: 1.0005}, limits: {memory: 1G}}": {"1001m", "0", "159Mi", "1G"},
+	server := func(pod corev1.PodSpec) corev1.Container { return pod.Containers[0] }
+	agent := func(pod corev1.PodSpec) corev1.Container { return pod.InitContainers[0] }
+	type table map[string][4]string // cpu request, cpu limit, memory request, memory limit
+	for _, tt := range []struct {
+		spec      string
+		component string
+		container func(corev1.PodSpec) corev1.Container
+		want      table
+	}{
+		{"{pod: {resources: {%s}}}", "", server, table{
+			"":                                     {"50m", "0", "159Mi", "159Mi"},
+			"limits: {cpu: 20m}":                   {"20m", "20m", "159Mi", "159Mi"},
+			"limits: {memory: 100Mi}":              {"50m", "0", "100Mi", "100Mi"},
+			"requests: {memory: 1Gi}":              {"50m", "0", "1Gi", "1Gi"},
+			"requests: {memory: 70Mi}":             {"50m", "0", "70Mi", "159Mi"},
+			"requests: {cpu: 1.0005}":              {"1001m", "0", "159Mi", "159Mi"},
+			"limits: {memory: 1G}":                 {"50m", "0", "159Mi", "1G"},
+			"requests: {cpu: 2}, limits: {cpu: 1}": {"2", "1", "159Mi", "159Mi"},
+		}},
+		{"{metrics: {}, agent: {resources: {%s}}}", "", agent, table{
+			"":                                  {"5m", "0", "16Mi", "64Mi"},
+			"limits: {cpu: 100m}":               {"5m", "100m", "16Mi", "64Mi"},
+			"limits: {cpu: 2m, memory: 96Mi}":   {"2m", "2m", "16Mi", "96Mi"},
+			"requests: {cpu: 1, memory: 128Mi}": {"1", "0", "128Mi", "128Mi"},
+		}},
+		{"{workload: StatefulSet, proxy: {resources: {%s}}}", "-proxy", server, table{
+			"":                      {"50m", "0", "128Mi", "128Mi"},
+			"limits: {cpu: 20m}":    {"20m", "20m", "128Mi", "128Mi"},
+			"requests: {cpu: 100m}": {"100m", "0", "128Mi", "128Mi"},
+		}},
+		{"{workload: StatefulSet, maxItemSize: 8Mi, proxy: {}, agent: {resources: {%s}}}", "-proxy", agent, table{
+			"":                          {"5m", "0", "16Mi", "72Mi"},
+			"limits: {memory: 96Mi}":    {"5m", "0", "16Mi", "104Mi"},
+			"requests: {memory: 128Mi}": {"5m", "0", "128Mi", "136Mi"},
+		}},
 	} {
-		r := resources(manifest.Parse(t,
-			manifest.Named("m", "{pod: {resources: "+spec+"}}")))
-		requests, limits := *r.Requests, *r.Limits
-		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}
-		if got != want {
-			t.Errorf("%s gives %v, want %v", spec, got, want)
-		}
-	}
-}
-
-// TestSidecarResources: agents and proxies can have a CPU limit, and keep their defaults for all that is not given.
-func TestSidecarResources(t *testing.T) {
-	t.Parallel()
-	for spec, want := range map[string][4]string{ // cpu request, cpu limit, memory request, memory limit
-		"agent: {}": {"5m", "0", "16Mi", "64Mi"},
-		"agent: {resources: {limits: {cpu: 100m}}}":               {"5m", "100m", "16Mi", "64Mi"},
-		"agent: {resources: {limits: {cpu: 2m, memory: 96Mi}}}":   {"2m", "2m", "16Mi", "96Mi"},
-		"agent: {resources: {requests: {cpu: 1, memory: 128Mi}}}": {"1", "0", "128Mi", "128Mi"},
-		"proxy: {}": {"50m", "0", "128Mi", "128Mi"},
-		"proxy: {resources: {limits: {cpu: 20m}}}":                 {"20m", "20m", "128Mi", "128Mi"},
-		"proxy: {memory: 1Gi, resources: {requests: {cpu: 100m}}}": {"100m", "0", "1Gi", "1Gi"},
-	} {
-		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, metrics: {}, "+spec+"}"))
-		var r *corev1ac.ResourceRequirementsApplyConfiguration
-		if mc.Spec.Proxy != nil {
-			r = proxyDeployment(mc, Inputs{}).Spec.Template.Spec.Containers[0].Resources
-		} else {
-			r = agentResources(mc, names.Servers)
-		}
-		requests, limits := *r.Requests, *r.Limits
-		got := [4]string{requests.Cpu().String(), limits.Cpu().String(), requests.Memory().String(), limits.Memory().String()}
-		if got != want {
-			t.Errorf("%s gives %v, want %v", spec, got, want)
-		}
-	}
-}
-
-// TestProxyAgentResources: the agent of a proxy has room for the largest item above the limit that the user gives.
-func TestProxyAgentResources(t *testing.T) {
-	t.Parallel()
-	for spec, want := range map[string][3]string{ // memory request, memory limit, GOMEMLIMIT
-		"proxy: {}": {"16Mi", "65Mi", "55MiB"},
-		"maxItemSize: 64Mi, memory: 128Mi, proxy: {memory: 512Mi}":                  {"16Mi", "128Mi", "108MiB"},
-		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {limits: {memory: 64Mi}}}": {"16Mi", "72Mi", "61MiB"},
-		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {limits: {memory: 96Mi}, " +
-			"requests: {memory: 96Mi}}}": {"96Mi", "104Mi", "88MiB"},
-		"maxItemSize: 8Mi, proxy: {}, agent: {resources: {requests: {memory: 128Mi}}}": {"128Mi", "136Mi", "115MiB"},
-	} {
-		mc := manifest.Parse(t, manifest.Named("m", "{workload: StatefulSet, "+spec+"}"))
-		c := proxyDeployment(mc, Inputs{}).Spec.Template.Spec.InitContainers[0]
-		requests, limits := *c.Resources.Requests, *c.Resources.Limits
-		if got := [3]string{requests.Memory().String(), limits.Memory().String(), *c.Env[1].Value}; got != want {
-			t.Errorf("%s gives %v, want %v", spec, got, want)
+		for given, want := range tt.want {
+			mc := manifest.Parse(t, manifest.Named("m", fmt.Sprintf(tt.spec, given)))
+			for _, child := range NewPlan(mc, Resolve(mc, Current{}, Options{})).Children {
+				workload, ok := child.(*appsv1ac.DeploymentApplyConfiguration)
+				if !ok || *workload.Name != "m"+tt.component {
+					continue
+				}
+				c := tt.container(store(t, workload).Template.Spec)
+				r := c.Resources
+				got := [4]string{r.Requests.Cpu().String(), r.Limits.Cpu().String(), r.Requests.Memory().String(),
+					r.Limits.Memory().String()}
+				if got != want {
+					t.Errorf(tt.spec+" gives %v, want %v", given, got, want)
+				}
+				if limit := contract.GoMemoryLimit(r.Limits.Memory().Value()); c.Name == names.Agent && c.Env[1].Value != limit {
+					t.Errorf(tt.spec+" gives GOMEMLIMIT=%s, want %s", given, c.Env[1].Value, limit)
+				}
+			}
 		}
 	}
 }

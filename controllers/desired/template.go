@@ -271,23 +271,22 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 // fields are left out, except in lists, where a selector without fields selects everything: an apply that empties an
 // object stores null first, and the object when the same apply is sent again, which would replace pods.
 func convert[T any](in any, out *T) *T {
-	b, err := json.Marshal(in)
 	var fields any
-	if err == nil {
-		err = json.Unmarshal(b, &fields)
-	}
-	if err == nil {
-		removeEmptyObjects(fields)
-		b, err = json.Marshal(fields)
-	}
+	transcode(in, &fields)
+	removeEmptyObjects(fields)
+	transcode(fields, out)
+	return out
+}
+
+// transcode copies what has the same JSON form. It cannot fail for the types of k8s.io/api, which round-trip by contract.
+func transcode(in, out any) {
+	b, err := json.Marshal(in)
 	if err == nil {
 		err = json.Unmarshal(b, out)
 	}
 	if err != nil {
-		// Unreachable for the types of k8s.io/api, which round-trip by contract.
 		panic(err)
 	}
-	return out
 }
 
 func removeEmptyObjects(from any) {
