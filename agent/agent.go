@@ -4,7 +4,6 @@
 package agent
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/agent/memcached"
 )
 
 // Limits of the ports that untrusted clients may reach.
@@ -45,32 +45,42 @@ func Run(ctx context.Context, args []string) error {
 	shown.DrainToken = ""
 	log.Info("started", "options", shown)
 	registry := prometheus.NewRegistry()
-	m := &memcached{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}
-	stats := &statsConn{memcached: m}
-	r := newReloader(o, m, log, registry)
+	c := &client{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}
+	r := newReloader(o, c, log, registry)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return r.run(ctx) })
+	background := func(run func(context.Context)) {
+		group.Go(func() error {
+			run(ctx)
+			return nil
+		})
+	}
+	background(r.run)
 	if o.MetricsPort != 0 {
-		process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})
-		registry.MustRegister(newCollector(stats, o.Proxy, log), process)
+		registry.MustRegister(exporter.New(socket, memcached.Timeout, log, nil),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		if o.Proxy {
+			registry.MustRegister(proxyMetrics{c, log})
+		}
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+		background(func(ctx context.Context) { relayExporter(ctx, c, log) })
 		group.Go(func() error { return serve(ctx, o.MetricsPort, mux) })
 	}
-	s := &cacheServer{stats: stats, log: log, flushed: contract.RunPath + "/flushed",
-		drain: drain{stop: make(chan struct{})}}
-	report, do := s.report, s.run
-	if o.Proxy {
-		p := &proxy{pod: os.Getenv(contract.PodName), log: log, stats: stats}
-		report, do = p.report, p.run
-	}
 	if o.ReportPort != 0 {
-		group.Go(func() error { return do(ctx) })
 		mux := http.NewServeMux()
-		mux.Handle("GET "+contract.ReportPath, reportHandler(report))
-		if o.DrainToken != "" {
-			mux.HandleFunc("GET "+contract.DrainPath+o.DrainToken, s.drain.wait)
-			mux.HandleFunc("POST "+contract.StopPath+o.DrainToken, s.drain.letStop)
+		if o.Proxy {
+			p := &proxy{pod: os.Getenv(contract.PodName), log: log, client: c}
+			background(p.run)
+			mux.Handle("GET "+contract.ReportPath, reportHandler(p.report))
+		} else {
+			s := &cacheServer{client: c, log: log, flushed: contract.RunPath + "/flushed",
+				drain: drain{stop: make(chan struct{})}}
+			background(s.run)
+			mux.Handle("GET "+contract.ReportPath, reportHandler(s.report))
+			if o.DrainToken != "" {
+				mux.HandleFunc("GET "+contract.DrainPath+o.DrainToken, s.drain.wait)
+				mux.HandleFunc("POST "+contract.StopPath+o.DrainToken, s.drain.letStop)
+			}
 		}
 		group.Go(func() error { return serve(ctx, o.ReportPort, mux) })
 	}
@@ -123,97 +133,6 @@ func (l *connectionLimit) follow(conn net.Conn, state http.ConnState) {
 	case http.StateClosed:
 		delete(l.sources, conn)
 	}
-}
-
-// socket is where the exporter connects.
-const socket = contract.RunPath + "/memcached.sock"
-
-// collector collects the metrics of memcached with Prometheus's exporter. The exporter cannot log in, and opens a new
-// connection for each collection, which memcached refuses once spec.maxConnections is reached. So the agent keeps one
-// connection to memcached open. The exporter connects to a Unix socket of the agent, which relays its requests.
-type collector struct {
-	*exporter.Exporter
-	stats *statsConn
-	proxy bool // memcached is a proxy
-	log   *slog.Logger
-
-	collecting sync.Mutex // guards the socket, which exists only during Collect
-}
-
-func newCollector(stats *statsConn, proxy bool, log *slog.Logger) *collector {
-	return &collector{Exporter: exporter.New(socket, timeout, log, nil), stats: stats, proxy: proxy, log: log}
-}
-
-var certificateExpires = prometheus.NewDesc("memcached_agent_certificate_expires_in_seconds",
-	"Time until memcached's certificate expires; negative afterwards.", nil, nil)
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	c.Exporter.Describe(ch)
-	ch <- certificateExpires
-	for _, m := range proxyMetrics {
-		ch <- m.desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	c.collecting.Lock()
-	defer c.collecting.Unlock()
-	c.collectExported(ch)
-	if c.proxy {
-		c.collectProxy(ch)
-	}
-	if certificate := c.stats.memcached.lastCertificate.Load(); certificate != nil {
-		ch <- prometheus.MustNewConstMetric(certificateExpires, prometheus.GaugeValue,
-			time.Until(certificate.NotAfter).Seconds())
-	}
-}
-
-// collectExported collects the metrics of the exporter.
-func (c *collector) collectExported(ch chan<- prometheus.Metric) {
-	_ = os.Remove(socket) // left behind by an agent that was killed
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	var relay sync.WaitGroup
-	defer relay.Wait()
-	defer cancel()
-	if listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket); err != nil {
-		c.log.Error("the exporter cannot reach memcached", "error", err)
-	} else {
-		defer func() { _ = listener.Close() }()
-		relay.Go(func() { c.serve(ctx, listener) })
-	}
-	c.Exporter.Collect(ch)
-}
-
-// serve relays the exporter's connections to memcached, one after the other, until the listener is closed.
-func (c *collector) serve(ctx context.Context, listener net.Listener) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		if err := c.relay(ctx, conn); err != nil {
-			c.log.Error("the exporter cannot reach memcached", "error", err)
-		}
-	}
-}
-
-// relay responds to the exporter's requests until the collection is done: the exporter never closes its connections.
-func (c *collector) relay(ctx context.Context, from net.Conn) error {
-	defer func() { _ = from.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = from.Close() })()
-	requests := bufio.NewScanner(from)
-	for requests.Scan() {
-		response, err := c.stats.get(ctx, requests.Text())
-		if err == nil {
-			_, err = from.Write(response)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // reportHandler sends the Report that a function returns.

@@ -2,18 +2,19 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/agent/memcached"
 	"github.com/example/memcached-operator/agent/mover"
 )
 
@@ -21,130 +22,103 @@ import (
 const moveLimit rate.Limit = 20000
 
 const (
-	// checkInterval is the pause between two checks whether the servers answer, and checkTimeout is how long one may take:
-	// the kernel repeats the first packet of a connection after a second.
+	// checkInterval is the pause between two checks whether the servers answer, and checkTimeout is how long one may take.
 	checkInterval = 3 * time.Second
-	checkTimeout  = 2 * time.Second
-	// maxChecks is the number of servers that are checked at the same time, and about the number that a Report names.
-	maxChecks = 16
+	checkTimeout  = 2 * memcached.Timeout
+	// maxChecks is the number of servers that are checked at the same time, and maxNames the number that a Report names.
+	maxChecks, maxNames = 64, 16
 )
 
 // proxy reports on the proxy in the same pod, and moves items where the list of servers names this pod.
 type proxy struct {
-	pod   string
-	log   *slog.Logger
-	stats *statsConn
+	pod    string
+	log    *slog.Logger
+	client *client
 
-	mu          sync.Mutex
-	mover       *mover.Mover // nil for none
-	stopMover   func()       // waits until the mover has stopped
-	unreachable []string     // names of servers
+	mover       atomic.Pointer[mover.Mover] // nil for none
+	unreachable atomic.Pointer[[]string]    // names of servers; nil before the first check
 }
 
 // run moves items whenever the mounted files name this pod, and checks whether the servers answer, until ctx is done.
-func (p *proxy) run(ctx context.Context) error {
+func (p *proxy) run(ctx context.Context) {
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
-		servers, _ := readServers(contract.ProxyPath) // the error is logged below
-		unreachable := unreachable(ctx, slices.Concat(servers.Before, servers.After))
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.unreachable = unreachable
+		servers := readServers()
+		names := unreachable(ctx, slices.Concat(servers.Before, servers.After))
+		p.unreachable.Store(&names)
 	}, checkInterval)
-	var current contract.Servers
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if servers, err := readServers(contract.ProxyPath); err != nil {
-			p.log.Error("cannot read the list of servers", "error", err)
-		} else if !servers.Equal(current) {
-			current = servers
-			p.start(ctx, servers)
+	for ctx.Err() == nil {
+		p.follow(ctx, readServers())
+	}
+}
+
+// follow does what a list of servers asks for, until there is another one.
+func (p *proxy) follow(ctx context.Context, servers contract.Servers) {
+	ctx, cancel := context.WithCancel(ctx)
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		if !readServers().Equal(servers) {
+			cancel()
 		}
 	}, readInterval)
-	p.start(ctx, contract.Servers{})
-	return nil
+	if servers.Mover == p.pod && servers.Phase != contract.NoChange {
+		p.log.Info("moving items", "phase", servers.Phase, "before", servers.Before, "after", servers.After)
+		m := &mover.Mover{Servers: servers, Limit: moveLimit}
+		p.mover.Store(m)
+		_ = m.Run(ctx, p.log) // its errors are logged
+	}
+	<-ctx.Done()
+	p.mover.Store(nil)
+}
+
+func readServers() contract.Servers {
+	return contract.ParseServers(readFiles[string](contract.ProxyPath, "servers", "mover"))
 }
 
 // unreachable returns the names of the first servers that do not answer.
 func unreachable(ctx context.Context, servers []contract.Server) (names []string) {
-	for some := range slices.Chunk(servers, maxChecks) {
-		var mu sync.Mutex
-		var group sync.WaitGroup
-		for _, server := range some {
-			group.Go(func() {
-				ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-				defer cancel()
-				c, err := (&memcached{address: server.Address}).dial(ctx, nil, "")
-				if err == nil {
-					_ = c.Close()
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				names = append(names, server.Name)
-			})
-		}
-		group.Wait()
-		if len(names) >= maxChecks {
-			break
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	errs := make([]error, len(servers))
+	var group errgroup.Group
+	group.SetLimit(maxChecks)
+	for i, server := range servers {
+		group.Go(func() error {
+			errs[i] = check(ctx, server.Address)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	for i, server := range servers {
+		if errs[i] != nil && len(names) < maxNames {
+			names = append(names, server.Name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
-// readServers reads the files of a volume, all of the same version: the kubelet replaces the directory that ..data
-// links to.
-func readServers(dir string) (s contract.Servers, err error) {
-	if dir, err = filepath.EvalSymlinks(filepath.Join(dir, "..data")); err != nil {
-		return s, err
+// check returns an error unless a server answers.
+func check(ctx context.Context, address string) error {
+	conn, err := memcached.Dial(ctx, address)
+	if err != nil {
+		return err
 	}
-	files := map[string]string{}
-	for _, name := range []string{"servers", "mover"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return s, err
-		}
-		files[name] = string(text)
-	}
-	return contract.ParseServers(files), nil
-}
-
-// start stops the mover, waits until it has stopped, and starts another one if the servers name this pod.
-func (p *proxy) start(ctx context.Context, servers contract.Servers) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mover != nil {
-		p.stopMover()
-		p.mover = nil
-	}
-	if servers.Mover != p.pod || servers.Phase == contract.NoChange {
-		return
-	}
-	p.log.Info("moving items", "phase", servers.Phase, "before", servers.Before, "after", servers.After)
-	ctx, cancel := context.WithCancel(ctx)
-	m := &mover.Mover{Servers: servers, Limit: moveLimit}
-	var running sync.WaitGroup
-	running.Go(func() { _ = m.Run(ctx, p.log) }) // its errors are logged
-	p.mover, p.stopMover = m, func() {
-		cancel()
-		running.Wait()
-	}
+	return errors.Join(conn.Expect("version", "VERSION "), conn.Close())
 }
 
 // report says what the proxy and this agent do with the list of servers.
 func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
-	response, err := p.stats.get(ctx, "stats proxyfuncs")
+	stats, err := p.client.stats(ctx, "stats proxyfuncs")
 	if err != nil {
 		return r, err
 	}
-	r.ListHash = commonHash(string(response))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r.Unreachable = p.unreachable
-	if p.mover == nil {
-		return r, nil
+	r.ListHash = commonHash(stats)
+	if names := p.unreachable.Load(); names != nil {
+		r.Unreachable = *names
 	}
-	if r.Percent, r.Problem = p.mover.Percent(), p.mover.Problem(); r.Percent == 100 {
-		r.MovedHash = p.mover.Hash()
+	if m := p.mover.Load(); m != nil {
+		r.Percent, r.Problem = m.Percent(), m.Problem()
+		if r.Percent == 100 {
+			r.MovedHash = m.Hash()
+		}
 	}
 	return r, nil
 }
@@ -152,12 +126,11 @@ func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
 // commonHash returns the hash of the list that all threads of a proxy use, from the answer to stats proxyfuncs; empty
 // while some use another one. Each list has a line with the number of threads that use it, until the last request that
 // began with the list has ended.
-func commonHash(stats string) string {
+func commonHash(stats memcached.Stats) string {
 	var lists []string
-	for line := range strings.Lines(stats) {
-		if line, ok := strings.CutPrefix(line, "STAT funcs_"); ok {
-			name, _, _ := strings.Cut(line, " ")
-			lists = append(lists, name)
+	for name := range stats {
+		if hash, ok := strings.CutPrefix(name, "funcs_"); ok {
+			lists = append(lists, hash)
 		}
 	}
 	if len(lists) != 1 {

@@ -2,10 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -20,9 +16,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"k8s.io/client-go/util/cert"
 
 	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/agent/memcached"
 	"github.com/example/memcached-operator/credentials"
 	"github.com/example/memcached-operator/internal/testing/testca"
 )
@@ -35,13 +31,13 @@ type server struct {
 	also      string // another login that it accepts
 	refresh   func() // makes the server read its certificate
 	signals   int
-	current   atomic.Pointer[tls.Config] // from trust; nil for Config
+	current   atomic.Pointer[tls.Config] // from distrust; nil for Config
 }
 
 // start returns an agent's reloader of the server, with the functions that mount Secrets.
 func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credentials.Data)) {
 	t.Helper()
-	m := &memcached{tls: true, signal: func() error {
+	m := &client{tls: true, signal: func() error {
 		s.signals++
 		return nil
 	}}
@@ -76,7 +72,7 @@ func (s *server) start(t *testing.T) (r *reloader, putTLS, putAuth func(credenti
 			s.serve(conn) // one at a time
 		}
 	}()
-	r.memcached.address = listener.Addr().String()
+	r.client.address = listener.Addr().String()
 	return r, putTLS, putAuth
 }
 
@@ -102,34 +98,11 @@ func (s *server) serve(conn net.Conn) {
 	}
 }
 
-// trust makes the server accept clients of the CAs in ca.crt only, and name these to clients.
-func (s *server) trust(t *testing.T, content credentials.Data) {
-	t.Helper()
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(content["ca.crt"]) {
-		t.Error("no CA")
-	}
+// distrust makes the server refuse all clients.
+func (s *server) distrust() {
 	config := s.Clone()
-	config.ClientCAs, config.GetConfigForClient = pool, nil
+	config.ClientAuth, config.ClientCAs, config.GetConfigForClient = tls.RequireAndVerifyClientCert, x509.NewCertPool(), nil
 	s.current.Store(config)
-}
-
-// named is a Secret with a CA of that name.
-func named(t *testing.T, name string) credentials.Data {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := cert.EncodeCertificates(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return credentials.Data{"ca.crt": file}
 }
 
 func newCA(t *testing.T) *testca.CA {
@@ -156,6 +129,18 @@ func newServer(t *testing.T) *server {
 	return &server{Config: &tls.Config{}, authority: newCA(t), login: "a first"}
 }
 
+// reload takes steps until there is an error, or nothing is left to do.
+func reload(t *testing.T, r *reloader) error {
+	t.Helper()
+	for range 100 {
+		if err := r.step(t.Context()); err != nil || !r.tls.needsReload() && !r.auth.needsReload() {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return errors.New("the reloader does not come to an end")
+}
+
 // TestCertificateBesidePasswords: a renewed certificate is reloaded even while the authfile is invalid.
 func TestCertificateBesidePasswords(t *testing.T) {
 	t.Parallel()
@@ -165,12 +150,14 @@ func TestCertificateBesidePasswords(t *testing.T) {
 	r.auth.activate()
 	putAuth(credentials.Data{"authfile": []byte("without a colon\n")})
 	putTLS(issue(t, s.authority))
-	if err := r.reloadIfChanged(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
-		t.Errorf("an invalid authfile: %v", err)
+	for range 2 {
+		if err := r.step(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1 of authfile") {
+			t.Errorf("an invalid authfile: %v", err)
+		}
 	}
-	if r.tls.pendingSeconds() != 0 || r.auth.pendingSeconds() == 0 {
-		t.Errorf("the certificate is pending for %v s, the passwords for %v s", r.tls.pendingSeconds(),
-			r.auth.pendingSeconds())
+	if !r.tls.pendingSince.IsZero() || r.auth.pendingSince.IsZero() || s.signals > 0 {
+		t.Errorf("the certificate is pending since %s, the passwords since %s, %d signals", r.tls.pendingSince,
+			r.auth.pendingSince, s.signals)
 	}
 }
 
@@ -182,7 +169,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	s.ClientAuth, s.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
 	r, _, _ := s.start(t)
 	r.setCandidates()
-	if _, err := r.memcached.connect(t.Context()); err != nil {
+	if _, err := r.client.connect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -193,10 +180,10 @@ func TestInvalidFromTheStart(t *testing.T) {
 	s := newServer(t)
 	r, putTLS, _ := s.start(t)
 	putTLS(with(r.tls.mounted, "tls.key", issue(t, s.authority)))
-	if err := r.reloadIfChanged(t.Context()); err == nil {
+	if err := r.step(t.Context()); err == nil {
 		t.Error("an invalid certificate is accepted")
 	}
-	if _, err := r.memcached.connect(t.Context()); err != nil {
+	if _, err := r.client.connect(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -211,37 +198,40 @@ func TestChangeDuringReload(t *testing.T) {
 	refresh, next := s.refresh, issue(t, s.authority)
 	s.refresh = func() {
 		s.refresh = refresh
-		if r.tls.pendingSeconds() == 0 {
+		if r.tls.pendingSince.IsZero() {
 			t.Error("not pending while memcached reads")
 		}
-		project(t, r.tls.path, next)
 		refresh()
+		project(t, r.tls.path, next)
 	}
-	for range 2 {
-		if err := r.reloadIfChanged(t.Context()); err != nil {
-			t.Error(err)
-		}
+	if err := reload(t, r); err != nil {
+		t.Error(err)
 	}
-	if n := testutil.ToFloat64(r.tls.failures); n != 0 || r.tls.pendingSeconds() != 0 {
-		t.Errorf("%v failures, pending for %v s", n, r.tls.pendingSeconds())
+	if n := testutil.ToFloat64(r.tls.failures); n != 0 || !r.client.lastCertificate.Load().Equal(r.tls.wanted.tls.Leaf) {
+		t.Errorf("%v failures, or memcached has another certificate", n)
 	}
 }
 
-// TestUnresponsive: if memcached does not respond, the agent waits only once, not for each certificate and login.
+// TestUnresponsive: if memcached does not respond, the agent waits only once, not for each certificate and login. It
+// still knows the certificate from the last handshake.
 func TestUnresponsive(t *testing.T) {
 	t.Parallel()
 	r, _, _ := newServer(t).start(t)
-	r.auth.activate()
+	if err := reload(t, r); err != nil {
+		t.Fatal(err)
+	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
-	r.memcached.address = silent.Addr().String()
-	r.setCandidates()
+	r.client.address = silent.Addr().String()
 	start := time.Now()
-	if _, err := r.memcached.connect(t.Context()); err == nil || time.Since(start) > timeout+time.Second {
+	if err := r.client.try(t.Context()); err == nil || time.Since(start) > memcached.Timeout+time.Second {
 		t.Errorf("%v after %s", err, time.Since(start))
+	}
+	if got := r.client.certificateExpires(); !(got > 0) {
+		t.Errorf("the certificate expires in %v s", got)
 	}
 }
 
@@ -255,43 +245,30 @@ func TestUntrustedByItsOwnCA(t *testing.T) {
 	r.auth.activate()
 	putTLS(with(r.tls.mounted, "ca.crt", issue(t, newCA(t))))
 	s.refresh = func() { t.Error("memcached loads a CA that does not accept the agent") }
-	if err := r.reloadIfChanged(t.Context()); err == nil || s.signals > 0 {
+	if err := r.step(t.Context()); err == nil || s.signals > 0 {
 		t.Errorf("%v, %d signals", err, s.signals)
 	}
 }
 
-// TestChangeOfCA: a memcached that does not accept the agent proves by the names of its CAs that it has read new ones.
-func TestChangeOfCA(t *testing.T) {
+// TestRefused: a memcached that refuses the agent reloads by a signal, after which it sends the new certificate.
+func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.ClientAuth = tls.RequireAndVerifyClientCert
 	r, putTLS, _ := s.start(t)
-	r.isClient, r.auth, r.secrets = false, nil, r.secrets[:1]
-	r.tls.check = func() (err error) {
-		r.tls.tls, err = r.tls.mounted.TLS(credentials.CheckCA, time.Now())
-		return err
-	}
-	strangers := named(t, "strangers")
-	s.trust(t, strangers)
-	r.tls.activate()
-	next := named(t, "next")
-	putTLS(with(r.tls.mounted, "ca.crt", next))
-	trusted := make(chan struct{})
-	r.memcached.signal = func() error {
-		go func() {
-			defer close(trusted)
-			time.Sleep(3 * pollInterval) // memcached checks for a signal once a second
-			s.trust(t, next)
-		}()
+	s.distrust()
+	r.auth, r.secrets = nil, r.secrets[:1]
+	putTLS(issue(t, s.authority))
+	r.client.signal = func() error {
+		time.AfterFunc(300*time.Millisecond, s.refresh) // memcached checks for a signal once a second
 		return nil
 	}
-	if err := r.reloadIfChanged(t.Context()); err != nil || r.tls.pendingSeconds() > 0 {
-		t.Errorf("%v, pending for %v s", err, r.tls.pendingSeconds())
+	for range 2 {
+		if err := r.step(t.Context()); err != nil || r.tls.pendingSince.IsZero() {
+			t.Errorf("in force before memcached has read it, %v", err)
+		}
 	}
-	select {
-	case <-trusted:
-	default:
-		t.Error("a CA is called active before memcached has read it")
+	if err := reload(t, r); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -304,8 +281,9 @@ func TestRemovedPassword(t *testing.T) {
 	r.tls.activate()
 	r.auth.activate()
 	putAuth(credentials.Data{"authfile": []byte("a:second\n")})
-	if err := r.reloadIfChanged(t.Context()); err == nil || r.auth.pendingSeconds() == 0 {
-		t.Errorf("%v, pending for %v s", err, r.auth.pendingSeconds())
+	if err := reload(t, r); err == nil || !strings.Contains(err.Error(), "accepts a password") ||
+		testutil.ToFloat64(r.auth.failures) != 1 {
+		t.Errorf("%v, %v failures", err, testutil.ToFloat64(r.auth.failures))
 	}
 }
 
@@ -314,56 +292,29 @@ func TestRemovedPassword(t *testing.T) {
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	s.ClientAuth = tls.RequireAndVerifyClientCert
 	r, _, putAuth := s.start(t)
-	s.trust(t, issue(t, newCA(t))) // refuses the agent, as it does once the certificate has expired
+	s.distrust() // as it does once the certificate has expired
 	r.tls.activate()
 	r.auth.activate()
-	r.tls.tls.Leaf.NotAfter = time.Now().Add(-time.Minute)
+	r.tls.wanted.tls.Leaf.NotAfter = time.Now().Add(-time.Minute)
 	putAuth(credentials.Data{"authfile": []byte("a:second\n")})
-	if err := r.reloadIfChanged(t.Context()); err != nil || s.signals != 1 || r.auth.pendingSeconds() > 0 {
-		t.Errorf("%v, %d signals, pending for %v s", err, s.signals, r.auth.pendingSeconds())
+	if err := reload(t, r); err != nil || s.signals != 1 {
+		t.Errorf("%v, %d signals", err, s.signals)
 	}
 }
 
-// TestLastCertificateStaysKnown: the certificate from the last handshake is kept while the agent reconnects.
-func TestLastCertificateStaysKnown(t *testing.T) {
-	t.Parallel()
-	r, _, _ := newServer(t).start(t)
-	if err := r.reloadIfChanged(t.Context()); err != nil || r.memcached.lastCertificate.Load() == nil {
-		t.Fatalf("%v, knows %v", err, r.memcached.lastCertificate.Load())
-	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = silent.Close() })
-	r.memcached.address = silent.Addr().String()
-	if _, err := r.memcached.try(t.Context()); err == nil || r.memcached.lastCertificate.Load() == nil {
-		t.Errorf("%v, knows %v", err, r.memcached.lastCertificate.Load())
-	}
-}
-
-// TestRelayEnds: the relay closes the exporter's connection, whatever stops it.
+// TestRelayEnds: the relay closes the exporter's connection after some time, and after a request that is too large.
 func TestRelayEnds(t *testing.T) {
 	t.Parallel()
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, tt := range map[string]struct {
-		ctx     context.Context
-		request string
-	}{
-		"the end of a collection":     {cancelled, ""},
-		"a request that is too large": {t.Context(), strings.Repeat("x", 2*bufio.MaxScanTokenSize)},
-	} {
-		exporter, relay := net.Pipe()
-		if err := exporter.SetDeadline(time.Now().Add(timeout)); err != nil {
+	for _, request := range []string{"", strings.Repeat("x", 2*bufio.MaxScanTokenSize)} {
+		exporter, agent := net.Pipe()
+		if err := exporter.SetDeadline(time.Now().Add(2 * memcached.Timeout)); err != nil {
 			t.Fatal(err)
 		}
-		go func() { _ = (&collector{}).relay(tt.ctx, relay) }()
-		_, _ = exporter.Write([]byte(tt.request))
+		go func() { _ = relay(t.Context(), &client{}, agent) }()
+		_, _ = exporter.Write([]byte(request))
 		if _, err := exporter.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-			t.Errorf("%s leaves the connection open: %v", name, err)
+			t.Errorf("a request of %d bytes leaves the connection open: %v", len(request), err)
 		}
 	}
 }

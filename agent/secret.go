@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/credentials"
@@ -21,90 +21,103 @@ import (
 type secret struct {
 	label, path string
 	keys        []string
-	check       func() error // checks mounted, and sets tls or mountedLogins
+	check       func(credentials.Data) (content, error)
 
 	mounted credentials.Data
 	invalid error // why memcached must not read mounted
+	// The valid content that was mounted last, and the content that memcached used when it was last verified.
+	wanted, active content
+	pendingSince   time.Time // when mounted changed; zero once memcached has read it
 
-	// The mounted content, and the content that memcached used when it was last verified.
-	tls, activeTLS              *credentials.TLS
-	mountedLogins, activeLogins []string // each "user:password"
-
-	pendingSince      atomic.Int64 // when mounted changed, in Unix nanoseconds; 0 once memcached has read it
 	reloads, failures prometheus.Counter
-	activeGauge       prometheus.Gauge // nil for certificates
+	pending           prometheus.Gauge
+	users             prometheus.Gauge // nil for certificates
+}
+
+// content is what a Secret contains.
+type content struct {
+	tls    *credentials.TLS
+	logins []string // each "user:password"
 }
 
 func newTLSSecret(checks credentials.Checks, registry *prometheus.Registry) *secret {
 	s := newSecret("tls", contract.TLSPath, checks.Keys(), registry)
-	s.check = func() (err error) {
-		s.tls, err = s.mounted.TLS(checks, time.Now())
-		return err
+	s.check = func(data credentials.Data) (content, error) {
+		pair, err := data.TLS(checks, time.Now())
+		return content{tls: pair}, err
 	}
 	return s
 }
 
 func newAuthSecret(registry *prometheus.Registry) *secret {
 	s := newSecret("auth", contract.AuthPath, credentials.AuthKeys, registry)
-	s.activeGauge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
+	s.users = promauto.With(registry).NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
 		Help: "Users whose passwords are in force."})
-	registry.MustRegister(s.activeGauge)
-	s.check = func() (err error) {
-		s.mountedLogins, err = s.mounted.Users()
-		return err
+	s.check = func(data credentials.Data) (content, error) {
+		logins, err := data.Users()
+		return content{logins: logins}, err
 	}
 	return s
 }
 
 func newSecret(label, path string, keys []string, registry *prometheus.Registry) *secret {
-	labels := prometheus.Labels{"secret": label}
-	s := &secret{label: label, path: path, keys: keys,
-		reloads: prometheus.NewCounter(prometheus.CounterOpts{Name: "memcached_agent_reloads_total",
-			Help: "Changes of the Secret that were put in force.", ConstLabels: labels}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "memcached_agent_reload_failures_total",
-			Help: "Attempts to put a change of the Secret in force that failed.", ConstLabels: labels}),
+	labels, metrics := prometheus.Labels{"secret": label}, promauto.With(registry)
+	return &secret{label: label, path: path, keys: keys,
+		reloads: metrics.NewCounter(prometheus.CounterOpts{Name: "memcached_agent_reloads_total", ConstLabels: labels,
+			Help: "Changes of the Secret that were put in force."}),
+		failures: metrics.NewCounter(prometheus.CounterOpts{Name: "memcached_agent_reload_failures_total",
+			ConstLabels: labels, Help: "Attempts to put a change of the Secret in force that failed."}),
+		pending: metrics.NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_secret_pending_seconds",
+			ConstLabels: labels,
+			Help:        "Time for which mounted content of the Secret has not been in force; 0 while it is."}),
 	}
-	registry.MustRegister(s.reloads, s.failures, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "memcached_agent_secret_pending_seconds", ConstLabels: labels,
-		Help: "Time for which mounted content of the Secret has not been in force; 0 while it is."}, s.pendingSeconds))
-	return s
 }
 
 // read reads the mounted content. It checks changed content, and invalid content again, which may become valid in time.
 func (s *secret) read() (changed bool) {
-	content := s.content()
-	changed = s.mounted == nil || !maps.EqualFunc(s.mounted, content, bytes.Equal)
-	if !changed && s.invalid == nil {
-		return false
+	data := credentials.Data(readFiles[[]byte](s.path, s.keys...))
+	changed = s.mounted == nil || !maps.EqualFunc(s.mounted, data, bytes.Equal)
+	if changed || s.invalid != nil {
+		s.mounted = data
+		s.validate()
 	}
-	s.mounted = content
-	if s.invalid = s.check(); s.invalid != nil {
-		s.invalid = fmt.Errorf("the Secret for %s: %w", s.label, s.invalid)
-	}
-	if changed {
+	if changed && s.pendingSince.IsZero() {
 		// Content that was active before needs a reload too: memcached may have restarted with other content since.
-		s.pendingSince.CompareAndSwap(0, time.Now().UnixNano())
-		if s.invalid != nil {
-			s.failures.Inc()
-		}
+		s.pendingSince = time.Now()
+	}
+	if changed && s.invalid != nil {
+		s.failures.Inc()
+	}
+	if !s.pendingSince.IsZero() {
+		s.pending.Set(time.Since(s.pendingSince).Seconds())
 	}
 	return changed
 }
 
-// content reads all keys from one version of the Secret. The kubelet keeps each version in a folder of its own, and
-// switches to another by a symbolic link.
-func (s *secret) content() credentials.Data {
-	link := filepath.Join(s.path, "..data")
+// validate checks the mounted content.
+func (s *secret) validate() {
+	wanted, err := s.check(s.mounted)
+	if err != nil {
+		s.invalid = fmt.Errorf("the Secret for %s: %w", s.label, err)
+		return
+	}
+	s.wanted, s.invalid = wanted, nil
+}
+
+// readFiles reads files of a volume, all of one version. The kubelet keeps each version in a folder of its own, and
+// switches to another by a symbolic link. Files that do not exist are left out.
+func readFiles[T string | []byte](volume string, names ...string) map[string]T {
+	link := filepath.Join(volume, "..data")
 	for {
 		folder, _ := os.Readlink(link)
-		content := credentials.Data{}
-		for _, key := range s.keys {
-			if b, err := os.ReadFile(filepath.Join(s.path, folder, key)); err == nil {
-				content[key] = b
+		files := map[string]T{}
+		for _, name := range names {
+			if b, err := os.ReadFile(filepath.Join(volume, folder, name)); err == nil {
+				files[name] = T(b)
 			}
 		}
 		if now, _ := os.Readlink(link); now == folder {
-			return content
+			return files
 		}
 	}
 }
@@ -113,50 +126,37 @@ func (s *secret) content() credentials.Data {
 func (s *secret) isValid() bool { return s == nil || s.invalid == nil }
 
 // needsReload reports whether memcached should read the mounted content.
-func (s *secret) needsReload() bool { return s != nil && s.isValid() && s.pendingSince.Load() != 0 }
+func (s *secret) needsReload() bool { return s != nil && s.isValid() && !s.pendingSince.IsZero() }
 
 // activate records that memcached has read the mounted content.
 func (s *secret) activate() {
-	if s.activeTLS != nil || s.activeLogins != nil {
+	if s.active.tls != nil || s.active.logins != nil {
 		s.reloads.Inc()
 	}
-	s.pendingSince.Store(0)
-	s.activeTLS, s.activeLogins = s.tls, s.mountedLogins
-	if s.activeGauge != nil {
-		s.activeGauge.Set(float64(len(s.mountedLogins)))
+	s.active, s.pendingSince = s.wanted, time.Time{}
+	s.pending.Set(0)
+	if s.users != nil {
+		s.users.Set(float64(len(s.active.logins)))
 	}
-}
-
-// removedLogins returns the logins that memcached must no longer accept: those of removed users, and those with a
-// previous password.
-func (s *secret) removedLogins() []string {
-	return slices.DeleteFunc(slices.Clone(s.activeLogins),
-		func(login string) bool { return slices.Contains(s.mountedLogins, login) })
 }
 
 // certificates returns those that memcached may accept, the newest first.
 func (s *secret) certificates() (list []*tls.Certificate) {
-	if s != nil && s.tls != nil {
-		list = append(list, &s.tls.Certificate)
+	if s == nil {
+		return nil
 	}
-	if s != nil && s.activeTLS != nil && s.activeTLS != s.tls {
-		list = append(list, &s.activeTLS.Certificate)
+	for _, c := range slices.Compact([]*credentials.TLS{s.wanted.tls, s.active.tls}) {
+		if c != nil {
+			list = append(list, &c.Certificate)
+		}
 	}
 	return list
 }
 
 // logins returns those that memcached may accept, the newest first; one empty login if there is none.
 func (s *secret) logins() []string {
-	if s == nil || len(s.mountedLogins)+len(s.activeLogins) == 0 {
+	if s == nil || len(s.wanted.logins)+len(s.active.logins) == 0 {
 		return []string{""}
 	}
-	mounted, active := s.mountedLogins, s.activeLogins
-	return slices.Compact(slices.Concat(mounted[:min(1, len(mounted))], active[:min(1, len(active))]))
-}
-
-func (s *secret) pendingSeconds() float64 {
-	if since := s.pendingSince.Load(); since != 0 {
-		return time.Since(time.Unix(0, since)).Seconds()
-	}
-	return 0
+	return slices.Concat(s.wanted.logins, s.active.logins)
 }

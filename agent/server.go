@@ -1,15 +1,12 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,20 +22,20 @@ const (
 	// maxPause is the longest time between two requests for a page.
 	maxPause = 500 * time.Millisecond
 	// crawlTimeout is how long memcached may take to remove what was dropped.
-	crawlTimeout = time.Minute
+	crawlTimeout, crawlInterval = time.Minute, 100 * time.Millisecond
 )
 
 const mebi = 1 << 20
 
 // cacheServer reports on the server in the same pod, and does what the operator asks for.
 type cacheServer struct {
-	stats *statsConn
-	log   *slog.Logger
-	drain drain
+	client *client
+	log    *slog.Logger
+	drain  drain
 	// flushed is the path of a file with the newest flush that memcached has done: an agent that is restarted does not
 	// repeat it.
-	flushed       string
-	done, crawled string // the newest flush that memcached has done, and the one whose items the crawler has removed
+	flushed string
+	crawled string // the newest flush whose items the crawler has removed
 
 	mu            sync.Mutex // guards what follows
 	memory, flush change
@@ -51,22 +48,19 @@ type change struct {
 }
 
 // run gives memcached what the mounted files ask for, also after memcached was restarted, until ctx is done.
-func (s *cacheServer) run(ctx context.Context) error {
+func (s *cacheServer) run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		s.follow(ctx, contract.FlushFile, &s.flush, s.flushOnce)
-		s.follow(ctx, contract.MemoryFile, &s.memory, s.setMemory)
+		files := readFiles[string](contract.PodPath, contract.FlushFile, contract.MemoryFile)
+		s.follow(ctx, &s.flush, files[contract.FlushFile], s.flushOnce)
+		s.follow(ctx, &s.memory, files[contract.MemoryFile], s.setMemory)
 	}, readInterval)
-	return nil
 }
 
 // follow applies the content of a mounted file; without one, memcached is as its arguments say.
-func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply func(context.Context, string) error) {
-	content, err := os.ReadFile(filepath.Join(contract.PodPath, file))
-	wanted := string(content)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		err = nil
-	case err == nil && wanted != "":
+func (s *cacheServer) follow(ctx context.Context, c *change, wanted string,
+	apply func(context.Context, string) error) {
+	var err error
+	if wanted != "" {
 		err = apply(ctx, wanted)
 	}
 	s.mu.Lock()
@@ -75,7 +69,7 @@ func (s *cacheServer) follow(ctx context.Context, file string, c *change, apply 
 		c.applied, c.problem = wanted, ""
 	} else if err.Error() != c.problem && ctx.Err() == nil {
 		c.applied, c.problem = "", err.Error()
-		s.log.Error("memcached cannot be changed", "file", file, "wanted", wanted, "error", err)
+		s.log.Error("memcached cannot be changed", "wanted", wanted, "error", err)
 	}
 }
 
@@ -90,16 +84,18 @@ func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if s.done = max(s.done, string(last)); s.done < flush {
-		// Without the 1, items that were used in this second can stay.
-		// https://github.com/memcached/memcached/blob/1.6.45/items.c
-		if err := s.request(ctx, "flush_all 1", "OK"); err != nil {
+	if string(last) < flush {
+		// What is written first is no obstacle afterwards: memcached would drop items again and again.
+		next := s.flushed + ".new"
+		if err := os.WriteFile(next, []byte(flush), 0o600); err != nil {
 			return err
 		}
-		s.done = flush
-	}
-	if string(last) < s.done {
-		if err := os.WriteFile(s.flushed, []byte(s.done), 0o600); err != nil {
+		// Without the 1, items that were used in this second can stay.
+		// https://github.com/memcached/memcached/blob/1.6.45/items.c
+		if err := s.client.expect(ctx, "flush_all 1", "OK"); err != nil {
+			return err
+		}
+		if err := os.Rename(next, s.flushed); err != nil {
 			return err
 		}
 	}
@@ -115,15 +111,14 @@ func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 // crawl waits until the crawler of memcached, unless an argument disables it, has removed what was dropped: memcached
 // counts such items until then.
 func (s *cacheServer) crawl(ctx context.Context) error {
-	crawls := false
-	return wait.PollUntilContextTimeout(ctx, readInterval/10, crawlTimeout, true, func(ctx context.Context) (bool, error) {
-		if crawls {
-			values, err := s.stats.values(ctx, "stats")
-			return values["lru_crawler_running"] == 0, err
+	busy := true
+	return wait.PollUntilContextTimeout(ctx, crawlInterval, crawlTimeout, true, func(ctx context.Context) (bool, error) {
+		if busy {
+			busy = s.client.expect(ctx, "lru_crawler crawl all", "BUSY") == nil
+			return false, nil
 		}
-		answer, err := s.stats.get(ctx, "lru_crawler crawl all")
-		crawls = bytes.HasPrefix(answer, []byte("OK"))
-		return !crawls && !bytes.HasPrefix(answer, []byte("BUSY")), err
+		stats, err := s.client.stats(ctx, "stats")
+		return stats.Number("lru_crawler_running") == 0, err
 	})
 }
 
@@ -134,17 +129,17 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 	if err != nil {
 		return err
 	}
-	values, err := s.stats.values(ctx, "stats")
+	stats, err := s.client.stats(ctx, "stats")
 	if err != nil {
 		return err
 	}
-	limit := megabytes * mebi
+	limit, before, table := megabytes*mebi, stats.Number("limit_maxbytes"), stats.Number("hash_bytes")
 	// The hash table never shrinks. Beside less memory for items, it might not fit into the container.
-	if table := values["hash_bytes"]; limit < values["limit_maxbytes"] && table > limit/contract.HashTableShare {
+	if limit < before && table > limit/contract.HashTableShare {
 		return fmt.Errorf("the hash table of memcached has %d MiB, too much for %d MiB of items", table/mebi, megabytes)
 	}
-	if limit != values["limit_maxbytes"] {
-		if err := s.request(ctx, fmt.Sprintf("cache_memlimit %d", megabytes), "OK"); err != nil {
+	if limit != before {
+		if err := s.client.expect(ctx, fmt.Sprintf("cache_memlimit %d", megabytes), "OK"); err != nil {
 			return err
 		}
 	}
@@ -156,17 +151,17 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
 	least, since, pause := int64(math.MaxInt64), time.Now(), time.Millisecond
 	for {
-		values, err := s.stats.values(ctx, "stats slabs")
-		pages := values["total_malloced"]
+		stats, err := s.client.stats(ctx, "stats slabs")
+		pages := stats.Number("total_malloced")
 		switch {
-		case err != nil || pages <= limit+values["active_slabs"]*mebi:
+		case err != nil || pages <= limit+stats.Number("active_slabs")*mebi:
 			return err
 		case pages < least:
 			least, since, pause = pages, time.Now(), time.Millisecond
 		case time.Since(since) > pageTimeout:
 			return fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
 		}
-		if err := s.request(ctx, "slabs reassign -1 0", "OK", "BUSY"); err != nil {
+		if err := s.client.expect(ctx, "slabs reassign -1 0", "OK", "BUSY"); err != nil {
 			return err
 		}
 		select {
@@ -178,21 +173,12 @@ func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
 	}
 }
 
-// request returns an error unless the answer of memcached begins with one of these words.
-func (s *cacheServer) request(ctx context.Context, request string, words ...string) error {
-	answer, err := s.stats.get(ctx, request)
-	if err == nil && !slices.ContainsFunc(words, func(word string) bool { return bytes.HasPrefix(answer, []byte(word)) }) {
-		err = fmt.Errorf("memcached answered %q to %s", bytes.TrimSpace(answer), request)
-	}
-	return err
-}
-
 // report says what the server holds.
 func (s *cacheServer) report(ctx context.Context) (r contract.Report, err error) {
-	values, err := s.stats.values(ctx, "stats")
+	stats, err := s.client.stats(ctx, "stats")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return contract.Report{Items: values["curr_items"], Memory: values["limit_maxbytes"], Applied: s.memory.applied,
-		Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem,
+	return contract.Report{Items: stats.Number("curr_items"), Memory: stats.Number("limit_maxbytes"),
+		Applied: s.memory.applied, Problem: s.memory.problem, Flushed: s.flush.applied, FlushProblem: s.flush.problem,
 		Draining: s.drain.waiting.Load() > 0}, err
 }

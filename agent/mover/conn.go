@@ -8,17 +8,16 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/example/memcached-operator/agent/memcached"
 )
 
 const (
-	// timeout bounds each exchange with a server, beside the time for values.
-	timeout = 2 * time.Second
 	// slowest is the least number of bytes in a second at which values are expected to be sent.
 	slowest = 4 << 20
 	// dumpTimeout bounds the time between two keys. memcached sends nothing while it walks over empty buckets, and has up
@@ -28,6 +27,8 @@ const (
 	roomBytes = 4 << 20
 	// maxKeyLine bounds the bytes that belong to a key in a list of keys.
 	maxKeyLine = 1 << 10
+	// manyBytes is the size of a value for whose sake memory is given back that earlier values had.
+	manyBytes = 1 << 20
 )
 
 // clientError is the code of an answer that begins with CLIENT_ERROR: memcached does not accept the request.
@@ -35,22 +36,18 @@ const clientError = "CLIENT_ERROR"
 
 // conn is a connection to a server.
 type conn struct {
-	net.Conn
-	r        *bufio.Reader
+	*memcached.Conn
 	w        *bufio.Writer
-	settings map[string]string // of the server
-	largest  uint64            // size of an item, in bytes
-	values   []byte            // memory of the values that were read last
+	settings memcached.Stats // of the server
+	largest  uint64          // size of an item, in bytes
 }
 
 func dial(ctx context.Context, address string) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	c, err := memcached.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, r: bufio.NewReader(c), w: bufio.NewWriter(c)}, nil
+	return &conn{Conn: c, w: bufio.NewWriter(c)}, nil
 }
 
 // item is an item that is moved.
@@ -125,7 +122,7 @@ func (a answer) number(name string) (uint64, error) {
 }
 
 func (a answer) unexpected() error {
-	return fmt.Errorf("memcached answered %q", strings.Join(append([]string{a.code}, a.flags...), " "))
+	return memcached.Unexpected(strings.Join(append([]string{a.code}, a.flags...), " "))
 }
 
 // each sends a meta command for each item, and then calls got with each answer.
@@ -134,7 +131,7 @@ func (c *conn) each(items []*item, send func(*bufio.Writer, *item), got func(*it
 	for _, i := range items {
 		size += i.size
 	}
-	if err := c.SetDeadline(time.Now().Add(timeout + sendTime(size))); err != nil {
+	if err := c.SetDeadline(time.Now().Add(memcached.Timeout + sendTime(size))); err != nil {
 		return err
 	}
 	for _, i := range items {
@@ -174,43 +171,19 @@ func (c *conn) remove(items []*item) (found int, err error) {
 	return found, err
 }
 
-// stats returns the values in the response to one of the stats commands, by name.
-func (c *conn) stats(request string) (values map[string]string, err error) {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return nil, err
-	}
-	values = map[string]string{}
-	_, err = c.Write([]byte(request + "\r\n"))
-	for err == nil {
-		var line string
-		line, err = c.r.ReadString('\n')
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "STAT" {
-			values[fields[1]] = fields[2]
-		} else if err == nil && line == "END\r\n" {
-			return values, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
-}
-
 // prepare reads what the server is able to, and returns how many items it holds.
 func (c *conn) prepare() (items int64, err error) {
-	if c.settings, err = c.stats("stats settings"); err != nil {
+	if c.settings, err = c.Stats("stats settings"); err != nil {
 		return 0, err
 	}
-	for setting, value := range map[string]string{"cas_enabled": "yes", "dump_enabled": "yes", "lru_crawler": "yes"} {
-		if is := c.settings[setting]; is != value {
-			return 0, fmt.Errorf("%s cannot move items: its setting %s is %q", c.RemoteAddr(), setting, is)
+	for _, setting := range []string{"cas_enabled", "dump_enabled", "lru_crawler"} {
+		if is := c.settings[setting]; is != "yes" {
+			return 0, fmt.Errorf("cannot move items: its setting %s is %q", setting, is)
 		}
 	}
-	if c.largest, err = strconv.ParseUint(c.settings["item_size_max"], 10, 64); err != nil {
-		return 0, err
-	}
-	values, err := c.stats("stats")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(values["curr_items"], 10, 64)
+	c.largest = uint64(max(0, c.settings.Number("item_size_max")))
+	stats, err := c.Stats("stats")
+	return stats.Number("curr_items"), err
 }
 
 // leaseTime returns the time after which a placeholder on the server expires.
@@ -221,104 +194,91 @@ func (c *conn) hasRoom(size uint64) error {
 	if c.settings["evictions"] != "off" {
 		return nil
 	}
-	values, err := c.stats("stats slabs")
-	if err != nil {
-		return err
+	stats, err := c.Stats("stats slabs")
+	if err == nil && stats.Number("total_malloced")+int64(size)+roomBytes > c.settings.Number("maxbytes") {
+		err = c.full()
 	}
-	used, usedErr := strconv.ParseUint(values["total_malloced"], 10, 64)
-	limit, limitErr := strconv.ParseUint(c.settings["maxbytes"], 10, 64)
-	if err := errors.Join(usedErr, limitErr); err != nil {
-		return err
-	}
-	if used+size+roomBytes > limit {
-		return c.full()
-	}
-	return nil
+	return err
 }
 
 func (c *conn) full() error { return fmt.Errorf("%s has no memory for more items", c.RemoteAddr()) }
 
-// answer reads the answer to a meta command. Its value is valid until c.values is used again.
+// answer reads the answer to a meta command.
 func (c *conn) answer() (a answer, err error) {
-	line, err := c.r.ReadString('\n')
+	line, err := c.Line()
 	if err != nil {
 		return a, err
 	}
 	fields := strings.Fields(line)
 	if len(fields) == 0 || len(fields[0]) != 2 && fields[0] != clientError {
-		return a, fmt.Errorf("memcached answered %q", strings.TrimSpace(line))
+		return a, memcached.Unexpected(line)
 	}
 	a.code, a.flags = fields[0], fields[1:]
 	if a.code != "VA" {
 		return a, nil
 	}
 	if len(a.flags) == 0 {
-		return a, errors.New("memcached answered VA without a size")
+		return a, memcached.Unexpected(line)
 	}
 	size, err := strconv.ParseUint(a.flags[0], 10, 32)
 	if err != nil || size > c.largest {
-		return a, fmt.Errorf("memcached answered VA with the size %q", a.flags[0])
+		return a, memcached.Unexpected(line)
 	}
-	a.flags = a.flags[1:]
-	value := c.allocate(int(size) + len("\r\n"))
-	_, err = io.ReadFull(c.r, value)
-	a.value = value[:size]
+	if size > manyBytes {
+		debug.FreeOSMemory() // The agent has enough for one of the largest items, and not for two.
+	}
+	value := make([]byte, size+uint64(len("\r\n")))
+	_, err = io.ReadFull(c.Reader, value)
+	a.flags, a.value = a.flags[1:], value[:size]
 	return a, err
 }
 
-// allocate returns memory for a value. The agent has enough for one of the largest items, and not for two: what is left
-// of an earlier one must be given back first.
-func (c *conn) allocate(size int) []byte {
-	used := len(c.values)
-	if used+size > cap(c.values) {
-		if c.values, used = nil, 0; size > chunkBytes {
-			debug.FreeOSMemory()
-		}
-		c.values = make([]byte, 0, max(size, chunkBytes))
-	}
-	c.values = c.values[:used+size]
-	return c.values[used:]
-}
-
-// errBusy says that the server cannot list its keys now, because it lists them for another client or for itself.
-var errBusy = errors.New("memcached lists keys for somebody else")
-
 // dump calls act with each key of the server, as the server lists it.
-func (c *conn) dump(act func(line string) error) error {
+func (c *conn) dump(act func(listed string) error) error {
 	if _, err := c.Write([]byte("lru_crawler mgdump hash\r\n")); err != nil {
 		return err
 	}
-	key := "" // and what precedes it in its line; a key may contain the end of a line
 	for {
 		if err := c.SetDeadline(time.Now().Add(dumpTimeout)); err != nil {
 			return err
 		}
-		line, err := c.r.ReadString('\n')
+		line, err := c.Line()
 		if err != nil {
 			return err
 		}
-		isKey, isEnd := strings.HasPrefix(line, "mg "), line == "EN\r\n"
-		if key != "" {
-			if !isKey && !isEnd && len(key) < maxKeyLine {
-				key += line
-				continue
-			}
-			if err := act(strings.TrimSuffix(strings.TrimPrefix(key, "mg "), "\r\n")); err != nil {
-				return err
-			}
-			key = ""
-		}
+		listed, isKey := strings.CutPrefix(line, "mg ")
 		switch {
 		case isKey:
-			key = line
-		case isEnd:
+			if listed, err = c.completeKey(listed); err == nil {
+				err = act(strings.TrimSuffix(listed, "\r\n"))
+			}
+			if err != nil {
+				return err
+			}
+		case line == "EN\r\n":
 			return nil
 		case strings.HasPrefix(line, "BUSY"), strings.HasPrefix(line, "ERROR locked"):
-			return errBusy
+			return errors.New("memcached lists keys for somebody else")
 		case line != "OK\r\n":
-			return fmt.Errorf("memcached answered %q", strings.TrimSpace(line))
+			return memcached.Unexpected(line)
 		}
 	}
+}
+
+// completeKey reads the rest of a key that contains the end of a line: up to the next key, or the end of the list.
+func (c *conn) completeKey(listed string) (string, error) {
+	for len(listed) < maxKeyLine {
+		next, err := c.Reader.Peek(len("mg "))
+		if err != nil || string(next) == "mg " || string(next) == "EN\r" {
+			return listed, err
+		}
+		line, err := c.Line()
+		if err != nil {
+			return "", err
+		}
+		listed += line
+	}
+	return listed, nil
 }
 
 // names returns how requests may name an item that a server lists in this way. memcached 1.6.45 forgets that a key is
@@ -334,26 +294,4 @@ func names(listed string) (list []string) {
 		list = append(list, listed)
 	}
 	return append(list, base64.StdEncoding.EncodeToString([]byte(listed))+" b")
-}
-
-// dump calls act with each key of a server, as the server sends them.
-func dump(ctx context.Context, server string, act func(line string) error) error {
-	for {
-		c, err := dial(ctx, server)
-		if err != nil {
-			return err
-		}
-		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-		err = c.dump(act)
-		stop()
-		_ = c.Close()
-		if !errors.Is(err, errBusy) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }

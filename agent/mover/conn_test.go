@@ -3,26 +3,24 @@ package mover
 import (
 	"bufio"
 	"math"
-	"net"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/example/memcached-operator/agent/memcached"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // largestItem is the size of the largest item of servers in tests.
 const largestItem = 1 << 20
 
-// silentConn is a connection to a server whose answers are read elsewhere.
-type silentConn struct{ net.Conn }
-
-func (silentConn) Write(b []byte) (int, error) { return len(b), nil }
-func (silentConn) SetDeadline(time.Time) error { return nil }
-func (silentConn) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
-
+// answered returns a connection to a server that has sent a text.
 func answered(text string) *conn {
-	return &conn{Conn: silentConn{}, r: bufio.NewReader(strings.NewReader(text)), largest: largestItem}
+	c := &conn{Conn: memcached.NewConn(harness.NewAnswering(func(string) string { return text })), largest: largestItem}
+	_, _ = c.Write(nil)
+	return c
 }
 
 // text is an answer as memcached writes it.
@@ -51,7 +49,7 @@ func FuzzAnswer(f *testing.F) {
 		c, left := answered(text), len(text)
 		for {
 			a, err := c.answer()
-			if cap(a.value) > largestItem+chunkBytes {
+			if cap(a.value) > largestItem+1024 {
 				t.Fatalf("%d bytes of memory for %d bytes", cap(a.value), len(text))
 			}
 			if err != nil {
@@ -70,8 +68,7 @@ func FuzzAnswer(f *testing.F) {
 // FuzzDump: whatever a server answers, the mover finds no more keys than the server names.
 func FuzzDump(f *testing.F) {
 	for _, text := range []string{"", "EN\r\n", "mg a\r\nmg Zm9v b\r\nEN\r\n", "mg \r\nEN\r\n", "OK\r\n", "mg a",
-		"mg a b c\r\nx\r\n", "BUSY currently processing crawler request\r\n", "ERROR locked try again later\r\n", "ERROR\r\n",
-		"STAT curr_items 7\r\nEND\r\n", "STAT curr_items x\r\nEND\r\n", "STAT curr_items 9223372036854775808\r\n"} {
+		"mg a b c\r\nx\r\n", "BUSY currently processing crawler request\r\n", "ERROR locked try again later\r\n", "ERROR\r\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -93,12 +90,6 @@ func FuzzDump(f *testing.F) {
 		if found > strings.Count("\n"+text, "\nmg ") || err == nil && !strings.Contains(text, "EN") &&
 			!strings.Contains(text, "ERROR") {
 			t.Errorf("got %d keys, %v", found, err)
-		}
-		values, err := answered(text).stats("stats")
-		for name, value := range values {
-			if err != nil || !strings.Contains(text, name) || !strings.Contains(text, value) {
-				t.Errorf("got %s %s, %v", name, value, err)
-			}
 		}
 	})
 }

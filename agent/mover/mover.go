@@ -7,6 +7,7 @@ package mover
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -135,7 +136,7 @@ func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, lea
 		conns[server] = c
 		items, err := c.prepare()
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, fmt.Errorf("%s: %w", server, err)
 		}
 		if slices.Contains(visited, server) {
 			m.items += items
@@ -169,7 +170,13 @@ func (m *Mover) visit(ctx context.Context, server string, conns map[string]*conn
 		found += n
 		return err
 	}
-	err = dump(ctx, server, func(listed string) error {
+	list, err := dial(ctx, server) // the keys come while batches of them are moved
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = list.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = list.Close() })()
+	err = list.dump(func(listed string) error {
 		m.visited++
 		m.percent.Store(max(m.percent.Load(), min(99, 100*m.visited/max(m.items, 1))))
 		target, i := m.find(server, listed)

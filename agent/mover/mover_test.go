@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/agent/memcached"
 )
 
 // replace is a change in which all items of one server move to another.
@@ -150,7 +152,7 @@ func TestSilentDump(t *testing.T) {
 	source.put("key", "value")
 	source.instead = func(request string) string {
 		if strings.HasPrefix(request, "lru_crawler") {
-			time.Sleep(timeout + 100*time.Millisecond)
+			time.Sleep(memcached.Timeout + 100*time.Millisecond)
 		}
 		return ""
 	}
@@ -275,7 +277,7 @@ func TestMemory(t *testing.T) {
 	if err := i.fill(a); err != nil {
 		t.Fatal(err)
 	}
-	w := bufio.NewWriter(silentConn{})
+	w := bufio.NewWriter(io.Discard)
 	store(w, i)
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
