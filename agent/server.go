@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"strings"
 	"sync"
@@ -17,10 +16,9 @@ import (
 )
 
 const (
-	// pageTimeout is how long memcached may take to give back a page.
-	pageTimeout = 10 * time.Second
-	// maxPause is the longest time between two requests for a page.
-	maxPause = 500 * time.Millisecond
+	// pageTimeout is how long memcached is asked for pages until somebody is told, and pageInterval the time between two
+	// requests.
+	pageTimeout, pageInterval = 10 * time.Second, 10 * time.Millisecond
 	// crawlTimeout is how long memcached may take to remove what was dropped.
 	crawlTimeout, crawlInterval = time.Minute, 100 * time.Millisecond
 )
@@ -147,30 +145,21 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 }
 
 // freePages waits until memcached has given back the pages above a limit in bytes. memcached keeps each page until it
-// is asked for, and always one page of each slab class. While it gives back none, the requests become rare.
+// is asked for, and always one page of each slab class.
 func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
-	least, since, pause := int64(math.MaxInt64), time.Now(), time.Millisecond
-	for {
+	pages := int64(0)
+	err := wait.PollUntilContextTimeout(ctx, pageInterval, pageTimeout, true, func(ctx context.Context) (bool, error) {
 		stats, err := s.client.stats(ctx, "stats slabs")
-		pages := stats.Number("total_malloced")
-		switch {
-		case err != nil || pages <= limit+stats.Number("active_slabs")*mebi:
-			return err
-		case pages < least:
-			least, since, pause = pages, time.Now(), time.Millisecond
-		case time.Since(since) > pageTimeout:
-			return fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
+		pages = stats.Number("total_malloced")
+		if err != nil || pages <= limit+stats.Number("active_slabs")*mebi {
+			return true, err
 		}
-		if err := s.client.expect(ctx, "slabs reassign -1 0", "OK", "BUSY"); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-			pause = min(2*pause, maxPause)
-		}
+		return false, s.client.expect(ctx, "slabs reassign -1 0", "OK", "BUSY")
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return fmt.Errorf("memcached still has %d MiB of items", pages/mebi)
 	}
+	return err
 }
 
 // report says what the server holds.

@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/cert"
 )
 
 // Keys of the Secrets that a Memcached names.
@@ -110,19 +110,10 @@ func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
 }
 
 // certificates parses the certificates of a key, at least one. Like memcached, it skips PEM blocks of other types.
-func (d Data) certificates(key string) (list []*x509.Certificate, err error) {
-	for block, rest := pem.Decode(d[key]); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("certificate %d in %s cannot be parsed", len(list)+1, key)
-		}
-		list = append(list, c)
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%s has no certificate in PEM", key)
+func (d Data) certificates(key string) ([]*x509.Certificate, error) {
+	list, err := cert.ParseCertsPEM(d[key])
+	if err != nil {
+		return nil, fmt.Errorf("%s has no certificate in PEM, or one that cannot be parsed", key)
 	}
 	return list, nil
 }

@@ -26,7 +26,7 @@ func move(source, target *conn, items []*item) (found int, err error) {
 			switch a.code {
 			case "HD":
 				present = append(present, i)
-				i.size, err = a.number("s")
+				i.size, err = a.number('s')
 			case "EN", clientError: // one key that memcached refuses must not keep the others
 			default:
 				err = a.unexpected()
@@ -77,7 +77,7 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 		i.lease = minPlaceholderCAS | rand.Uint64N(minPlaceholderCAS) //nolint:gosec // need not be secret, only different
 		fmt.Fprintf(w, "mg %s c N%.0f E%d\r\n", i.name, target.leaseTime().Seconds(), i.lease)
 	}, func(i *item, a answer) error {
-		switch cas, err := a.number("c"); {
+		switch cas, err := a.number('c'); {
 		case a.code == "EN":
 			return target.full()
 		case err != nil:

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,14 +39,36 @@ type conn struct {
 	w        *bufio.Writer
 	settings memcached.Stats // of the server
 	largest  uint64          // size of an item, in bytes
+	items    int64           // number of items, before the pass
 }
 
-func dial(ctx context.Context, address string) (*conn, error) {
-	c, err := memcached.Dial(ctx, address)
+// connect connects to a server that is able to move items.
+func connect(ctx context.Context, address string) (*conn, error) {
+	mc, err := memcached.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, w: bufio.NewWriter(c)}, nil
+	c := &conn{Conn: mc, w: bufio.NewWriter(mc)}
+	if err := c.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", address, err), mc.Close())
+	}
+	return c, nil
+}
+
+// prepare reads what the server is able to, and how many items it holds.
+func (c *conn) prepare() (err error) {
+	if c.settings, err = c.Stats("stats settings"); err != nil {
+		return err
+	}
+	for _, setting := range []string{"cas_enabled", "dump_enabled", "lru_crawler"} {
+		if is := c.settings[setting]; is != "yes" {
+			return fmt.Errorf("cannot move items: its setting %s is %q", setting, is)
+		}
+	}
+	c.largest = uint64(max(0, c.settings.Number("item_size_max")))
+	stats, err := c.Stats("stats")
+	c.items = stats.Number("curr_items")
+	return err
 }
 
 // item is an item that is moved.
@@ -68,9 +89,11 @@ func (i *item) key() string {
 
 // fill completes an item with what a server has.
 func (i *item) fill(a answer) (err error) {
-	i.value, i.size, i.flags, i.ttl = a.value, uint64(len(a.value)), a.flag("f"), a.flag("t")
-	i.dropped = slices.Contains(a.flags, "X") || slices.Contains(a.flags, "Z") && i.size == 0
-	i.cas, err = a.number("c")
+	i.value, i.size, i.flags, i.ttl = a.value, uint64(len(a.value)), a.flags['f'], a.flags['t']
+	_, isStale := a.flags['X']
+	_, isAwaited := a.flags['Z']
+	i.dropped = isStale || isAwaited && i.size == 0
+	i.cas, err = a.number('c')
 	return err
 }
 
@@ -98,32 +121,21 @@ func expiry(ttl string, now time.Time) string {
 
 // answer is the answer to a meta command.
 type answer struct {
-	code  string
-	flags []string
-	value []byte
+	line, code string
+	flags      map[byte]string // their tokens
+	value      []byte
 }
 
-// flag returns the token of a flag; empty for none.
-func (a answer) flag(name string) string {
-	for _, f := range a.flags {
-		if token, ok := strings.CutPrefix(f, name); ok {
-			return token
-		}
-	}
-	return ""
-}
-
-func (a answer) number(name string) (uint64, error) {
-	n, err := strconv.ParseUint(a.flag(name), 10, 64)
+// number returns the token of a flag, which must be a number.
+func (a answer) number(flag byte) (uint64, error) {
+	n, err := strconv.ParseUint(a.flags[flag], 10, 64)
 	if err != nil {
 		return 0, a.unexpected()
 	}
 	return n, nil
 }
 
-func (a answer) unexpected() error {
-	return memcached.Unexpected(strings.Join(append([]string{a.code}, a.flags...), " "))
-}
+func (a answer) unexpected() error { return memcached.Unexpected(a.line) }
 
 // each sends a meta command for each item, and then calls got with each answer.
 func (c *conn) each(items []*item, send func(*bufio.Writer, *item), got func(*item, answer) error) error {
@@ -171,21 +183,6 @@ func (c *conn) remove(items []*item) (found int, err error) {
 	return found, err
 }
 
-// prepare reads what the server is able to, and returns how many items it holds.
-func (c *conn) prepare() (items int64, err error) {
-	if c.settings, err = c.Stats("stats settings"); err != nil {
-		return 0, err
-	}
-	for _, setting := range []string{"cas_enabled", "dump_enabled", "lru_crawler"} {
-		if is := c.settings[setting]; is != "yes" {
-			return 0, fmt.Errorf("cannot move items: its setting %s is %q", setting, is)
-		}
-	}
-	c.largest = uint64(max(0, c.settings.Number("item_size_max")))
-	stats, err := c.Stats("stats")
-	return stats.Number("curr_items"), err
-}
-
 // leaseTime returns the time after which a placeholder on the server expires.
 func (c *conn) leaseTime() time.Duration { return leaseTime + 2*sendTime(c.largest) }
 
@@ -205,36 +202,53 @@ func (c *conn) full() error { return fmt.Errorf("%s has no memory for more items
 
 // answer reads the answer to a meta command.
 func (c *conn) answer() (a answer, err error) {
-	line, err := c.Line()
-	if err != nil {
+	if a.line, err = c.Line(); err != nil {
 		return a, err
 	}
-	fields := strings.Fields(line)
-	if len(fields) == 0 || len(fields[0]) != 2 && fields[0] != clientError {
-		return a, memcached.Unexpected(line)
+	words := strings.Fields(a.line)
+	if len(words) == 0 || len(words[0]) != 2 && words[0] != clientError {
+		return a, a.unexpected()
 	}
-	a.code, a.flags = fields[0], fields[1:]
+	a.code, a.flags = words[0], map[byte]string{}
+	for _, flag := range words[1:] {
+		a.flags[flag[0]] = flag[1:]
+	}
 	if a.code != "VA" {
 		return a, nil
 	}
-	if len(a.flags) == 0 {
-		return a, memcached.Unexpected(line)
+	if len(words) == 1 {
+		return a, a.unexpected()
 	}
-	size, err := strconv.ParseUint(a.flags[0], 10, 32)
+	size, err := strconv.ParseUint(words[1], 10, 32)
 	if err != nil || size > c.largest {
-		return a, memcached.Unexpected(line)
+		return a, a.unexpected()
 	}
 	if size > manyBytes {
 		debug.FreeOSMemory() // The agent has enough for one of the largest items, and not for two.
 	}
 	value := make([]byte, size+uint64(len("\r\n")))
 	_, err = io.ReadFull(c.Reader, value)
-	a.flags, a.value = a.flags[1:], value[:size]
+	a.value = value[:size]
 	return a, err
 }
 
-// dump calls act with each key of the server, as the server lists it.
-func (c *conn) dump(act func(listed string) error) error {
+// names returns how requests may name an item that a server lists in this way. memcached 1.6.45 forgets that a key is
+// binary when it creates or extends the item by itself, and then lists the key as it is. The binary protocol allows any
+// key.
+func names(listed string) (list []string) {
+	if encoded, ok := strings.CutSuffix(listed, " b"); ok {
+		if _, err := base64.StdEncoding.DecodeString(encoded); err == nil {
+			return []string{listed}
+		}
+	}
+	if listed != "" && !strings.ContainsAny(listed, " \n") {
+		list = append(list, listed)
+	}
+	return append(list, base64.StdEncoding.EncodeToString([]byte(listed))+" b")
+}
+
+// dump calls act with each key of a server, as the server lists it.
+func dump(c *memcached.Conn, act func(listed string) error) error {
 	if _, err := c.Write([]byte("lru_crawler mgdump hash\r\n")); err != nil {
 		return err
 	}
@@ -249,7 +263,7 @@ func (c *conn) dump(act func(listed string) error) error {
 		listed, isKey := strings.CutPrefix(line, "mg ")
 		switch {
 		case isKey:
-			if listed, err = c.completeKey(listed); err == nil {
+			if listed, err = completeKey(c, listed); err == nil {
 				err = act(strings.TrimSuffix(listed, "\r\n"))
 			}
 			if err != nil {
@@ -266,7 +280,7 @@ func (c *conn) dump(act func(listed string) error) error {
 }
 
 // completeKey reads the rest of a key that contains the end of a line: up to the next key, or the end of the list.
-func (c *conn) completeKey(listed string) (string, error) {
+func completeKey(c *memcached.Conn, listed string) (string, error) {
 	for len(listed) < maxKeyLine {
 		next, err := c.Reader.Peek(len("mg "))
 		if err != nil || string(next) == "mg " || string(next) == "EN\r" {
@@ -279,19 +293,4 @@ func (c *conn) completeKey(listed string) (string, error) {
 		listed += line
 	}
 	return listed, nil
-}
-
-// names returns how requests may name an item that a server lists in this way. memcached 1.6.45 forgets that a key is
-// binary when it creates or extends the item by itself, and then lists the key as it is. The binary protocol allows any
-// key.
-func names(listed string) (list []string) {
-	if encoded, ok := strings.CutSuffix(listed, " b"); ok {
-		if _, err := base64.StdEncoding.DecodeString(encoded); err == nil {
-			return []string{listed}
-		}
-	}
-	if listed != "" && !strings.ContainsAny(listed, " \n") {
-		list = append(list, listed)
-	}
-	return append(list, base64.StdEncoding.EncodeToString([]byte(listed))+" b")
 }

@@ -3,7 +3,6 @@ package mover
 import (
 	"bufio"
 	"math"
-	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,19 +20,6 @@ func answered(text string) *conn {
 	c := &conn{Conn: memcached.NewConn(harness.NewAnswering(func(string) string { return text })), largest: largestItem}
 	_, _ = c.Write(nil)
 	return c
-}
-
-// text is an answer as memcached writes it.
-func (a answer) text() string {
-	words := []string{a.code}
-	if a.code == "VA" {
-		words = append(words, strconv.Itoa(len(a.value)))
-	}
-	text := strings.Join(append(words, a.flags...), " ") + "\r\n"
-	if a.code == "VA" {
-		text += string(a.value) + "\r\n"
-	}
-	return text
 }
 
 // FuzzAnswer: whatever a server answers, the mover reads the values that it contains, and needs no memory for others.
@@ -55,11 +41,13 @@ func FuzzAnswer(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if left -= len(a.code) + len(a.value); left < 0 || !strings.Contains(text, string(a.value)) {
+			if left -= len(a.code) + len(a.value); left < 0 || !strings.Contains(text, a.code) || !strings.Contains(text, string(a.value)) {
 				t.Fatalf("%+v is not in the answer", a)
 			}
-			if again, err := answered(a.text()).answer(); err != nil || !reflect.DeepEqual(again, a) {
-				t.Fatalf("%+v became %+v, %v", a, again, err)
+			for flag, token := range a.flags {
+				if !strings.Contains(a.line, " "+string([]byte{flag})+token) {
+					t.Fatalf("%+v has other flags than its line", a)
+				}
 			}
 		}
 	})
@@ -73,7 +61,7 @@ func FuzzDump(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		found := 0
-		err := answered(text).dump(func(listed string) error {
+		err := dump(answered(text).Conn, func(listed string) error {
 			found++
 			if !strings.Contains(text, "mg "+listed) {
 				t.Errorf("got the key %q", listed)

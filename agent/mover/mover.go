@@ -7,7 +7,6 @@ package mover
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/agent/memcached"
 )
 
 const (
@@ -129,17 +129,13 @@ func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, lea
 		}
 	}()
 	for _, server := range append(sources, targets...) {
-		c, err := dial(ctx, server)
+		c, err := connect(ctx, server)
 		if err != nil {
 			return 0, 0, err
 		}
 		conns[server] = c
-		items, err := c.prepare()
-		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w", server, err)
-		}
 		if slices.Contains(visited, server) {
-			m.items += items
+			m.items += c.items
 		}
 		leaseTime = max(leaseTime, c.leaseTime()+time.Second) // memcached's clock counts whole seconds
 	}
@@ -170,13 +166,13 @@ func (m *Mover) visit(ctx context.Context, server string, conns map[string]*conn
 		found += n
 		return err
 	}
-	list, err := dial(ctx, server) // the keys come while batches of them are moved
+	list, err := memcached.Dial(ctx, server) // the keys come while batches of them are moved
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = list.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = list.Close() })()
-	err = list.dump(func(listed string) error {
+	err = dump(list, func(listed string) error {
 		m.visited++
 		m.percent.Store(max(m.percent.Load(), min(99, 100*m.visited/max(m.items, 1))))
 		target, i := m.find(server, listed)
