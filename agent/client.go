@@ -10,9 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-
-	"github.com/prometheus/procfs"
 
 	"github.com/example/memcached-operator/agent/memcached"
 )
@@ -135,23 +132,4 @@ func (c *client) stats(ctx context.Context, request string) (stats memcached.Sta
 		return err
 	})
 	return stats, err
-}
-
-// signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process
-// namespace that the containers of the pod share, and the same user.
-func signal() error {
-	processes, err := procfs.AllProcs()
-	if err != nil {
-		return err
-	}
-	err = errors.New("no memcached process in this pod")
-	for _, process := range processes {
-		if name, _ := process.Comm(); name != "memcached" {
-			continue
-		}
-		if err = syscall.Kill(process.PID, syscall.SIGHUP); err != nil {
-			return fmt.Errorf("send a signal to memcached: %w", err)
-		}
-	}
-	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/procfs"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/example/memcached-operator/agent/contract"
@@ -172,4 +173,23 @@ func (r *reloader) verify(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// signal makes memcached reload its passwords and, from 1.6.40 on, its certificate, key and CAs too. It needs a process
+// namespace that the containers of the pod share, and the same user.
+func signal() error {
+	processes, err := procfs.AllProcs()
+	if err != nil {
+		return err
+	}
+	err = errors.New("no memcached process in this pod")
+	for _, process := range processes {
+		if name, _ := process.Comm(); name != "memcached" {
+			continue
+		}
+		if err = syscall.Kill(process.PID, syscall.SIGHUP); err != nil {
+			return fmt.Errorf("send a signal to memcached: %w", err)
+		}
+	}
+	return err
 }

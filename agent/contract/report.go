@@ -1,5 +1,12 @@
 package contract
 
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
 // ReportPath is the path of the Report.
 const ReportPath = "/report"
 
@@ -36,4 +43,14 @@ type Report struct {
 	MovedHash string `json:"done,omitempty"`
 	// Percent says how much of that work is done.
 	Percent int `json:"percent,omitempty"`
+}
+
+// ParseMemory returns the memory for items in MiB that a value of MemoryAnnotation asks for: its first word.
+func ParseMemory(annotation string) (megabytes int64, err error) {
+	number, _, _ := strings.Cut(annotation, " ")
+	megabytes, err = strconv.ParseInt(number, 10, 64)
+	if err != nil || megabytes <= 0 || megabytes > math.MaxInt64>>20 {
+		return 0, fmt.Errorf("the annotation of the pod has no memory in MiB: %q", annotation)
+	}
+	return megabytes, nil
 }

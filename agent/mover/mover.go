@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/zeebo/xxh3"
 	"golang.org/x/time/rate"
 
 	"github.com/example/memcached-operator/agent/contract"
@@ -75,6 +76,22 @@ func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
+// Position returns the position of the server that memcached's proxy selects by default for a key, in a list of this
+// many servers; 0 if there is none. The proxy hashes keys by XXH3, and chooses among servers by the jump hash of
+// Lamping and Veach (https://arxiv.org/abs/1406.2294), so that few keys move when the number changes.
+func Position(key string, servers int) int { return jump(xxh3.HashString(key), servers) }
+
+// jump follows a key from one server on to all: with one more server, it jumps there with the right probability.
+func jump(key uint64, servers int) int {
+	position, next := 0, 0
+	for next < servers {
+		position = next
+		key = key*2862933555777941757 + 1
+		next = int(float64(position+1) * (float64(1<<31) / float64(key>>33+1)))
+	}
+	return position
+}
+
 // addressOf returns the address of the server that memcached's proxy selects for a key by default; empty if there is
 // none.
 func addressOf(servers []contract.Server, key string) string {
@@ -97,26 +114,21 @@ func (m *Mover) target(server, key string) string {
 	return ""
 }
 
-// affected returns the addresses of the servers from which keys move, and of those to which they move: if servers are
-// added, these get keys from all others; if some are removed, all others get their keys.
-func (m *Mover) affected() (sources, targets []string) {
-	for i, s := range m.Before {
-		if len(m.After) > len(m.Before) || i >= len(m.After) || m.After[i] != s {
-			sources = append(sources, s.Address)
+// affected returns the addresses of those servers that exchange keys with another list of servers, which stands for
+// them before or after a change: a longer list gets keys from all, and a shorter one gives keys to all.
+func affected(servers, others []contract.Server) (addresses []string) {
+	for i, s := range servers {
+		if len(others) > len(servers) || i >= len(others) || others[i] != s {
+			addresses = append(addresses, s.Address)
 		}
 	}
-	for i, s := range m.After {
-		if len(m.Before) > len(m.After) || i >= len(m.Before) || m.Before[i] != s {
-			targets = append(targets, s.Address)
-		}
-	}
-	return sources, targets
+	return addresses
 }
 
 // pass deletes or moves the items that it finds, one server after the other, and returns how many it found. Because
 // clients may change items meanwhile, none is left once a pass finds none. Placeholders last no longer than leaseTime.
 func (m *Mover) pass(ctx context.Context, limiter *rate.Limiter) (found int, leaseTime time.Duration, err error) {
-	sources, targets := m.affected()
+	sources, targets := affected(m.Before, m.After), affected(m.After, m.Before)
 	visited := sources
 	if m.Phase == contract.Purge {
 		visited = targets
