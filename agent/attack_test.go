@@ -34,35 +34,29 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// startAgent runs an agent as deployed, and returns its process and the address of its metrics.
-func startAgent(t *testing.T) (*os.Process, string) {
+// startAgent runs an agent as deployed, and returns its process and the addresses of its metrics and of its report.
+func startAgent(t *testing.T, o contract.Options) (process *os.Process, metrics, report string) {
 	t.Helper()
-	address, err := harness.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
+	free := func(port *int) string {
+		address, err := harness.FreeAddress()
+		harness.Must(t, err)
+		_, text, _ := net.SplitHostPort(address)
+		*port, err = strconv.Atoi(text)
+		harness.Must(t, err)
+		return address
 	}
-	_, port, _ := net.SplitHostPort(address)
-	n, err := strconv.Atoi(port)
-	harness.Must(t, err)
-	process := startProcess(t, contract.Options{Port: 1, MetricsPort: n})
-	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(address) })
-	return process, address
-}
-
-// startProcess runs an agent with these options.
-func startProcess(t *testing.T, o contract.Options) *os.Process {
-	t.Helper()
+	o.Port = 1
+	metrics, report = free(&o.MetricsPort), free(&o.ReportPort)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT="+contract.GoMemoryLimit(contract.MemoryLimit),
 		subprocess+"="+o.Args()[1])
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return cmd.Process
+	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(metrics) })
+	return cmd.Process, metrics, report
 }
 
 // scrape fails unless the agent answers as it does to Prometheus.
@@ -141,7 +135,7 @@ func TestAttack(t *testing.T) {
 		"a flood of single scrapes": {60, send(get + "\r\n"), 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			process, address := startAgent(t)
+			process, address, _ := startAgent(t, contract.Options{})
 			deadline := time.Now().Add(30 * time.Second)
 			var clients, connected sync.WaitGroup
 			for range tt.clients {
@@ -197,7 +191,7 @@ func strangersDialer() net.Dialer {
 // TestStranger: a client that opens hundreds of connections a second, and sends nothing, keeps nobody else out.
 func TestStranger(t *testing.T) {
 	t.Parallel()
-	_, address := startAgent(t)
+	_, address, _ := startAgent(t, contract.Options{})
 	flood, stop := context.WithCancel(t.Context())
 	var stranger sync.WaitGroup
 	for range 8 {
@@ -225,24 +219,35 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// TestServesOnlyMetrics: nothing but GET /metrics is answered.
-func TestServesOnlyMetrics(t *testing.T) {
+// TestPaths: the agent answers nothing but GET /metrics and GET /report, and to who knows the token of a drain, also
+// the paths of the drain. It closes each connection.
+func TestPaths(t *testing.T) {
 	t.Parallel()
-	_, address := startAgent(t)
+	_, metrics, with := startAgent(t, contract.Options{DrainToken: "abc"})
+	_, _, without := startAgent(t, contract.Options{})
 	for request, want := range map[string]int{
-		"GET /metrics": http.StatusOK, "GET /": http.StatusNotFound, "GET /metrics/x": http.StatusNotFound,
-		"POST /metrics": http.StatusMethodNotAllowed, "DELETE /metrics": http.StatusMethodNotAllowed,
+		"GET " + metrics + "/metrics":    http.StatusOK,
+		"GET " + metrics + "/":           http.StatusNotFound,
+		"GET " + metrics + "/metrics/x":  http.StatusNotFound,
+		"POST " + metrics + "/metrics":   http.StatusMethodNotAllowed,
+		"DELETE " + metrics + "/metrics": http.StatusMethodNotAllowed,
+
+		"GET " + with + contract.ReportPath:         http.StatusServiceUnavailable, // memcached does not answer
+		"POST " + with + contract.StopPath + "abc":  http.StatusConflict,
+		"POST " + with + contract.StopPath + "ab":   http.StatusNotFound,
+		"POST " + with + contract.StopPath:          http.StatusNotFound,
+		"GET " + with + contract.DrainPath:          http.StatusNotFound,
+		"GET " + with + contract.DrainPath + "abcd": http.StatusNotFound,
+		"GET " + with + contract.StopPath + "abc":   http.StatusMethodNotAllowed,
+		"POST " + without + contract.StopPath:       http.StatusNotFound,
+		"GET " + without + contract.DrainPath:       http.StatusNotFound,
 	} {
-		method, path, _ := strings.Cut(request, " ")
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
+		method, url, _ := strings.Cut(request, " ")
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, nil)
+		harness.Must(t, err)
+		response, err := (&http.Client{Timeout: 10 * time.Second}).Do(r)
+		harness.Must(t, err)
+		harness.Must(t, response.Body.Close())
 		if response.StatusCode != want || !response.Close {
 			t.Errorf("%s: %s, connection closed %t, want %d", request, response.Status, response.Close, want)
 		}

@@ -80,19 +80,19 @@ type proxyMetric struct {
 	desc    *prometheus.Desc
 }
 
-func newProxyMetric(request, name string, kind prometheus.ValueType, metric, help string, labels ...string) proxyMetric {
-	return proxyMetric{request, name, kind, prometheus.NewDesc("memcached_proxy_"+metric, help, labels, nil)}
+var allProxyMetrics = []proxyMetric{
+	{"stats proxy", "cmd_", prometheus.CounterValue,
+		proxyDesc("requests_total", "Requests of clients, by command.", "command")},
+	{"stats proxy", "buffer_memory_used", prometheus.GaugeValue,
+		proxyDesc("buffer_bytes", "Memory of answers that clients have not read yet.")},
+	{"stats proxy", "buffer_memory_limit", prometheus.GaugeValue,
+		proxyDesc("buffer_limit_bytes", "Limit of that memory; beyond it, reads are misses.")},
+	{"stats proxybe", "bad_", prometheus.GaugeValue, proxyDesc("server_unreachable_threads",
+		"Threads of the proxy that cannot reach a server; absent if all can.", "server")},
 }
 
-var allProxyMetrics = []proxyMetric{
-	newProxyMetric("stats proxy", "cmd_", prometheus.CounterValue, "requests_total",
-		"Requests of clients, by command.", "command"),
-	newProxyMetric("stats proxy", "buffer_memory_used", prometheus.GaugeValue, "buffer_bytes",
-		"Memory of answers that clients have not read yet."),
-	newProxyMetric("stats proxy", "buffer_memory_limit", prometheus.GaugeValue, "buffer_limit_bytes",
-		"Limit of that memory; beyond it, reads are misses."),
-	newProxyMetric("stats proxybe", "bad_", prometheus.GaugeValue, "server_unreachable_threads",
-		"Threads of the proxy that cannot reach a server; absent if all can.", "server"),
+func proxyDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("memcached_proxy_"+name, help, labels, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -101,7 +101,8 @@ func (s *server) serve(conn net.Conn) {
 // distrust makes the server refuse all clients.
 func (s *server) distrust() {
 	config := s.Clone()
-	config.ClientAuth, config.ClientCAs, config.GetConfigForClient = tls.RequireAndVerifyClientCert, x509.NewCertPool(), nil
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	config.GetConfigForClient = nil
 	s.current.Store(config)
 }
 

@@ -41,7 +41,8 @@ func FuzzAnswer(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if left -= len(a.code) + len(a.value); left < 0 || !strings.Contains(text, a.code) || !strings.Contains(text, string(a.value)) {
+			if left -= len(a.code) + len(a.value); left < 0 || !strings.Contains(text, a.code) ||
+				!strings.Contains(text, string(a.value)) {
 				t.Fatalf("%+v is not in the answer", a)
 			}
 			for flag, token := range a.flags {
@@ -56,7 +57,8 @@ func FuzzAnswer(f *testing.F) {
 // FuzzDump: whatever a server answers, the mover finds no more keys than the server names.
 func FuzzDump(f *testing.F) {
 	for _, text := range []string{"", "EN\r\n", "mg a\r\nmg Zm9v b\r\nEN\r\n", "mg \r\nEN\r\n", "OK\r\n", "mg a",
-		"mg a b c\r\nx\r\n", "BUSY currently processing crawler request\r\n", "ERROR locked try again later\r\n", "ERROR\r\n"} {
+		"mg a b c\r\nx\r\n", "BUSY currently processing crawler request\r\n", "ERROR locked try again later\r\n",
+		"ERROR\r\n"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -211,3 +211,13 @@ func (f *fake) values() map[string]string {
 	}
 	return values
 }
+
+// instead returns a function for fake.instead that gives an answer to requests that contain a text.
+func instead(text, answer string) func(string) string {
+	return func(request string) string {
+		if strings.Contains(request, text) {
+			return answer
+		}
+		return ""
+	}
+}

@@ -86,12 +86,7 @@ func TestKeys(t *testing.T) {
 	source, target = newFake(t), newFake(t)
 	source.put("good", "value")
 	source.put("bad", "value")
-	source.instead = func(request string) string {
-		if strings.HasPrefix(request, "mg bad") {
-			return "CLIENT_ERROR bad command line format\r\n"
-		}
-		return ""
-	}
+	source.instead = instead("mg bad", "CLIENT_ERROR bad command line format\r\n")
 	for range 2 {
 		if found, err := pass(t, replace(source, target)); err != nil {
 			t.Errorf("found %d, %v", found, err)
@@ -103,12 +98,7 @@ func TestKeys(t *testing.T) {
 	purge := replace(source, target)
 	purge.Phase = contract.Purge
 	target.put("bad", "left over")
-	target.instead = func(request string) string {
-		if strings.HasPrefix(request, "md bad") {
-			return "CLIENT_ERROR bad command line format\r\n"
-		}
-		return ""
-	}
+	target.instead = instead("md bad", "CLIENT_ERROR bad command line format\r\n")
 	if err := run(t, purge, nil); err != nil {
 		t.Error(err)
 	}
@@ -167,31 +157,16 @@ func TestProblem(t *testing.T) {
 		"cannot move items: its setting dump_enabled": func(source, _ *fake) { source.settings["dump_enabled"] = "no" },
 		"cannot move items: its setting cas_enabled":  func(_, target *fake) { target.settings["cas_enabled"] = "no" },
 		"key dump not allowed": func(source, _ *fake) {
-			source.instead = func(request string) string {
-				if strings.HasPrefix(request, "lru_crawler") {
-					return "ERROR key dump not allowed\r\n"
-				}
-				return ""
-			}
+			source.instead = instead("lru_crawler", "ERROR key dump not allowed\r\n")
 		},
 		"has no memory for more items": func(_, target *fake) {
 			target.settings["evictions"], target.settings["maxbytes"] = "off", "1048576"
 		},
 		"has no memory": func(_, target *fake) {
-			target.instead = func(request string) string {
-				if strings.Contains(request, " N") {
-					return "EN\r\n"
-				}
-				return ""
-			}
+			target.instead = instead(" N", "EN\r\n")
 		},
 		`memcached answered \"HD\"`: func(_, target *fake) {
-			target.instead = func(request string) string {
-				if strings.Contains(request, " N") {
-					return "HD\r\n"
-				}
-				return ""
-			}
+			target.instead = instead(" N", "HD\r\n")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
