@@ -91,18 +91,15 @@ func Run(ctx context.Context, args []string) error {
 // clients can neither exhaust the agent's memory nor block Prometheus or the operator for long.
 func serve(ctx context.Context, port int, handler http.Handler) error {
 	limit := &connectionLimit{sources: map[net.Conn]string{}}
-	server := &http.Server{Handler: handler, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout,
-		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: requestTimeout, ConnState: limit.follow}
+	server := &http.Server{Addr: net.JoinHostPort("", strconv.Itoa(port)), Handler: handler,
+		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout,
+		WriteTimeout: answerTimeout, IdleTimeout: requestTimeout, ConnState: limit.follow}
 	server.SetKeepAlivesEnabled(false)
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
-	if err == nil {
-		defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-		err = server.Serve(listener)
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.ListenAndServe(); ctx.Err() == nil {
+		return fmt.Errorf("serve port %d: %w", port, err)
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("serve port %d: %w", port, err)
+	return nil
 }
 
 // connectionLimit closes connections beyond the limits at once: in a queue, the operator and the kubelet would wait

@@ -21,7 +21,7 @@ import (
 type secret struct {
 	label, path string
 	keys        []string
-	check       func(credentials.Data) (content, error)
+	checks      credentials.Checks // of certificates
 
 	mounted credentials.Data
 	invalid error // why memcached must not read mounted
@@ -42,10 +42,7 @@ type content struct {
 
 func newTLSSecret(checks credentials.Checks, registry *prometheus.Registry) *secret {
 	s := newSecret("tls", contract.TLSPath, checks.Keys(), registry)
-	s.check = func(data credentials.Data) (content, error) {
-		pair, err := data.TLS(checks, time.Now())
-		return content{tls: pair}, err
-	}
+	s.checks = checks
 	return s
 }
 
@@ -53,10 +50,6 @@ func newAuthSecret(registry *prometheus.Registry) *secret {
 	s := newSecret("auth", contract.AuthPath, credentials.AuthKeys, registry)
 	s.users = promauto.With(registry).NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
 		Help: "Users whose passwords are in force."})
-	s.check = func(data credentials.Data) (content, error) {
-		logins, err := data.Users()
-		return content{logins: logins}, err
-	}
 	return s
 }
 
@@ -96,12 +89,17 @@ func (s *secret) read() (changed bool) {
 
 // validate checks the mounted content.
 func (s *secret) validate() {
-	wanted, err := s.check(s.mounted)
-	if err != nil {
-		s.invalid = fmt.Errorf("the Secret for %s: %w", s.label, err)
-		return
+	var c content
+	if s.users == nil {
+		c.tls, s.invalid = s.mounted.TLS(s.checks, time.Now())
+	} else {
+		c.logins, s.invalid = s.mounted.Users()
 	}
-	s.wanted, s.invalid = wanted, nil
+	if s.invalid == nil {
+		s.wanted = c
+	} else {
+		s.invalid = fmt.Errorf("the Secret for %s: %w", s.label, s.invalid)
+	}
 }
 
 // readFiles reads files of a volume, all of one version. The kubelet keeps each version in a folder of its own, and

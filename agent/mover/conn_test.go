@@ -1,7 +1,6 @@
 package mover
 
 import (
-	"bufio"
 	"math"
 	"strconv"
 	"strings"
@@ -109,20 +108,4 @@ func FuzzExpiry(f *testing.F) {
 			t.Errorf("got %q for %d s, %v", expiry(ttl, now), want, err)
 		}
 	})
-}
-
-// TestStore: the size is the second word of the request, also for a key that is not text.
-func TestStore(t *testing.T) {
-	t.Parallel()
-	for name, want := range map[string]string{
-		"foo":    "ms foo 5 F1 T0 E2 C3\r\nvalue\r\n",
-		"Zm9v b": "ms Zm9v 5 b F1 T0 E2 C3\r\nvalue\r\n",
-	} {
-		var got strings.Builder
-		w := bufio.NewWriter(&got)
-		store(w, &item{name: name, value: []byte("value"), flags: "1", ttl: "-1", cas: 2, lease: 3})
-		if _ = w.Flush(); got.String() != want {
-			t.Errorf("%s: got %q, want %q", name, got.String(), want)
-		}
-	}
 }
