@@ -20,6 +20,7 @@ import (
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/memcached"
 	"github.com/example/memcached-operator/credentials"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/internal/testing/testca"
 )
 
@@ -233,6 +234,22 @@ func TestUnresponsive(t *testing.T) {
 	}
 	if got := r.client.certificateExpires(); !(got > 0) {
 		t.Errorf("the certificate expires in %v s", got)
+	}
+}
+
+// TestReconnect: the agent connects again after memcached has closed the connection that stays open, and not after an
+// answer that it did not want.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	r, _, _ := newServer(t).start(t)
+	r.setCandidates()
+	r.client.conn = memcached.NewConn(harness.NewAnswering(func(string) string { return "" }))
+	if err := r.client.expect(t.Context(), "version", "VERSION "); err != nil {
+		t.Error(err)
+	}
+	conn := r.client.conn
+	if err := r.client.expect(t.Context(), "version", "OK"); !errors.Is(err, memcached.ErrAnswered) || r.client.conn != conn {
+		t.Errorf("got %v, connected again: %t", err, r.client.conn != conn)
 	}
 }
 

@@ -104,6 +104,24 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestChanged: an item that a client changes while it is taken stays, and moves in the next pass.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	source, target := newFake(t), newFake(t)
+	source.put("key", "older")
+	source.instead = func(request string) string {
+		if strings.HasPrefix(request, "md key C") && source.values()["key"] == "older" {
+			source.put("key", "newer")
+		}
+		return ""
+	}
+	m := replace(source, target)
+	if found, err := pass(t, m); err != nil || found != 1 || len(target.values()) > 0 {
+		t.Errorf("found %d, %v, and moved %v", found, err, target.values())
+	}
+	mustMove(t, m, source, target)
+}
+
 // TestChunks: only so many items have a placeholder, or are only in the memory of the mover, that clients wait for them
 // but for a moment.
 func TestChunks(t *testing.T) {
@@ -290,6 +308,22 @@ func TestTarget(t *testing.T) {
 	}
 	if moved < 250 || moved > 420 {
 		t.Errorf("%d of 1000 keys move from 2 to 3 servers, want about a third", moved)
+	}
+}
+
+// TestAffected: a server that is added gets keys from all others, and a server that is replaced from one.
+func TestAffected(t *testing.T) {
+	t.Parallel()
+	three := []contract.Server{{Name: "c-0", Address: "a"}, {Name: "c-1", Address: "b"}, {Name: "c-2", Address: "c"}}
+	replaced := []contract.Server{three[0], {Name: "c-3", Address: "d"}, three[2]}
+	for _, tt := range []struct {
+		before, after    []contract.Server
+		sources, targets string
+	}{{three[:2], three, "a b", "c"}, {three, three[:2], "c", "a b"}, {three, replaced, "b", "d"}} {
+		sources := strings.Join(affected(tt.before, tt.after), " ")
+		if targets := strings.Join(affected(tt.after, tt.before), " "); sources != tt.sources || targets != tt.targets {
+			t.Errorf("from %v to %v: keys move from %s to %s", tt.before, tt.after, sources, targets)
+		}
 	}
 }
 

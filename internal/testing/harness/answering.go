@@ -29,5 +29,8 @@ func (a *Answering) Write(request []byte) (int, error) {
 // SetDeadline does nothing.
 func (a *Answering) SetDeadline(time.Time) error { return nil }
 
+// Close does nothing.
+func (a *Answering) Close() error { return nil }
+
 // RemoteAddr returns an address.
 func (a *Answering) RemoteAddr() net.Addr { return &net.TCPAddr{} }
