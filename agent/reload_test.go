@@ -248,7 +248,8 @@ func TestReconnect(t *testing.T) {
 		t.Error(err)
 	}
 	conn := r.client.conn
-	if err := r.client.expect(t.Context(), "version", "OK"); !errors.Is(err, memcached.ErrAnswered) || r.client.conn != conn {
+	err := r.client.expect(t.Context(), "version", "OK")
+	if !errors.Is(err, memcached.ErrAnswered) || r.client.conn != conn {
 		t.Errorf("got %v, connected again: %t", err, r.client.conn != conn)
 	}
 }

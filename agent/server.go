@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -18,9 +19,8 @@ import (
 )
 
 const (
-	// pageTimeout is how long memcached is asked for pages until somebody is told, and pageInterval the time between two
-	// requests.
-	pageTimeout, pageInterval = 10 * time.Second, 10 * time.Millisecond
+	// pageTimeout is how long memcached may take to give back a page, and pageInterval the time between two requests.
+	pageTimeout, pageInterval = 10 * time.Second, 5 * time.Millisecond
 	// crawlTimeout is how long memcached may take to remove what was dropped.
 	crawlTimeout, crawlInterval = time.Minute, 100 * time.Millisecond
 )
@@ -153,19 +153,20 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 // freePages waits until memcached has given back the pages above a limit in bytes. memcached keeps each page until it
 // is asked for, and always one page of each slab class.
 func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
-	pages := int64(0)
-	err := wait.PollUntilContextTimeout(ctx, pageInterval, pageTimeout, true, func(ctx context.Context) (bool, error) {
+	least, since := int64(math.MaxInt64), time.Now()
+	return wait.PollUntilContextCancel(ctx, pageInterval, true, func(ctx context.Context) (bool, error) {
 		stats, err := s.client.stats(ctx, "stats slabs")
-		pages = stats.Number("total_malloced")
-		if err != nil || pages <= limit+stats.Number("active_slabs")*mebi {
+		pages := stats.Number("total_malloced")
+		switch {
+		case err != nil || pages <= limit+stats.Number("active_slabs")*mebi:
 			return true, err
+		case pages < least:
+			least, since = pages, time.Now()
+		case time.Since(since) >= pageTimeout:
+			return false, fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
 		}
 		return false, s.client.expect(ctx, "slabs reassign -1 0", "OK", "BUSY")
 	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return fmt.Errorf("memcached still has %d MiB of items", pages/mebi)
-	}
-	return err
 }
 
 // report says what the server holds.

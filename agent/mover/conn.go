@@ -236,10 +236,9 @@ func (c *conn) answer() (a answer, err error) {
 // binary when it creates or extends the item by itself, and then lists the key as it is. The binary protocol allows any
 // key.
 func names(listed string) (list []string) {
-	if encoded, ok := strings.CutSuffix(listed, " b"); ok {
-		if _, err := base64.StdEncoding.DecodeString(encoded); err == nil {
-			return []string{listed}
-		}
+	key, _ := base64.StdEncoding.DecodeString(strings.TrimSuffix(listed, " b"))
+	if len(key) > 0 && base64.StdEncoding.EncodeToString(key)+" b" == listed {
+		return []string{listed}
 	}
 	if listed != "" && !strings.ContainsAny(listed, " \n") {
 		list = append(list, listed)
