@@ -176,10 +176,14 @@ func BenchmarkPlan(b *testing.B) {
 // BenchmarkStatus measures how the status of a Memcached that is ready is computed.
 func BenchmarkStatus(b *testing.B) {
 	m := newReadyMemcached(b)
-	o := status.Input{Pods: m.pods,
-		Workload: status.ReadState(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], m.pods...)}
+	pods := make([]*corev1.Pod, len(m.pods))
+	for i := range m.pods {
+		pods[i] = &m.pods[i]
+	}
+	o := status.Input{
+		Servers: status.ReadComponent(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], pods)}
 	b.ReportAllocs()
 	for b.Loop() {
-		status.Compute(m.mc, o, time.Now())
+		status.Compute(m.mc, o, status.Clock{}, time.Now())
 	}
 }

@@ -31,7 +31,7 @@ import (
 func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v steps.View,
 	s steps.Step) (progress status.ChangeProgress, wait time.Duration, err error) {
 	progress, wait = s.Progress, s.Wait
-	if s.Final {
+	if s.IsFinal() {
 		if s, err = r.verify(ctx, o, v, s); err != nil {
 			return progress, wait, err
 		}

@@ -74,7 +74,7 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	if err != nil {
 		return 0, err
 	}
-	stopWait := r.stopServers(ctx, mc, steps.MayStop(o.servers, func(string) bool { return false }))
+	stopWait := r.stopServers(ctx, mc, steps.Draining(o.servers))
 	return steps.Soonest(requeueAfter, stopWait), nil
 }
 

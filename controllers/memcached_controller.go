@@ -200,8 +200,8 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		applied.effect.Changing = true
 	}
 	s, failure := statusInput(v, r.Options, applied.effect), errors.Join(secretsErr, applied.Err)
-	s.Problem, s.Waiting, s.Change = problem(failure), applied.Waiting, step.Progress
-	if step.Final && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
+	s.Problem, s.Waiting, s.Work.Progress = problem(failure), applied.Waiting, step.Progress
+	if step.IsFinal() && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
 		if mc, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
 			return 0, err
 		}
@@ -211,7 +211,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return 0, stepErr
 	}
 	failure = errors.Join(failure, stepErr)
-	s.Problem, s.Change = problem(failure), progress
+	s.Problem, s.Work.Progress = problem(failure), progress
 	mc, err = r.writeStatus(ctx, mc, st, s, now)
 	if err != nil {
 		return 0, err

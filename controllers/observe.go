@@ -28,8 +28,8 @@ type observation struct {
 	set      *children.Set
 	mc       *v1alpha1.Memcached
 	children children.Observed
-	servers  []corev1.Pod
-	proxies  []corev1.Pod
+	servers  []*corev1.Pod // by name, as the proxies
+	proxies  []*corev1.Pod
 }
 
 // observe reads the children and the pods of mc from the informer cache.
@@ -47,17 +47,16 @@ func observe(ctx context.Context, set *children.Set, mc *v1alpha1.Memcached) (o 
 	return o, nil
 }
 
-// setPods sets the pods of both components, by name: the informer cache has no order. It filters the list in place: the
-// list is ours, its pods are shared.
+// setPods sets the pods of both components, by name: the informer cache has no order.
 func (o *observation) setPods(list []corev1.Pod) {
 	slices.SortFunc(list, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	o.servers, o.proxies = list[:0], nil
+	o.servers, o.proxies = nil, nil
 	for i := range list {
 		switch pod := &list[i]; {
 		case isPodOf(pod, o.mc.Name):
-			o.servers = append(o.servers, *pod)
+			o.servers = append(o.servers, pod)
 		case isPodOf(pod, names.Proxy(o.mc)):
-			o.proxies = append(o.proxies, *pod)
+			o.proxies = append(o.proxies, pod)
 		}
 	}
 }
@@ -146,9 +145,10 @@ func (o observation) setWritten(written []children.Written) {
 
 // view returns what is decided from, before the agents are asked.
 func (o observation) view(now time.Time) steps.View {
-	c := steps.Children{Workload: o.workload(), Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
-	c.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
-	return steps.NewView(o.mc, c, o.servers, o.proxies, now)
+	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
+		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
+	observed.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
+	return steps.NewView(o.mc, observed, now)
 }
 
 // lookUp reads from the API server what the informer cache does not show: a workload that lost its labels keeps its
@@ -173,22 +173,19 @@ func (o observation) nextMove(ctx context.Context, v steps.View) (steps.Move, er
 
 // statusInput returns what the status is computed from, except errors.
 func statusInput(v steps.View, options desired.Options, effect status.Effect) status.Input {
-	s := status.Input{Pods: v.Servers, ProxyPods: v.Proxies, Servers: status.Addresses(v.Memcached, v.Service),
-		Effect: effect, ToFlush: int32(v.Flush().ToDrop(v))}
-	if v.Workload != nil {
-		s.Workload, s.Outdated = status.ReadState(v.Workload, v.Servers...), v.Record.Outdated(options)
+	list := v.Routing.List
+	s := status.Input{Servers: status.ReadComponent(v.Workload, v.Servers), Effect: effect,
+		Work:      status.Work{Moving: list.Phase != contract.NoChange, ToFlush: int32(v.Flush().ToDrop(v))},
+		Addresses: status.Addresses(v.Memcached, v.Service), Outdated: v.Record.Outdated(options)}
+	s.Work.Resizing = s.Work.Moving && len(list.Before) != len(list.After)
+	if v.Memcached.Spec.Proxy != nil {
+		s.Proxies = status.ReadComponent(v.Proxy, v.Proxies)
 	}
-	if v.Memcached.Spec.Paused && s.ToFlush > 0 {
+	switch {
+	case !v.Memcached.Spec.Paused:
+		s.Work.NotLoaded = v.Routing.NotLoaded()
+	case s.Work.ToFlush > 0:
 		s.HeldBack = cmp.Or(s.HeldBack, "spec.paused keeps the operator from flushing servers")
-	}
-	if v.Proxy != nil {
-		s.Proxy = status.ReadState(v.Proxy)
-		list := v.Routing.List
-		s.ServersChange = list.Phase != contract.NoChange
-		s.ServersResize = s.ServersChange && len(list.Before) != len(list.After)
-		if !v.Memcached.Spec.Paused {
-			s.NotLoaded = v.Routing.NotLoaded()
-		}
 	}
 	return s
 }

@@ -185,7 +185,7 @@ func TestFlush(t *testing.T) {
 	}
 	delete(f.cached, "Pod")
 	f.silent = true
-	if wait := step(100, "; server cache-0: its agent does not answer the operator", "patch status"); wait != steps.Later {
+	if wait := step(100, "; server cache-0 does not answer the operator on port 9151", "patch status"); wait != steps.Later {
 		t.Errorf("got a reconcile after %s, want %s", wait, steps.Later)
 	}
 	f.silent = false
@@ -232,20 +232,6 @@ func TestFlushOfNewMemcached(t *testing.T) {
 	if got := f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation]; got != "" {
 		t.Errorf("the server was asked to drop its items: %q", got)
 	}
-}
-
-// TestFlushNotAllowed: a flush that memcached would refuse does not begin, and the status says why.
-func TestFlushNotAllowed(t *testing.T) {
-	f := newFixtureOf(t, `{size: 1, workload: StatefulSet, metrics: {}, extraArgs: [--disable-flush-all]}`)
-	f.mustReconcile()
-	f.setServers(updated())
-	f.mustReconcile()
-	f.flushAt("now")
-	f.mustReconcile()
-	f.now = f.now.Add(3 * steps.Pace)
-	f.mustReconcile()
-	f.wantMessage(v1alpha1.ConditionReady, "1 to drop their items; spec.extraArgs has --disable-flush-all; "+
-		"or remove the annotation")
 }
 
 // flushAt asks for a flush.
@@ -325,7 +311,7 @@ func TestMemory(t *testing.T) {
 	step(steps.Soon, "", "patch Pod", "patch status")
 	wantAnnotation("128 2")
 	f.silent = true
-	step(steps.Later, "; server cache-0: its agent does not answer the operator", "patch status")
+	step(steps.Later, "; server cache-0 does not answer the operator on port 9151", "patch status")
 	f.silent, f.report = false, contract.Report{Memory: 64 << 20, Applied: "64 2"}
 	step(steps.Soon, "; server cache-0: memcached has 64 MiB, and gets 128 MiB", "patch Pod", "patch status")
 	f.report.Problem = "it is full"

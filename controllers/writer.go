@@ -67,8 +67,7 @@ func writeError(action string, mc *v1alpha1.Memcached, err error) error {
 func (r *MemcachedReconciler) writeStatus(ctx context.Context, mc *v1alpha1.Memcached, st *state, in status.Input,
 	now time.Time) (*v1alpha1.Memcached, error) {
 	st.clock = st.clock.Next(mc, in, now)
-	in.Clock = st.clock
-	s := status.Compute(mc, in, now)
+	s := status.Compute(mc, in, st.clock, now)
 	if equality.Semantic.DeepEqual(mc.Status, s) && mc.Status.Nodes != nil {
 		return mc, nil
 	}

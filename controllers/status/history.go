@@ -65,13 +65,13 @@ func Installed(mc *v1alpha1.Memcached) bool {
 }
 
 // Clock measures the time without progress. It is kept in memory, so that time without a running operator does not
-// count. Progress is a new maximum of WorkloadState.progress since the clock started: a server that becomes ready
+// count. Progress is a new maximum of Input.progress since the clock started: a server that becomes ready
 // again and again is no progress. Nor is a percentage that rises again because an agent restarted or was silent.
 type Clock struct {
 	generation int64
 	since      time.Time
 	progress   int32
-	percent    int // of Input.Change
+	percent    int // of Work.Progress
 }
 
 // Next returns the clock after a reconcile of mc, which still has its previous status.
@@ -80,9 +80,9 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 	waiting := stalled || previous(mc).reason(v1alpha1.ConditionReconciling) != ""
 	switch {
 	case c.generation == 0 && stalled && !in.advancing(): // preserve what another operator process found
-		return Clock{mc.Generation, time.Time{}, progress, in.Change.Percent}
-	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress, in.Change.Percent > c.percent:
-		return Clock{mc.Generation, now, progress, in.Change.Percent}
+		return Clock{mc.Generation, time.Time{}, progress, in.Work.Progress.Percent}
+	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress, in.Work.Progress.Percent > c.percent:
+		return Clock{mc.Generation, now, progress, in.Work.Progress.Percent}
 	case progress < c.progress-1: // several servers were lost, not one that crashes again and again: count their return
 		c.progress = progress
 	}

@@ -17,46 +17,27 @@ import (
 // maxTerminationMessage limits how much of a container's termination message is quoted, in bytes.
 const maxTerminationMessage = 300
 
-// activePods returns the names of the pods that are neither terminating nor finished, sorted, and how many of them are
-// ready. It reads the pods, because the status of the workload lags behind: after a loss it still counts the lost
-// servers.
-func activePods(pods []corev1.Pod) (list []string, ready int32) {
-	list = []string{}
-	for i := range pods {
-		p := &pods[i]
-		if isInactive(p) {
-			continue
-		}
-		list = append(list, p.Name)
-		if IsTrue(p, corev1.PodReady) {
-			ready++
-		}
-	}
-	slices.Sort(list)
-	return list, ready
-}
-
 // isInactive reports whether a pod is terminating or finished, and so no longer a server.
 func isInactive(p *corev1.Pod) bool {
 	return !p.DeletionTimestamp.IsZero() || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// notReadyCause returns what keeps servers from being ready, as reported by the workload's controller, the scheduler,
-// the kubelet or memcached; empty for nothing.
-func notReadyCause(w *WorkloadState, pods []corev1.Pod) string {
-	if w != nil && w.Failure != "" {
-		return w.Failure
+// cause returns what keeps the pods of a component from being ready, as reported by the workload's controller, the
+// scheduler, the kubelet or memcached; empty for nothing.
+func (c Component) cause() string {
+	if c.State != nil && c.State.Failure != "" {
+		return c.State.Failure
 	}
-	hasTerminating := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() })
-	for i := range pods {
-		if hasTerminating && condition(&pods[i], corev1.PodScheduled, corev1.ConditionFalse) != nil {
+	hasTerminating := slices.ContainsFunc(c.Pods, func(p *corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() })
+	for _, p := range c.Pods {
+		if hasTerminating && condition(p, corev1.PodScheduled, corev1.ConditionFalse) != nil {
 			continue // the scheduler may wait for the resources of a terminating pod
 		}
-		if why := podCause(&pods[i]); why != "" {
-			return pods[i].Name + ": " + why
+		if why := podCause(p); why != "" {
+			return p.Name + ": " + why
 		}
 	}
-	if w != nil && w.Paused {
+	if d, ok := c.Workload.(*appsv1.Deployment); ok && d.Spec.Paused {
 		return "rollouts of the workload are paused; resume them with kubectl rollout resume"
 	}
 	return ""
@@ -107,16 +88,13 @@ func terminationMessage(container string, termination *corev1.ContainerStateTerm
 }
 
 // unreachable says which proxy does not reach which server; empty for none.
-func unreachable(proxies []corev1.Pod) (text string) {
-	for i := range proxies {
-		p := &proxies[i]
-		server := p.Annotations[v1alpha1.UnreachableAnnotation]
-		if t := fmt.Sprintf("proxy %s does not reach server %s", p.Name, server); server != "" && !isInactive(p) &&
-			(text == "" || t < text) {
-			text = t
+func unreachable(proxies []*corev1.Pod) string {
+	for _, p := range proxies {
+		if server := p.Annotations[v1alpha1.UnreachableAnnotation]; server != "" && !isInactive(p) {
+			return fmt.Sprintf("proxy %s does not reach server %s", p.Name, server)
 		}
 	}
-	return text
+	return ""
 }
 
 // IsTrue reports whether a condition of a pod is True.

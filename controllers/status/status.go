@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,36 +16,31 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// Input is what a status is computed from.
+// Input is what a status is computed from, besides the Memcached and the time.
 type Input struct {
-	// Workload is the workload of the servers; nil if we control none.
-	Workload *WorkloadState
-	// Pods are those of the servers.
-	Pods []corev1.Pod
-	// Proxy is the workload of the proxies; nil if we control none.
-	Proxy *WorkloadState
-	// ProxyPods are those of the proxies.
-	ProxyPods []corev1.Pod
-	// ServersChange says that items move, because the servers behind the proxies change, and ServersResize that their
-	// number changes.
-	ServersChange, ServersResize bool
-	// NotLoaded is a proxy that may not use the current list of servers yet; empty for none.
-	NotLoaded string
-	// ToFlush is the number of servers that must still drop their items.
-	ToFlush int32
-	// Change says how far the change of the servers behind the proxies is, or else how far cold servers have warmed up.
-	Change ChangeProgress
-	// Servers are the addresses to configure clients with.
-	Servers []string
+	Servers Component
+	// Proxies are empty without spec.proxy.
+	Proxies Component
+	Work    Work
+	Effect
 	// Problem is the error of this reconcile: of a Secret, of a child, or of the replacement of servers; nil for none.
 	Problem *Problem
 	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string
-	Effect
-	// Clock measures the time without progress.
-	Clock Clock
-	// Outdated is status.outdated.
-	Outdated []string
+	// Addresses are status.servers, and Outdated is status.outdated.
+	Addresses, Outdated []string
+}
+
+// Work is what servers and proxies that run have yet to do.
+type Work struct {
+	// Moving says that items move, because the servers behind the proxies change, and Resizing that their number changes.
+	Moving, Resizing bool
+	// NotLoaded is a proxy that may not use the current list of servers yet; empty for none.
+	NotLoaded string
+	// ToFlush is the number of servers that must still drop their items.
+	ToFlush int32
+	// Progress says how far this is.
+	Progress ChangeProgress
 }
 
 // ChangeProgress says how far a change of the servers behind proxies is, and how many percent of the items of this step
@@ -77,32 +71,28 @@ type Problem struct {
 	Stalled bool
 }
 
-// Compute returns the whole status of mc. now sets transition times, and is compared with the progress deadline.
+// Compute returns the whole status of mc. now sets transition times, and is compared with the end of the clock.
 // docs/reference/status.md has a table of all cases.
-func Compute(mc *v1alpha1.Memcached, in Input, now time.Time) v1alpha1.MemcachedStatus {
-	if mc.Spec.Proxy == nil {
-		in.Proxy, in.ProxyPods, in.ProxyChanging, in.ServersChange, in.NotLoaded = nil, nil, false, false, ""
-	}
-	list, ready := activePods(in.Pods)
+func Compute(mc *v1alpha1.Memcached, in Input, clock Clock, now time.Time) v1alpha1.MemcachedStatus {
 	s := v1alpha1.MemcachedStatus{
 		ObservedGeneration: mc.Generation,
-		Nodes:              list,
-		Replicas:           int32(len(list)),
-		ReadyReplicas:      ready,
+		Nodes:              in.Servers.Active,
+		Replicas:           int32(len(in.Servers.Active)),
+		ReadyReplicas:      in.Servers.Ready,
 		Selector:           names.Servers.SelectorQuery(mc),
 		Image:              mc.Status.Image,
 		AgentImage:         mc.Status.AgentImage,
 		Outdated:           in.Outdated,
-		Servers:            in.Servers,
+		Servers:            in.Addresses,
 	}
-	if in.Workload != nil {
-		s.Image = cmp.Or(in.Workload.Image, s.Image)
-		s.AgentImage = in.Workload.AgentImage
+	if in.Servers.State != nil {
+		image, agent := in.Servers.images()
+		s.Image, s.AgentImage = cmp.Or(image, s.Image), agent
 	}
 	set := func(conditionType string, c conditionState) { setCondition(&s, mc, conditionType, c, now) }
-	set(v1alpha1.ConditionAvailable, available(mc, in, ready))
+	set(v1alpha1.ConditionAvailable, available(mc, in))
 	if mc.DeletionTimestamp.IsZero() {
-		setLiveConditions(set, mc, in, int32(len(list)), ready, now)
+		setLiveConditions(set, mc, in, clock, now)
 	} else {
 		setDeletingConditions(set, in)
 	}
@@ -118,35 +108,28 @@ func (in Input) advancing() bool { return (in.changing() || in.ListChanging) && 
 func (in Input) changing() bool { return in.Changing || in.ProxyChanging }
 
 // cause returns what keeps servers or proxies from being ready; empty for nothing.
-func (in Input) cause() string {
-	return cmp.Or(notReadyCause(in.Workload, in.Pods), notReadyCause(in.Proxy, in.ProxyPods))
-}
+func (in Input) cause() string { return cmp.Or(in.Servers.cause(), in.Proxies.cause()) }
 
 // hasOutdatedPods reports whether servers or proxies of an older template still run.
 func (in Input) hasOutdatedPods() bool {
-	return in.Workload.hasOutdatedPods() || in.Proxy.hasOutdatedPods()
+	return in.Servers.hasOutdatedPods() || in.Proxies.hasOutdatedPods()
 }
 
+// progress is a number that grows with each server that is updated, becomes ready or drops its items, and each proxy.
 func (in Input) progress() int32 {
-	return in.Workload.progress() + in.Proxy.progress() - in.ToFlush
+	return in.Servers.progress() + in.Proxies.progress() - in.Work.ToFlush
 }
 
 // proxiesComplete reports whether every proxy of the current generation, if any is wanted, is updated and available.
 func (in Input) proxiesComplete(mc *v1alpha1.Memcached) bool {
-	if mc.Spec.Proxy == nil {
-		return true
-	}
-	list, ready := activePods(in.ProxyPods)
-	size := mc.Spec.Proxy.Size
-	return !in.ProxyChanging && in.Proxy.complete(mc, size) && int32(len(list)) == size && ready == size
+	return mc.Spec.Proxy == nil || !in.ProxyChanging && in.Proxies.complete(mc, mc.Spec.Proxy.Size)
 }
 
-func available(mc *v1alpha1.Memcached, in Input, ready int32) conditionState {
-	_, proxies := activePods(in.ProxyPods)
+func available(mc *v1alpha1.Memcached, in Input) conditionState {
 	switch {
-	case ready > 0 && mc.Spec.Proxy != nil && proxies == 0:
+	case in.Servers.Ready > 0 && mc.Spec.Proxy != nil && in.Proxies.Ready == 0:
 		return conditionState{false, v1alpha1.ReasonUnavailable, "No proxy accepts connections"}
-	case ready > 0:
+	case in.Servers.Ready > 0:
 		return conditionState{true, v1alpha1.ReasonAvailable, "At least one server accepts connections"}
 	case names.Size(mc) == 0:
 		return conditionState{false, v1alpha1.ReasonScaledToZero, "spec.size is 0"}
@@ -166,13 +149,13 @@ func setDeletingConditions(set func(string, conditionState), in Input) {
 
 // setLiveConditions sets Ready and Degraded. Unless mc is ready, it also sets Stalled or Reconciling; a paused mc is
 // never Reconciling.
-func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, in Input, existing, ready int32,
-	now time.Time) {
+func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached, in Input, clock Clock, now time.Time) {
 	size := names.Size(mc)
-	progress := progressMessage(mc, in, existing, ready)
+	progress := progressMessage(mc, in)
 	complete := in.Problem == nil && in.Waiting == "" && !in.Changing && in.HeldBack == "" &&
-		in.Workload.complete(mc, size) && existing == size && ready == size && in.proxiesComplete(mc)
-	if complete && !in.ServersChange && in.NotLoaded == "" && in.ToFlush == 0 && unreachable(in.ProxyPods) == "" {
+		in.Servers.complete(mc, size) && in.proxiesComplete(mc)
+	if complete && !in.Work.Moving && in.Work.NotLoaded == "" && in.Work.ToFlush == 0 &&
+		unreachable(in.Proxies.Pods) == "" {
 		set(v1alpha1.ConditionReady, conditionState{true, v1alpha1.ReasonReady, progress})
 		set(v1alpha1.ConditionDegraded, notDegraded)
 		return
@@ -180,17 +163,17 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 
 	before := previous(mc)
 	why := diagnose(in, before, progress)
-	lost := !complete && lostServers(mc, in, before, ready)
+	lost := !complete && lostServers(mc, in, before)
 	if lost && why.reason == v1alpha1.ReasonRollingOut {
 		why.reason = v1alpha1.ReasonServersLost
 	}
 	stalled := in.Problem != nil && in.Problem.Stalled
-	if !stalled && !in.advancing() && !mc.Spec.Paused && !now.Before(in.Clock.End(mc)) {
+	if !stalled && !in.advancing() && !mc.Spec.Paused && !now.Before(clock.End(mc)) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc.Spec.Rollout), why.message)
-		if w := in.Workload; mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && w != nil &&
-			existing < max(size, w.Wanted) && in.cause() == "" {
+		if w := in.Servers.State; mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && w != nil &&
+			int32(len(in.Servers.Active)) < max(size, w.Wanted) && in.cause() == "" {
 			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
 		}
 	}
@@ -223,15 +206,15 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 //   - Such a rollout cannot continue: the servers that it stopped are lost.
 //   - The Memcached is paused, so that nobody replaces servers: those that are missing are lost, whatever the
 //     generation, unless the controller of a Deployment continues a rollout.
-func lostServers(mc *v1alpha1.Memcached, in Input, before history, ready int32) bool {
-	w := in.Workload
+func lostServers(mc *v1alpha1.Memcached, in Input, before history) bool {
 	if mc.Spec.Paused {
 		want := names.Size(mc)
-		if w != nil {
+		if w := in.Servers.State; w != nil {
 			want = w.Wanted
 		}
-		rolloutContinues := w.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
-		return ready < want && !rolloutContinues && (ready < mc.Status.ReadyReplicas || hadLoss(mc))
+		rolloutContinues := in.Servers.hasOutdatedPods() && mc.Spec.Workload != v1alpha1.WorkloadStatefulSet
+		return in.Servers.Ready < want && !rolloutContinues &&
+			(in.Servers.Ready < mc.Status.ReadyReplicas || hadLoss(mc))
 	}
 	if in.Changing && !in.Resizing && in.Problem == nil {
 		return false // whatever was lost before, servers are being replaced now
@@ -245,16 +228,17 @@ func lostServers(mc *v1alpha1.Memcached, in Input, before history, ready int32) 
 	}
 	reason := before.reason(v1alpha1.ConditionDegraded)
 	interrupted := reason == v1alpha1.ReasonInvalid || reason == v1alpha1.ReasonConflict
-	if (before.wasReady() || interrupted) && (in.Problem != nil || !in.changing() && !w.rolling() && !in.Proxy.rolling()) {
+	rolling := in.changing() || in.Servers.rolling() || in.Proxies.rolling()
+	if (before.wasReady() || interrupted) && (in.Problem != nil || !rolling) {
 		return true
 	}
-	return Installed(mc) && (in.Problem != nil || in.hasOutdatedPods() && cause != "" && ready < names.Size(mc))
+	return Installed(mc) && (in.Problem != nil || in.hasOutdatedPods() && cause != "" && in.Servers.Ready < names.Size(mc))
 }
 
 // diagnose returns the reason and the message why mc is not ready.
 func diagnose(in Input, before history, progress string) conditionState {
 	why := conditionState{status: true, reason: v1alpha1.ReasonRollingOut, message: progress}
-	switch cause := cmp.Or(in.cause(), unreachable(in.ProxyPods)); {
+	switch cause := cmp.Or(in.cause(), unreachable(in.Proxies.Pods)); {
 	case in.Problem != nil:
 		why.reason, why.message = in.Problem.Reason, in.Problem.Message
 	case in.HeldBack != "":
@@ -262,46 +246,45 @@ func diagnose(in Input, before history, progress string) conditionState {
 	case in.Waiting != "":
 		why.message = progress + "; " + in.Waiting
 	case in.Changing:
-		if in.Resizing && !in.Workload.hasOutdatedPods() {
+		if in.Resizing && !in.Servers.hasOutdatedPods() {
 			why.reason = v1alpha1.ReasonResizing
 		}
 	case cause != "":
 		why.reason, why.message = v1alpha1.ReasonProgressingWithRetry, progress+"; "+cause
-	case !in.Workload.hasOutdatedPods() &&
-		(in.ServersResize || before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing):
+	case !in.Servers.hasOutdatedPods() &&
+		(in.Work.Resizing || before.reason(v1alpha1.ConditionReconciling) == v1alpha1.ReasonResizing):
 		why.reason = v1alpha1.ReasonResizing
 	}
 	return why
 }
 
 // progressMessage says how many servers are ready, and what else a rollout waits for.
-func progressMessage(mc *v1alpha1.Memcached, in Input, existing, ready int32) string {
-	size, w := names.Size(mc), in.Workload
+func progressMessage(mc *v1alpha1.Memcached, in Input) string {
+	size, ready, w := names.Size(mc), in.Servers.Ready, in.Servers.State
 	text := fmt.Sprintf("%d of %d servers ready", min(ready, size), size)
 	switch {
 	case in.Changing && !in.Resizing && ready > 0:
 		text = fmt.Sprintf("0 of %d servers updated, %d ready", size, min(ready, size))
-	case w.hasOutdatedPods():
+	case in.Servers.hasOutdatedPods():
 		updated := max(0, min(w.Updated, size-w.Outdated)) // a spare server is updated too
 		text = fmt.Sprintf("%d of %d servers updated, %d ready", updated, size, min(ready, size))
 	}
 	if w != nil && ready >= size && w.Ready >= size && w.Available < size && mc.Spec.Rollout.MinReadySeconds > 0 {
 		text += fmt.Sprintf(", waiting until each has been ready for %d s", mc.Spec.Rollout.MinReadySeconds)
 	}
-	if existing > size && w != nil && !w.hasOutdatedPods() {
+	if existing := int32(len(in.Servers.Active)); existing > size && w != nil && w.Outdated == 0 {
 		text += fmt.Sprintf(", %d more to remove", existing-size)
 	}
-	if in.ToFlush > 0 {
-		text += fmt.Sprintf(", %d to drop their items", in.ToFlush)
+	if in.Work.ToFlush > 0 {
+		text += fmt.Sprintf(", %d to drop their items", in.Work.ToFlush)
 	}
 	switch {
 	case !in.proxiesComplete(mc):
-		_, proxies := activePods(in.ProxyPods)
-		text += fmt.Sprintf("; %d of %d proxies ready", min(proxies, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
-	case in.Change.Text != "":
-		text += "; " + in.Change.Text
-	case in.NotLoaded != "":
-		text += fmt.Sprintf("; proxy %s has not loaded the list of servers yet", in.NotLoaded)
+		text += fmt.Sprintf("; %d of %d proxies ready", min(in.Proxies.Ready, mc.Spec.Proxy.Size), mc.Spec.Proxy.Size)
+	case in.Work.Progress.Text != "":
+		text += "; " + in.Work.Progress.Text
+	case in.Work.NotLoaded != "":
+		text += fmt.Sprintf("; proxy %s has not loaded the list of servers yet", in.Work.NotLoaded)
 	}
 	return text
 }

@@ -29,12 +29,12 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // scenario is the input of a status: a Memcached of size 3 and generation 2, its servers, and the time.
 type scenario struct {
-	mc         *v1alpha1.Memcached
-	deployment *appsv1.Deployment // nil if we control none
-	proxy      *appsv1.Deployment
-	obs        Input
-	clock      Clock
-	now        time.Time
+	mc                *v1alpha1.Memcached
+	deployment, proxy *appsv1.Deployment // nil if we control none
+	pods, proxyPods   []*corev1.Pod
+	in                Input // besides these
+	clock             Clock
+	now               time.Time
 }
 
 // step changes a scenario.
@@ -59,13 +59,13 @@ func servers(replicas, updated, ready int32) step {
 				ObservedGeneration: 7, Replicas: replicas, UpdatedReplicas: updated, ReadyReplicas: ready, AvailableReplicas: ready,
 			},
 		}
-		s.obs.Pods = nil
+		s.pods = nil
 		for i := range replicas {
-			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i)}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cache-%d", i)}}
 			if i < ready {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			}
-			s.obs.Pods = append(s.obs.Pods, p)
+			s.pods = append(s.pods, p)
 		}
 	}
 }
@@ -73,12 +73,12 @@ func servers(replicas, updated, ready int32) step {
 // proxies adds two proxies: some are updated, and some are ready.
 func proxies(updated, ready int32) step {
 	return func(s *scenario) {
-		deployment, pods := s.deployment, s.obs.Pods
+		deployment, pods := s.deployment, s.pods
 		s.mc.Spec.Proxy = &v1alpha1.ProxySpec{Size: 2}
 		servers(2, updated, ready)(s)
-		s.proxy, s.obs.ProxyPods = s.deployment, s.obs.Pods
+		s.proxy, s.proxyPods = s.deployment, s.pods
 		s.proxy.Spec.Replicas = ptr.To[int32](2)
-		s.deployment, s.obs.Pods = deployment, pods
+		s.deployment, s.pods = deployment, pods
 	}
 }
 
@@ -91,20 +91,20 @@ func changeSpec(f func(*v1alpha1.MemcachedSpec)) step {
 }
 
 // problem says that a child could not be applied.
-func problem(p *Problem) step { return func(s *scenario) { s.obs.Problem = p } }
+func problem(p *Problem) step { return func(s *scenario) { s.in.Problem = p } }
 
 // changing says that this reconcile replaces, adds or removes servers.
-func changing(s *scenario) { s.obs.Changing = true }
+func changing(s *scenario) { s.in.Changing = true }
 
 // resizing says that this reconcile only adds or removes servers.
-func resizing(s *scenario) { s.obs.Changing, s.obs.Resizing = true, true }
+func resizing(s *scenario) { s.in.Changing, s.in.Resizing = true, true }
 
 // loading says that a proxy may not use the current list of servers yet.
-func loading(s *scenario) { s.obs.NotLoaded = "cache-proxy-a" }
+func loading(s *scenario) { s.in.Work.NotLoaded = "cache-proxy-a" }
 
 // unreached says that a proxy does not reach a server.
 func unreached(s *scenario) {
-	metav1.SetMetaDataAnnotation(&s.obs.ProxyPods[1].ObjectMeta, v1alpha1.UnreachableAnnotation, "cache-2")
+	metav1.SetMetaDataAnnotation(&s.proxyPods[1].ObjectMeta, v1alpha1.UnreachableAnnotation, "cache-2")
 }
 
 func later(d time.Duration) step { return func(s *scenario) { s.now = s.now.Add(d) } }
@@ -117,20 +117,25 @@ func nextGeneration(s *scenario) {
 // nextReconcile stores the status as the previous one, and starts another reconcile one second later.
 func nextReconcile(s *scenario) {
 	s.mc.Status = s.status()
-	s.obs = Input{Pods: s.obs.Pods, ProxyPods: s.obs.ProxyPods}
+	s.in = Input{}
 	s.now = s.now.Add(time.Second)
 }
 
 func (s *scenario) status() v1alpha1.MemcachedStatus {
-	if s.deployment != nil {
-		s.obs.Workload = ReadState(s.deployment)
+	s.in.Servers = ReadComponent(workload(s.deployment), s.pods)
+	if s.mc.Spec.Proxy != nil {
+		s.in.Proxies = ReadComponent(workload(s.proxy), s.proxyPods)
 	}
-	if s.proxy != nil {
-		s.obs.Proxy = ReadState(s.proxy)
+	s.clock = s.clock.Next(s.mc, s.in, s.now)
+	return Compute(s.mc, s.in, s.clock, s.now)
+}
+
+// workload returns nil for no Deployment, as an interface.
+func workload(d *appsv1.Deployment) metav1.Object {
+	if d == nil {
+		return nil
 	}
-	s.clock = s.clock.Next(s.mc, s.obs, s.now)
-	s.obs.Clock = s.clock
-	return Compute(s.mc, s.obs, s.now)
+	return d
 }
 
 var (
@@ -201,7 +206,7 @@ func TestStatus(t *testing.T) {
 			changeWorkload(func(d *appsv1.Deployment) { d.DeletionTimestamp = &metav1.Time{Time: start} })},
 			available + installing + notReadyRollingOut},
 		"a pod is not in the informer cache yet": {[]step{servers(3, 3, 3),
-			func(s *scenario) { s.obs.Pods = s.obs.Pods[1:] }},
+			func(s *scenario) { s.pods = s.pods[1:] }},
 			available + installing + notReadyRollingOut},
 		"lost servers that the workload still counts": {[]step{servers(3, 3, 3), nextReconcile, servers(3, 3, 1),
 			changeWorkload(func(d *appsv1.Deployment) {
@@ -224,7 +229,7 @@ func TestStatus(t *testing.T) {
 			problem(refused)},
 			available + " Degraded=True/ProgressingWithRetry" + degradedRetrying},
 		"image not pulled": {[]step{servers(3, 1, 2), func(s *scenario) {
-			s.obs.Pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			s.pods[2].Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}}}}
 		}}, available + installing + notReadyRetrying},
 		"pods refused by quota": {[]step{servers(1, 1, 1), changeWorkload(func(d *appsv1.Deployment) {
@@ -348,7 +353,7 @@ func TestStatus(t *testing.T) {
 			nextReconcile, later(500 * time.Second)},
 			available + installing + notReadyResizing},
 		"waiting for the children of a deleted Memcached": {[]step{
-			func(s *scenario) { s.obs.Waiting = "waiting for Service cache" }},
+			func(s *scenario) { s.in.Waiting = "waiting for Service cache" }},
 			unavailable + installing + notReadyRollingOut},
 		"paused with changes held back, all servers lost": {[]step{servers(3, 3, 3), paused, heldBack, nextReconcile,
 			servers(0, 0, 0), heldBack},
@@ -361,8 +366,8 @@ func TestStatus(t *testing.T) {
 			available + notDegraded + " Ready=False/Paused; Paused; InProgress"},
 		"paused, somebody deletes the workload": {[]step{servers(3, 3, 3), paused, nextReconcile,
 			func(s *scenario) {
-				s.deployment, s.obs = nil, Input{}
-				s.obs.HeldBack = "spec.paused keeps the operator from applying the spec"
+				s.deployment, s.pods = nil, nil
+				s.in.HeldBack = "spec.paused keeps the operator from applying the spec"
 			}},
 			unavailable + serversLost + " Ready=False/Paused; Paused; InProgress"},
 		"paused": {[]step{servers(3, 3, 3), paused,
@@ -392,10 +397,10 @@ func TestStatus(t *testing.T) {
 		"a server lost while proxies load the list": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile,
 			servers(3, 3, 2), loading}, available + degradedServersLost},
 		"proxies replaced": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile,
-			func(s *scenario) { s.obs.ProxyChanging = true }, nextReconcile, proxies(1, 2)},
+			func(s *scenario) { s.in.ProxyChanging = true }, nextReconcile, proxies(1, 2)},
 			available + notDegraded + notReadyRollingOut},
 		"a proxy that exited": {[]step{servers(3, 3, 3), proxies(2, 2), nextReconcile, proxies(2, 1), func(s *scenario) {
-			s.obs.ProxyPods[1].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container,
+			s.proxyPods[1].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: names.Container,
 				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}}
 		}}, available + serversLost + degradedRetrying},
 		"proxies no longer wanted": {[]step{servers(3, 3, 3), proxies(0, 0),
@@ -436,7 +441,7 @@ func operatorRestarted(s *scenario) { s.clock = Clock{} }
 
 func paused(s *scenario) { s.mc.Spec.Paused = true }
 
-func heldBack(s *scenario) { s.obs.HeldBack = "spec.paused keeps the operator from applying the spec" }
+func heldBack(s *scenario) { s.in.HeldBack = "spec.paused keeps the operator from applying the spec" }
 
 // exited says that the container of a server has just exited.
 func exited(server int) step {
@@ -453,12 +458,12 @@ var exitState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminat
 
 func containerStatus(server int, status corev1.ContainerStatus) step {
 	status.Name = names.Container
-	return func(s *scenario) { s.obs.Pods[server].Status.ContainerStatuses = []corev1.ContainerStatus{status} }
+	return func(s *scenario) { s.pods[server].Status.ContainerStatuses = []corev1.ContainerStatus{status} }
 }
 
 // evictedPod adds a pod that the kubelet evicted.
 func evictedPod(s *scenario) {
-	s.obs.Pods = append(s.obs.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evicted"},
+	s.pods = append(s.pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "evicted"},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
 			Name:  names.Container,
 			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}}}}}})
@@ -466,13 +471,13 @@ func evictedPod(s *scenario) {
 
 // unschedulable says that the scheduler finds no node for the last server.
 func unschedulable(s *scenario) {
-	s.obs.Pods[2].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+	s.pods[2].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 		Reason: "Unschedulable", Message: "Insufficient memory"}}
 }
 
 // terminatingServer adds a server that is terminating.
 func terminatingServer(s *scenario) {
-	s.obs.Pods = append(s.obs.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old",
+	s.pods = append(s.pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old",
 		DeletionTimestamp: &metav1.Time{Time: start}}})
 }
 
@@ -492,7 +497,7 @@ func deleted(s *scenario) {
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	pod := func(change func(*corev1.Pod)) step {
-		return func(s *scenario) { change(&s.obs.Pods[2]) }
+		return func(s *scenario) { change(s.pods[2]) }
 	}
 	for name, tt := range map[string]struct {
 		steps []step
@@ -543,8 +548,8 @@ func TestMessages(t *testing.T) {
 				step(s)
 			}
 			// The message needs none of the fields that the informer cache strips.
-			for i := range s.obs.Pods {
-				s.obs.Pods[i] = *StripPod(&s.obs.Pods[i])
+			for i := range s.pods {
+				s.pods[i] = StripPod(s.pods[i])
 			}
 			if got := meta.FindStatusCondition(s.status().Conditions, v1alpha1.ConditionReady).Message; got != tt.want {
 				t.Errorf("\n got %s\nwant %s", got, tt.want)
@@ -669,20 +674,17 @@ func FuzzMessage(f *testing.F) {
 // TestActivePods: terminating and finished pods are not counted, and no pods are an empty list.
 func TestActivePods(t *testing.T) {
 	t.Parallel()
-	pod := func(name string, phase corev1.PodPhase, terminating bool) corev1.Pod {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
-		if terminating {
-			p.DeletionTimestamp = &metav1.Time{Time: start}
-		}
-		return p
+	pod := func(name string, phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
 	}
-	got, _ := activePods([]corev1.Pod{pod("c", corev1.PodRunning, false), pod("a", corev1.PodPending, false),
-		pod("b", corev1.PodRunning, true),
-		pod("d", corev1.PodFailed, false), pod("e", corev1.PodSucceeded, false)})
+	terminating := pod("b", corev1.PodRunning)
+	terminating.DeletionTimestamp = &metav1.Time{Time: start}
+	got := ReadComponent(nil, []*corev1.Pod{pod("c", corev1.PodRunning), pod("a", corev1.PodPending), terminating,
+		pod("d", corev1.PodFailed), pod("e", corev1.PodSucceeded)}).Active
 	if fmt.Sprint(got) != "[a c]" {
 		t.Errorf("got %v, want [a c]", got)
 	}
-	if got, _ := activePods(nil); got == nil || len(got) != 0 {
+	if got := ReadComponent(nil, nil).Active; got == nil || len(got) != 0 {
 		t.Errorf("got %#v, want an empty list", got)
 	}
 }

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,76 +12,94 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// WorkloadState holds the fields of a Deployment or StatefulSet that the status depends on.
+// Component is the servers, or the proxies.
+type Component struct {
+	// Workload is a Deployment or StatefulSet, and State what is read from it; nil if we control none.
+	Workload metav1.Object
+	State    *WorkloadState
+	// Pods are those of the workload, by name.
+	Pods []*corev1.Pod
+	// Active are the names of the pods that are neither terminating nor finished, and Ready is how many of them are ready.
+	// The status of the workload lags behind: after a loss it still counts the lost pods.
+	Active []string
+	Ready  int32
+}
+
+// ReadComponent reads a workload, which is nil if we control none, and its pods.
+func ReadComponent(workload metav1.Object, pods []*corev1.Pod) Component {
+	c := Component{Workload: workload, State: ReadState(workload, pods...), Pods: pods, Active: []string{}}
+	for _, p := range pods {
+		if !isInactive(p) {
+			c.Active = append(c.Active, p.Name)
+			if IsTrue(p, corev1.PodReady) {
+				c.Ready++
+			}
+		}
+	}
+	slices.Sort(c.Active)
+	return c
+}
+
+// WorkloadState is what the status of a Deployment or StatefulSet says, and what its pods say beyond that.
 type WorkloadState struct {
-	// Generation is the generation of the Memcached that the workload was built from.
-	Generation string
-	// Terminating says that the workload is being deleted.
-	Terminating bool
+	Counts
 	// Observed says that its controller has observed its newest spec.
 	Observed bool
-	// Paused says that somebody paused its rollouts.
-	Paused bool
-	// Image is the memcached image of its template, AgentImage that of the agent; empty for none.
-	Image, AgentImage string
-	// Wanted is its spec.replicas; the other numbers are those of its status.
-	Wanted, Replicas, Updated, Ready, Available int32
-	// Newest is the number of pods of the newest revision that the status of a StatefulSet counts, and NewestPods is their
-	// number. They differ if the informer cache shows an older status, from before a rollout, with the newest pods.
-	Newest, NewestPods int32
-	// Outdated is the number of servers of an older template, or with another memory than that of the template.
-	Outdated int32
+	// Wanted is its spec.replicas.
+	Wanted int32
+	// Updated is the number of pods of the newest template, and Outdated that of pods of an older one, or with another
+	// memory.
+	Updated, Outdated int32
+	// NewestPods is the number of pods of the newest revision of a StatefulSet. It differs from Counts.Newest if the
+	// informer cache shows an older status, from before a rollout, with the newest pods.
+	NewestPods int32
 	// Failure says why its controller cannot create servers; empty where it can.
 	Failure string
 }
 
+// Counts are numbers of pods in the status of a workload; Newest are those of the newest revision of a StatefulSet.
+type Counts struct{ Replicas, Ready, Available, Newest int32 }
+
 // ReadState reads a Deployment or StatefulSet; nil for another object. pods are its servers.
-func ReadState(workload metav1.Object, pods ...corev1.Pod) *WorkloadState {
-	var w *WorkloadState
-	var template corev1.PodSpec
+func ReadState(workload metav1.Object, pods ...*corev1.Pod) *WorkloadState {
 	switch o := workload.(type) {
 	case *appsv1.Deployment:
-		w = &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation, Paused: o.Spec.Paused,
-			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.UpdatedReplicas,
-			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas,
-			Outdated: o.Status.Replicas - o.Status.UpdatedReplicas}
-		template = o.Spec.Template.Spec
+		w := &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation, Wanted: ptr.Deref(o.Spec.Replicas, 1),
+			Counts:  Counts{o.Status.Replicas, o.Status.ReadyReplicas, o.Status.AvailableReplicas, 0},
+			Updated: o.Status.UpdatedReplicas, Outdated: o.Status.Replicas - o.Status.UpdatedReplicas}
 		for _, c := range o.Status.Conditions {
 			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
 				w.Failure = c.Message
 			}
 		}
+		return w
 	case *appsv1.StatefulSet:
-		w = &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation,
-			Wanted: ptr.Deref(o.Spec.Replicas, 1), Replicas: o.Status.Replicas, Updated: o.Status.Replicas,
-			Ready: o.Status.ReadyReplicas, Available: o.Status.AvailableReplicas, Newest: o.Status.UpdatedReplicas}
-		template = o.Spec.Template.Spec
+		w := &WorkloadState{Observed: o.Status.ObservedGeneration >= o.Generation, Wanted: ptr.Deref(o.Spec.Replicas, 1),
+			Counts: Counts{o.Status.Replicas, o.Status.ReadyReplicas, o.Status.AvailableReplicas,
+				o.Status.UpdatedReplicas},
+			Updated: o.Status.Replicas}
 		// Its status counts no terminating server as updated, so that a loss would look like a rollout, and no server that
 		// got another memory: count the pods.
-		wanted := ReadMemory(&template)
-		for i := range pods {
-			if pods[i].DeletionTimestamp.IsZero() &&
-				pods[i].Labels[appsv1.StatefulSetRevisionLabel] == o.Status.UpdateRevision {
+		wanted := ReadMemory(&o.Spec.Template.Spec)
+		for _, pod := range pods {
+			terminates := !pod.DeletionTimestamp.IsZero()
+			if !terminates && pod.Labels[appsv1.StatefulSetRevisionLabel] == o.Status.UpdateRevision {
 				w.NewestPods++
 			}
-			outdated := IsOutdated(o, &pods[i]) || !HasMemory(&pods[i], wanted)
+			outdated := IsOutdated(o, pod) || !HasMemory(pod, wanted)
 			if outdated {
 				w.Outdated++
 			}
-			if outdated || !pods[i].DeletionTimestamp.IsZero() {
+			if outdated || terminates {
 				w.Updated--
 			}
 		}
 		if len(pods) == 0 {
 			w.NewestPods = w.Newest
 		}
-	default:
-		return nil
+		return w
 	}
-	w.Generation = workload.GetLabels()[v1alpha1.GenerationLabel]
-	w.Terminating = !workload.GetDeletionTimestamp().IsZero()
-	w.Image, w.AgentImage = image(template.Containers, names.Container), image(template.InitContainers, names.Agent)
-	return w
+	return nil
 }
 
 // kubectlRestartedAt is the annotation of a pod template that kubectl rollout restart changes.
@@ -99,22 +119,34 @@ func IsOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 		!changed && HasMemory(pod, ReadMemory(&template.Spec))
 }
 
-// image returns the image of the container with this name; empty for none.
-func image(containers []corev1.Container, name string) string {
-	for i := range containers {
-		if containers[i].Name == name {
-			return containers[i].Image
+// images returns the image of memcached in the template of a workload, and that of the agent; empty for none.
+func (c Component) images() (memcached, agent string) {
+	var pod corev1.PodSpec
+	switch w := c.Workload.(type) {
+	case *appsv1.Deployment:
+		pod = w.Spec.Template.Spec
+	case *appsv1.StatefulSet:
+		pod = w.Spec.Template.Spec
+	}
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		switch container.Name {
+		case names.Container:
+			memcached = container.Image
+		case names.Agent:
+			agent = container.Image
 		}
 	}
-	return ""
+	return memcached, agent
 }
 
 // complete reports whether the workload was built from the current generation of mc, wants this number of pods, and
-// counts all of them as updated and available. It compares the recorded generation, because the informer cache may lag
-// behind the writes of another operator process. While mc is paused, the generation does not matter.
-func (w *WorkloadState) complete(mc *v1alpha1.Memcached, want int32) bool {
-	return w != nil && !w.Terminating && (mc.Spec.Paused || w.Generation == names.Generation(mc)) && w.Wanted == want &&
-		w.AllAvailable() && !w.hasOutdatedPods()
+// counts all of them as updated and available, and whether there are no others. It compares the recorded generation,
+// because the informer cache may lag behind the writes of another operator process. While mc is paused, the generation
+// does not matter.
+func (c Component) complete(mc *v1alpha1.Memcached, want int32) bool {
+	return c.State != nil && c.Workload.GetDeletionTimestamp().IsZero() &&
+		(mc.Spec.Paused || c.Workload.GetLabels()[v1alpha1.GenerationLabel] == names.Generation(mc)) &&
+		c.State.Wanted == want && c.State.AllAvailable() && !c.hasOutdatedPods() && int32(len(c.Active)) == want && c.Ready == want
 }
 
 // AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and
@@ -127,7 +159,8 @@ func (w *WorkloadState) AllAvailable() bool {
 // progress is a number that grows as a rollout proceeds: with each outdated server that is removed, each new one that
 // is created, and each that becomes ready. Until its controller has observed the newest template, the workload counts
 // servers of the one before.
-func (w *WorkloadState) progress() int32 {
+func (c Component) progress() int32 {
+	w := c.State
 	if w == nil || !w.Observed {
 		return 0
 	}
@@ -135,7 +168,9 @@ func (w *WorkloadState) progress() int32 {
 }
 
 // hasOutdatedPods reports whether servers of an older template still run.
-func (w *WorkloadState) hasOutdatedPods() bool { return w != nil && w.Outdated > 0 }
+func (c Component) hasOutdatedPods() bool { return c.State != nil && c.State.Outdated > 0 }
 
 // rolling reports whether servers are being replaced, or the newest template has not been observed.
-func (w *WorkloadState) rolling() bool { return w != nil && (!w.Observed || w.hasOutdatedPods()) }
+func (c Component) rolling() bool {
+	return c.State != nil && (!c.State.Observed || c.State.Outdated > 0)
+}

@@ -20,8 +20,8 @@ func TestLossIsNotARollout(t *testing.T) {
 	set := &appsv1.StatefulSet{}
 	set.Status = appsv1.StatefulSetStatus{Replicas: 2, ReadyReplicas: 1}
 	set.Spec.Template.Annotations = map[string]string{v1alpha1.TemplateAnnotation: "new"}
-	pod := func(template string, terminating bool) corev1.Pod {
-		p := corev1.Pod{}
+	pod := func(template string, terminating bool) *corev1.Pod {
+		p := &corev1.Pod{}
 		p.Annotations = map[string]string{v1alpha1.TemplateAnnotation: template}
 		if terminating {
 			p.DeletionTimestamp = &metav1.Time{}
@@ -29,14 +29,14 @@ func TestLossIsNotARollout(t *testing.T) {
 		return p
 	}
 	for name, c := range map[string]struct {
-		pods []corev1.Pod
+		pods []*corev1.Pod
 		want bool
 	}{
-		"a loss":                        {[]corev1.Pod{pod("new", false), pod("new", true)}, false},
-		"a rollout":                     {[]corev1.Pod{pod("new", false), pod("old", false)}, true},
-		"the last server to be updated": {[]corev1.Pod{pod("new", false), pod("old", true)}, true},
+		"a loss":                        {[]*corev1.Pod{pod("new", false), pod("new", true)}, false},
+		"a rollout":                     {[]*corev1.Pod{pod("new", false), pod("old", false)}, true},
+		"the last server to be updated": {[]*corev1.Pod{pod("new", false), pod("old", true)}, true},
 	} {
-		if got := ReadState(set, c.pods...).hasOutdatedPods(); got != c.want {
+		if got := ReadComponent(set, c.pods).hasOutdatedPods(); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}
 	}
@@ -112,16 +112,16 @@ func TestMinReadySecondsDoNotStall(t *testing.T) {
 // TestUnreachableNode: a terminating server of a StatefulSet on an unreachable node is the cause, because it is not
 // replaced. A server of a Deployment is replaced.
 func TestUnreachableNode(t *testing.T) {
-	p := corev1.Pod{}
+	p := &corev1.Pod{}
 	p.Name, p.Spec.NodeName, p.DeletionTimestamp = "cache-1", "n1", &metav1.Time{Time: start}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
-	if got := notReadyCause(nil, []corev1.Pod{p}); got != "" {
+	if got := ReadComponent(nil, []*corev1.Pod{p}).cause(); got != "" {
 		t.Errorf("Deployment: got cause %q, want none", got)
 	}
 	p.Labels = map[string]string{appsv1.StatefulSetRevisionLabel: "new"}
 	const want = "cache-1: node n1 is unreachable"
-	if got := notReadyCause(nil, []corev1.Pod{p}); got != want {
+	if got := ReadComponent(nil, []*corev1.Pod{p}).cause(); got != want {
 		t.Errorf("StatefulSet: got cause %q, want %q", got, want)
 	}
 }

@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,140 +21,106 @@ import (
 //     that.
 //   - A server that is about to stop stops with its items.
 //   - The annotation was removed: no further server is asked, and none that has not noticed yet.
-func flush(v View) (s Step) {
+func flush(v View) (s Step, busy bool) {
 	f := v.Flush()
 	switch {
 	case v.Memcached.Spec.Paused:
-		return s
 	case v.Memcached.Annotations[v1alpha1.FlushedAtAnnotation] == "":
-		for i := range v.Servers {
-			pod := &v.Servers[i]
+		for _, pod := range v.Servers {
 			if _, asked := flushOf(pod); asked != "" && asked != v.annotations()[v1alpha1.FlushedAtAnnotation] {
 				s.annotate(pod, v1alpha1.FlushAnnotation, "")
 			}
 		}
-		return s
-	case !f.Pending:
-		return s
-	case f.Cannot != "":
-		s.Progress.Text = f.Cannot + flushRemedy
-		return s
-	}
-	s.Stop, s.Final = f.Stopping, len(f.Stopping) > 0
-	switch {
-	case v.Routing.isBusy(): // first, all items arrive
-	case len(f.Left) > 0:
-		if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
-			s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], f.Value, v.Now))
-			s.Final = true
-		}
-	case len(f.Stopping) > 0:
-		s.Progress.Text = fmt.Sprintf("server %s is about to stop with its items", f.Stopping[0].Name)
-	default:
-		all := true
-		for _, pod := range f.Asked {
-			all = s.hasFlushed(v, pod) && all
-		}
-		if all {
+	case f.Value != "":
+		s.Stop = f.Stopping
+		switch {
+		case v.Routing.isBusy(): // first, all items arrive
+		case len(f.Left) > 0:
+			if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
+				s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], f.Value, v.Now))
+			}
+		case len(f.Stopping) == 0 && s.haveFlushed(v, f.Asked):
 			s.Flushed = f.Value
 		}
 	}
-	return s
+	return s, false
 }
 
-// flushRemedy is what a user can do about a flush that does not go on.
-const flushRemedy = "; or remove the annotation " + v1alpha1.FlushedAtAnnotation
+// haveFlushed asks whether all of these servers have dropped their items.
+func (s *Step) haveFlushed(v View, pods []*corev1.Pod) bool {
+	all := true
+	for _, pod := range pods {
+		all = s.hasFlushed(v, pod) && all
+	}
+	return all
+}
 
 // hasFlushed asks whether a server has dropped its items.
 func (s *Step) hasFlushed(v View, pod *corev1.Pod) bool {
-	r, ok := s.ask(v, pod)
+	const remedy = "; or remove the annotation " + v1alpha1.FlushedAtAnnotation
+	if !status.CanFlush(pod) {
+		s.waitsFor(Later, fmt.Sprintf("server %s has no agent that can flush it", pod.Name)+remedy)
+		return false
+	}
+	r, ok := s.needs(v, "server", pod)
 	switch {
 	case !ok:
-	case r.Err != nil:
-		s.Progress.Text = fmt.Sprintf("server %s: its agent does not answer the operator", pod.Name) + flushRemedy
-		s.Wait = Later
 	case r.Flushed == pod.Annotations[v1alpha1.FlushAnnotation]:
 		return true
 	case r.FlushProblem != "":
-		s.Progress.Text = fmt.Sprintf("server %s: %s", pod.Name, redact(pod, r.FlushProblem)) + flushRemedy
-		s.Wait = Later
+		s.waitsFor(Later, fmt.Sprintf("server %s: %s", pod.Name, redact(pod, r.FlushProblem))+remedy)
 	default:
-		s.Progress.Text = fmt.Sprintf("server %s: memcached drops its items", pod.Name)
+		s.waitsFor(Soon, fmt.Sprintf("server %s: memcached drops its items", pod.Name))
 		s.refresh(v, pod)
 	}
 	return false
 }
 
 // isWarm reports whether a server that has dropped its items need not warm up any more.
-func (s *Step) isWarm(v View, pod *corev1.Pod, peers []*corev1.Pod) (warm bool) {
+func (s *Step) isWarm(v View, pod *corev1.Pod, peers []*corev1.Pod) bool {
 	spec := v.Memcached.Spec.Rollout.WarmUp
 	asked, _ := flushOf(pod)
-	if spec == nil || !v.Now.Before(asked.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) {
-		return true
-	}
-	s.warmUp(v, []*corev1.Pod{pod}, peers, func(*corev1.Pod) { warm = true })
-	return warm
+	return spec == nil || !v.Now.Before(asked.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) ||
+		len(s.warmUp(v, []*corev1.Pod{pod}, peers)) > 0
 }
 
-// Flush says how far servers are that must drop their items.
+// Flush says how far servers are that must drop their items. The zero value says that there is nothing to drop.
 type Flush struct {
-	// Value is a digest of FlushedAtAnnotation, which may be long.
+	// Value is a digest of FlushedAtAnnotation, which may be long; empty if all are known to have dropped them.
 	Value string
-	// Pending says that not all are known to have dropped them.
-	Pending bool
 	// Left are yet to be asked, the ready ones first. Asked were, the last one at the end.
 	Left, Asked []*corev1.Pod
 	// Stopping serve until the operator lets them stop, and then stop with their items.
 	Stopping []*corev1.Pod
-	// Cannot is why no server can be asked; empty for nothing.
-	Cannot string
 }
 
 // Flush returns how far servers are that must drop their items.
 func (v View) Flush() (f Flush) {
-	f.Value = desired.FlushValue(v.Memcached)
-	if f.Value == "" || f.Value == v.annotations()[v1alpha1.FlushedAtAnnotation] || v.Record.Template == nil {
+	value := desired.FlushValue(v.Memcached)
+	if value == "" || value == v.annotations()[v1alpha1.FlushedAtAnnotation] || v.Record.Template == nil {
 		return f
 	}
-	f.Pending = true
-	unable := ""
-	for i := range v.Servers {
-		pod := &v.Servers[i]
+	f.Value = value
+	for _, pod := range v.Servers {
 		_, asked := flushOf(pod)
 		switch {
 		case !mayRun(pod):
 		case isDraining(pod):
 			f.Stopping = append(f.Stopping, pod)
 		case !pod.DeletionTimestamp.IsZero():
-		case asked == f.Value:
+		case asked == value:
 			f.Asked = append(f.Asked, pod)
 		default:
 			f.Left = append(f.Left, pod)
-			if !status.CanFlush(pod) {
-				unable = cmp.Or(unable, pod.Name)
-			}
 		}
-	}
-	switch {
-	case slices.Contains(v.Memcached.Spec.ExtraArgs, "--disable-flush-all"):
-		f.Cannot = "spec.extraArgs has --disable-flush-all"
-	case unable != "":
-		f.Cannot = fmt.Sprintf("server %s has no agent that can flush it", unable)
 	}
 	slices.SortFunc(f.Asked, func(a, b *corev1.Pod) int {
 		askedA, _ := flushOf(a)
 		askedB, _ := flushOf(b)
 		return askedA.Compare(askedB)
 	})
-	slices.SortFunc(f.Left, func(a, b *corev1.Pod) int {
-		switch readyA, readyB := status.IsTrue(a, corev1.PodReady), status.IsTrue(b, corev1.PodReady); {
-		case readyA == readyB:
-			return cmp.Compare(a.Name, b.Name)
-		case readyA:
-			return -1
-		}
-		return 1
-	})
+	notReady := func(pod *corev1.Pod) bool { return !isReady(pod) }
+	f.Left = slices.Concat(filter(f.Left, isReady), filter(f.Left, notReady))
 	return f
 }
 
@@ -187,10 +152,6 @@ func flushOf(pod *corev1.Pod) (at time.Time, value string) {
 func askFlush(pod *corev1.Pod, value string, now time.Time) string {
 	asked, _ := flushOf(pod)
 	refreshed, _ := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation]) // also when one is taken back
-	for _, last := range []time.Time{asked, refreshed} {
-		if next := last.Add(time.Second); now.Before(next) {
-			now = next
-		}
-	}
-	return now.UTC().Format(time.RFC3339) + " " + value
+	last := slices.MaxFunc([]time.Time{asked, refreshed, now.Add(-time.Second)}, time.Time.Compare)
+	return last.Add(time.Second).UTC().Format(time.RFC3339) + " " + value
 }

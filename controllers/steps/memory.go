@@ -3,6 +3,7 @@ package steps
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,30 +22,21 @@ import (
 //   - The annotation says from the first step on that the operator changes this server, and in the end that this is
 //     done. At all other times, other tools may change the container, but not limit it to less than the template does:
 //     memcached would be killed when its cache fills.
-func changeMemory(v View) (s Step) {
+func changeMemory(v View) (s Step, busy bool) {
 	set := v.set()
-	if set == nil || !canRollOut(set) {
-		return s
+	if set == nil {
+		return s, false
 	}
-	wanted := status.ReadMemory(&set.Spec.Template.Spec)
-	var next *corev1.Pod
-	for i := range v.Servers {
-		pod := &v.Servers[i]
-		if n := ordinal(set, pod); n >= 0 && pod.DeletionTimestamp.IsZero() && !isDown(pod) && !isOutdated(set, pod) &&
-			(!status.HasMemory(pod, wanted) || isLimited(pod, wanted)) && (next == nil || n < ordinal(set, next)) {
-			next = pod
-		}
+	wanted, servers := status.ReadMemory(&set.Spec.Template.Spec), v.serversOf(set)
+	next := slices.IndexFunc(servers, func(pod *corev1.Pod) bool {
+		limit := status.ReadMemory(&pod.Spec).Limit
+		isLimited := limit > 0 && limit < wanted.Limit
+		return !isDown(pod) && !isOutdated(set, pod) && (!status.HasMemory(pod, wanted) || isLimited)
+	})
+	if next >= 0 {
+		s.changeMemoryOf(v, servers[next], wanted)
 	}
-	if next != nil {
-		s.changeMemoryOf(v, next, wanted)
-	}
-	return s
-}
-
-// isLimited reports whether somebody limited the container of a server to less memory.
-func isLimited(pod *corev1.Pod, wanted status.Memory) bool {
-	limit := status.ReadMemory(&pod.Spec).Limit
-	return limit > 0 && limit < wanted.Limit
+	return s, false
 }
 
 // changeMemoryOf makes the next step of a server.
@@ -58,7 +50,6 @@ func (s *Step) changeMemoryOf(v View, pod *corev1.Pod, wanted status.Memory) {
 		s.annotate(pod, v1alpha1.MemoryAnnotation, fmt.Sprintf("%d %s", items, names.Generation(v.Memcached)))
 	}
 	resized, why := status.IsResized(pod)
-	s.Wait = Soon
 	switch {
 	case status.HasMemory(pod, wanted):
 		s.Resize = &Resize{Pod: pod, Memory: wanted}
@@ -70,33 +61,29 @@ func (s *Step) changeMemoryOf(v View, pod *corev1.Pod, wanted status.Memory) {
 			s.Resize = &Resize{Pod: pod, Memory: wanted}
 		}
 	case !resized:
-		s.Progress.Text = fmt.Sprintf("server %s: %s", pod.Name,
-			cmp.Or(why, "the kubelet changes the memory of the container"))
-		s.Wait = Later
+		s.waitsFor(Later, fmt.Sprintf("server %s: %s", pod.Name,
+			cmp.Or(why, "the kubelet changes the memory of the container")))
 	case items < wanted.Items:
 		annotate(wanted.Items)
 	case s.confirmsMemory(v, pod, items):
 		s.annotate(pod, v1alpha1.MemoryAnnotation, pod.Annotations[v1alpha1.MemoryAnnotation]+" "+status.MemoryDone)
 	}
+	s.Wait = cmp.Or(s.Wait, Soon)
 }
 
 // confirmsMemory asks whether memcached has the memory for items, in MiB, that the annotation of its pod asks for.
 func (s *Step) confirmsMemory(v View, pod *corev1.Pod, items int64) bool {
-	r, ok := s.ask(v, pod)
-	progress := ""
+	r, ok := s.needs(v, "server", pod)
 	switch {
 	case !ok:
 		return false
-	case r.Err != nil:
-		progress, s.Wait = "its agent does not answer the operator", Later
 	case r.Problem != "":
-		progress, s.Wait = redact(pod, r.Problem), Later
+		s.waitsFor(Later, fmt.Sprintf("server %s: %s", pod.Name, redact(pod, r.Problem)))
+		return false
 	case r.Applied != pod.Annotations[v1alpha1.MemoryAnnotation] || r.Memory>>20 != items:
-		progress = fmt.Sprintf("memcached has %d MiB, and gets %d MiB", r.Memory>>20, items)
+		s.waitsFor(Soon, fmt.Sprintf("server %s: memcached has %d MiB, and gets %d MiB", pod.Name, r.Memory>>20, items))
 		s.refresh(v, pod)
-	default:
-		return true
+		return false
 	}
-	s.Progress.Text = "server " + pod.Name + ": " + progress
-	return false
+	return true
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,22 +23,21 @@ func container(items int64) corev1.Container {
 		Resources: corev1.ResourceRequirements{Limits: memory, Requests: memory}}
 }
 
-// memoryCluster is a StatefulSet with one server, whose memory changes, with a kubelet, an agent and memcached.
+// memoryCluster is a View of one server, whose memory changes, with a kubelet, an agent and memcached.
 type memoryCluster struct {
 	*testing.T
 	*rand.Rand
-	set        *appsv1.StatefulSet
-	generation int
-	pod        *corev1.Pod
-	limit      int64  // of the container, in bytes
-	mounted    string // the annotation, as the agent reads it
-	applied    string // as the agent reports it
-	memcached  int64  // its memory for items in MiB
+	view      View
+	pod       *corev1.Pod
+	limit     int64  // of the container, in bytes
+	mounted   string // the annotation, as the agent reads it
+	applied   string // as the agent reports it
+	memcached int64  // its memory for items in MiB
 }
 
 func newMemoryCluster(t *testing.T, seed uint64, items int64) *memoryCluster {
-	set, pods := rolloutOf(1, 0, []*server{updated()})
-	c := &memoryCluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), set: set, pod: &pods[0], memcached: items}
+	c := &memoryCluster{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), view: viewOf(updated()), memcached: items}
+	c.pod = c.view.Servers[0]
 	c.pod.Spec.Containers = []corev1.Container{container(items)}
 	c.setTemplate(items)
 	c.resize()
@@ -48,23 +46,15 @@ func newMemoryCluster(t *testing.T, seed uint64, items int64) *memoryCluster {
 
 // setTemplate does what the operator does with a StatefulSet when the memory changes.
 func (c *memoryCluster) setTemplate(items int64) {
-	c.generation++
-	c.set.Spec.Template.Spec.Containers = []corev1.Container{container(items)}
+	c.view.Memcached.Generation++
+	c.view.statefulSet().Spec.Template.Spec.Containers = []corev1.Container{container(items)}
 }
 
 func (c *memoryCluster) next() Step {
-	return changeMemory(memoryView(c.set, []corev1.Pod{*status.StripPod(c.pod)}, int64(c.generation),
-		contract.Report{Applied: c.applied, Memory: c.memcached << 20}))
-}
-
-// memoryView is a View of servers whose agents report this.
-func memoryView(set *appsv1.StatefulSet, pods []corev1.Pod, generation int64, report contract.Report) View {
-	v := View{Memcached: &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Generation: generation}}, Servers: pods,
-		Children: Children{Workload: set}, Final: true, Agents: Agents{Reports: map[string]Report{}}, Now: now}
-	for i := range pods {
-		v.Agents.Reports[pods[i].Name] = Report{Report: report}
-	}
-	return v
+	c.view.Servers = []*corev1.Pod{status.StripPod(c.pod.DeepCopy())}
+	c.view.Agents.Reports[c.pod.Name] = Report{Report: contract.Report{Applied: c.applied, Memory: c.memcached << 20}}
+	s, _ := changeMemory(c.view)
+	return s
 }
 
 // isNothing reports whether a step of the memory does nothing, and waits for nothing.
@@ -133,7 +123,7 @@ func TestMemory(t *testing.T) {
 				t.Fatalf("seed %d: %d MiB instead of %d, next %+v", seed, c.memcached, wanted, c.next())
 			}
 		}
-		state := status.ReadState(c.set, *c.pod)
+		state := status.ReadState(c.view.Workload, c.pod)
 		if c.memcached != wanted || c.limit != 2*wanted<<20 || state.Outdated != 0 {
 			t.Errorf("seed %d: got %d MiB in a container of %d MiB, want %d MiB", seed, c.memcached, c.limit>>20, wanted)
 		}
@@ -186,43 +176,39 @@ func TestMemoryTaken(t *testing.T) {
 // something; the first such server comes first.
 func TestMemoryStep(t *testing.T) {
 	t.Parallel()
-	smaller := func() *server {
-		s := updated()
-		s.Spec.Containers = []corev1.Container{container(32)}
+	with := func(s *server, items int64) *server {
+		s.Spec.Containers = []corev1.Container{container(items)}
 		return s
 	}
-	same := func() *server {
-		s := updated()
-		s.Spec.Containers = []corev1.Container{container(64)}
-		return s
-	}
+	smaller := func() *server { return with(updated(), 32) }
+	same := func() *server { return with(updated(), 64) }
 	for name, tt := range map[string]struct {
-		servers   []*server
-		want      string   // the first step is for this server
-		replaced  []string // are to be replaced
-		changeSet func(*appsv1.StatefulSet)
+		servers  []*server
+		changes  string   // the first step is for this server
+		replaces []string // are to be replaced
 	}{
-		"none":                  {servers: []*server{same(), same()}},
-		"both":                  {servers: []*server{smaller(), smaller()}, want: "cache-0"},
-		"the second":            {servers: []*server{same(), smaller()}, want: "cache-1"},
-		"of another template":   {servers: []*server{same(), outdated()}, replaced: []string{"cache-1"}},
-		"down":                  {servers: []*server{same(), smaller().down()}, replaced: []string{"cache-1"}},
-		"not ready, but serves": {servers: []*server{same(), smaller().agentDown()}, want: "cache-1"},
-		"terminating":           {servers: []*server{same(), smaller().terminating()}},
-		"template not observed": {servers: []*server{smaller()}, changeSet: func(s *appsv1.StatefulSet) { s.Generation++ }},
+		"none":                  {[]*server{same(), same()}, "", nil},
+		"both":                  {[]*server{smaller(), smaller()}, "cache-0", nil},
+		"the second":            {[]*server{same(), smaller()}, "cache-1", nil},
+		"of another template":   {[]*server{same(), outdated()}, "", []string{"cache-1"}},
+		"down":                  {[]*server{same(), smaller().down()}, "", []string{"cache-1"}},
+		"not ready, but serves": {[]*server{same(), smaller().agentDown()}, "cache-1", nil},
+		"terminating":           {[]*server{same(), smaller().terminating()}, "", nil},
 	} {
-		set, pods := rolloutOf(int32(len(tt.servers)), 0, tt.servers)
-		set.Spec.Template.Spec.Containers = []corev1.Container{container(64)}
-		if tt.changeSet != nil {
-			tt.changeSet(set)
+		v := viewOf(tt.servers...)
+		v.statefulSet().Spec.Template.Spec.Containers = []corev1.Container{container(64)}
+		changes := ""
+		s, _ := changeMemory(v)
+		for _, a := range s.Annotate {
+			changes = a.Pod.Name
 		}
-		var got string
-		for _, a := range changeMemory(memoryView(set, pods, 1, contract.Report{})).Annotate {
-			got = a.Pod.Name
+		replaced, _ := replace(v)
+		if replaces := podNames(replaced.Delete); changes != tt.changes || !slices.Equal(replaces, tt.replaces) {
+			t.Errorf("%s: changes %q and replaces %v, want %q and %v", name, changes, replaces, tt.changes, tt.replaces)
 		}
-		replaced := podNames(nextRollout(set, pods, v1alpha1.RolloutSpec{MaxUnavailable: 1}, now).Replace)
-		if got != tt.want || !slices.Equal(replaced, tt.replaced) {
-			t.Errorf("%s: changes %q and replaces %v, want %q and %v", name, got, replaced, tt.want, tt.replaced)
+		v.statefulSet().Generation++
+		if s, _ := changeMemory(v); !isNothing(s) {
+			t.Errorf("%s: changes servers before the controller has observed the template", name)
 		}
 	}
 }

@@ -45,16 +45,16 @@ func (c *cluster) create() {
 }
 
 func (c *cluster) observe() Routing {
-	var pods []corev1.Pod
+	var pods []*corev1.Pod
 	for _, p := range c.proxies {
-		pods = append(pods, *status.StripPod(&p.pod)) // as in the informer cache
+		pods = append(pods, status.StripPod(&p.pod)) // as in the informer cache
 	}
 	return routing(c.now(), c.digest(), pods...)
 }
 
 // routing returns a Routing with these proxies; digest is that of their newest configuration.
-func routing(list contract.Servers, digest string, proxies ...corev1.Pod) Routing {
-	return Routing{List: list, digest: digest, proxies: running(proxies)}
+func routing(list contract.Servers, digest string, proxies ...*corev1.Pod) Routing {
+	return Routing{List: list, digest: digest, proxies: filter(proxies, mayRun)}
 }
 
 // step lets one thing happen.
@@ -208,11 +208,11 @@ func FuzzProxyConfig(f *testing.F) {
 	}
 	wanted := []contract.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}}
 	f.Fuzz(func(t *testing.T, annotation, servers, moverName string) {
-		pods := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"},
+		pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"},
 			Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}}
 		pods[0].Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: annotation}
 		r := routing(contract.ParseServers(map[string]string{"servers": servers, "mover": moverName}), digest, pods...)
-		c, ok := r.confirmation(&pods[0])
+		c, ok := r.confirmation(pods[0])
 		if first, _, _ := strings.Cut(annotation, " "); ok != (first == digest) || c != notReported &&
 			annotation != r.annotation(c) {
 			t.Errorf("the proxy has confirmed %q, %t", c, ok)
@@ -231,10 +231,10 @@ func FuzzProxyConfig(f *testing.F) {
 func TestNextAtOnce(t *testing.T) {
 	three := []contract.Server{{Name: "a", Address: "1"}, {Name: "b", Address: "2"}, {Name: "c", Address: "3"}}
 	two := three[:2]
-	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node"}}
 	pod.Annotations = map[string]string{v1alpha1.ProxyConfigAnnotation: "digest loaded"}
 	loaded, notLoaded := routing(contract.Servers{}, "digest", pod), routing(contract.Servers{}, "newer", pod)
-	noNode := routing(contract.Servers{}, "newer", corev1.Pod{})
+	noNode := routing(contract.Servers{}, "newer", &corev1.Pod{})
 	change := contract.Servers{Phase: contract.Purge, Before: two, After: three}
 	for name, tt := range map[string]struct {
 		routing     Routing
@@ -297,8 +297,8 @@ func TestWanted(t *testing.T) {
 		"the spare one is outdated": {2, set(0, 1, 2), set(0, 2), []int{0, 2}, false, []int{1, 2}, 3},
 		"zero":                      {0, set(0, 1), nil, []int{0, 1}, false, nil, 2},
 	} {
-		o := serverSet{size: tt.size, ready: tt.ready, outdated: tt.outdated}
-		if got := o.wanted(tt.current, !tt.cold); !slices.Equal(got, tt.want) {
+		o := serverSet{size: tt.size, ready: tt.ready, outdated: tt.outdated, serving: set(0, 1, 2, 3)}
+		if got, _ := o.wanted(tt.current, !tt.cold); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
 		if got := o.minServers(tt.current); got != tt.minServers {
@@ -313,7 +313,7 @@ func TestWantedRollout(t *testing.T) {
 	t.Parallel()
 	for size := range 6 {
 		for again := range size + 2 { // 0: the template changes only once
-			o := serverSet{size: size, ready: map[int]bool{}, outdated: map[int]bool{}}
+			o := serverSet{size: size, ready: map[int]bool{}, outdated: map[int]bool{}, serving: map[int]bool{}}
 			var current []int
 			changeTemplate := func() {
 				for ordinal := range o.ready {
@@ -335,7 +335,7 @@ func TestWantedRollout(t *testing.T) {
 				for ordinal := range o.outdated {
 					o.outdated[ordinal] = o.outdated[ordinal] && slices.Contains(current, ordinal)
 				}
-				next := o.wanted(current, true)
+				next, _ := o.wanted(current, true)
 				if slices.Equal(next, current) || moves > 3*size+3 {
 					break
 				}

@@ -1,17 +1,21 @@
 // Package steps decides what happens to pods next: which servers are replaced, resized or flushed, and what proxies
 // have confirmed. It is pure: it has no client, and the caller passes the time.
 //
-// Each step is a function of a View. A step that needs to know what agents report asks for their reports first.
+// Each step is a file with a function of a View, and inOrder has them all. A step that needs to know what agents report
+// asks for their reports first.
 package steps
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -38,8 +42,6 @@ type Step struct {
 	Annotate []Annotation
 	// Resize is the container to resize; nil for none.
 	Resize *Resize
-	// Final says that the step cannot be taken back: it must also follow from what the API server has.
-	Final bool
 	// Progress says how far a change is.
 	Progress status.ChangeProgress
 	// Wait is how long until the next look; 0 if a watch event will trigger it.
@@ -60,13 +62,17 @@ type Resize struct {
 	DryRun bool
 }
 
-// Next returns the next step: what is always done, and then either the replacement of servers, or changes of servers
-// that run. While it waits for reports, it is nothing but Ask.
-func Next(v View) Step {
-	step, busy := replace(v)
-	s := chores(v).and(step)
-	if !busy {
-		s = s.and(changeMemory(v)).and(flush(v))
+// inOrder are all steps. If one is busy, those after it wait.
+var inOrder = []func(View) (s Step, busy bool){chores, replace, changeMemory, flush}
+
+// Next returns the next step. While it waits for reports, it is nothing but Ask.
+func Next(v View) (s Step) {
+	for _, step := range inOrder {
+		next, busy := step(v)
+		s = s.and(next)
+		if busy {
+			break
+		}
 	}
 	if len(s.Ask) > 0 {
 		return Step{Ask: s.Ask}
@@ -85,16 +91,14 @@ func (s Step) and(other Step) Step {
 	}
 	s.Flushed = cmp.Or(s.Flushed, other.Flushed)
 	s.Annotate = append(s.Annotate, other.Annotate...)
-	if s.Resize == nil {
-		s.Resize = other.Resize
-	}
-	s.Final = s.Final || other.Final
-	if s.Progress == (status.ChangeProgress{}) {
-		s.Progress = other.Progress
-	}
+	s.Resize = cmp.Or(s.Resize, other.Resize)
+	s.Progress = cmp.Or(s.Progress, other.Progress)
 	s.Wait = Soonest(s.Wait, other.Wait)
 	return s
 }
+
+// IsFinal reports whether the step cannot be taken back: it must also follow from what the API server has.
+func (s Step) IsFinal() bool { return len(s.Delete)+len(s.Stop)+len(s.flushes()) > 0 }
 
 // SameFinal reports whether two steps do the same that cannot be taken back.
 func (s Step) SameFinal(other Step) bool {
@@ -125,11 +129,28 @@ func Soonest(durations ...time.Duration) (shortest time.Duration) {
 
 // ask returns the report of an agent. If it was not asked yet, ok is false, and the step asks.
 func (s *Step) ask(v View, pod *corev1.Pod) (r Report, ok bool) {
-	isAsked := func(other *corev1.Pod) bool { return other.Name == pod.Name }
-	if r, ok = v.Agents.Reports[pod.Name]; !ok && !slices.ContainsFunc(s.Ask, isAsked) {
+	if r, ok = v.Agents.Reports[pod.Name]; !ok && !slices.Contains(s.Ask, pod) {
 		s.Ask = append(s.Ask, pod)
 	}
 	return r, ok
+}
+
+// needs returns the report of an agent that the step cannot do without. If there is none, ok is false, and the step
+// asks, or says that the agent does not answer.
+func (s *Step) needs(v View, who string, pod *corev1.Pod) (r contract.Report, ok bool) {
+	report, ok := s.ask(v, pod)
+	if ok && report.Err != nil {
+		s.waitsFor(Later, fmt.Sprintf("%s %s does not answer the operator on port %d", who, pod.Name,
+			names.ReportPort(v.Memcached)))
+		return r, false
+	}
+	return report.Report, ok
+}
+
+// waitsFor says what the step waits for, and looks again after a delay.
+func (s *Step) waitsFor(delay time.Duration, what string) {
+	s.Progress.Text = what
+	s.Wait = Soonest(s.Wait, delay)
 }
 
 // annotate changes an annotation of a pod, and looks again soon.
@@ -143,8 +164,7 @@ func (s *Step) annotate(pod *corev1.Pod, key, value string) {
 func (s *Step) refresh(v View, pod *corev1.Pod) {
 	last, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation])
 	if err != nil || v.Now.Sub(last).Abs() > refreshAfter {
-		s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.RefreshedAnnotation,
-			v.Now.UTC().Format(time.RFC3339)})
+		s.annotate(pod, v1alpha1.RefreshedAnnotation, v.Now.UTC().Format(time.RFC3339))
 	}
 	s.Wait = Soonest(s.Wait, Soon)
 }
@@ -159,4 +179,14 @@ func redact(pod *corev1.Pod, report string) string {
 		return "its agent could not change memcached; the log of the agent says why"
 	}
 	return report
+}
+
+// filter returns the pods that a function selects.
+func filter(pods []*corev1.Pod, selected func(*corev1.Pod) bool) (list []*corev1.Pod) {
+	for _, pod := range pods {
+		if selected(pod) {
+			list = append(list, pod)
+		}
+	}
+	return list
 }

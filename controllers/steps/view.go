@@ -1,6 +1,8 @@
 package steps
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,15 +13,14 @@ import (
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
 // View is what is observed of a Memcached, and what steps are decided from.
 type View struct {
 	Memcached *v1alpha1.Memcached
-	Children
-	// Servers and Proxies are pods.
-	Servers, Proxies []corev1.Pod
+	Observed
 	// Record is that of the servers' template.
 	Record desired.Record
 	// Routing says which servers the proxies use.
@@ -33,8 +34,9 @@ type View struct {
 	Now    time.Time
 }
 
-// Children are those that the Memcached controls, or is about to adopt.
-type Children struct {
+// Observed are the pods, by name, and the children that the Memcached controls, or is about to adopt.
+type Observed struct {
+	Servers, Proxies []*corev1.Pod
 	// Workload is the Deployment or StatefulSet of the servers, and Proxy the Deployment of the proxies; nil for none.
 	Workload, Proxy metav1.Object
 	// ProxyConfig is the ConfigMap of the proxies; nil for none.
@@ -58,19 +60,32 @@ type Report struct {
 }
 
 // NewView returns the view of a Memcached, before agents are asked.
-func NewView(mc *v1alpha1.Memcached, children Children, servers, proxies []corev1.Pod, now time.Time) View {
-	v := View{Memcached: mc, Children: children, Servers: servers, Proxies: proxies, Now: now}
+func NewView(mc *v1alpha1.Memcached, observed Observed, now time.Time) View {
+	v := View{Memcached: mc, Observed: observed, Now: now}
 	v.Record = desired.ReadRecord(v.annotations())
 	v.Routing = newRouting(v)
 	return v
 }
 
-// set returns the StatefulSet whose servers may change; nil for a Deployment, and while the pod template is not final.
+// set returns the StatefulSet whose servers may change; nil for a Deployment, while the pod template is not final, and
+// until the controller of the StatefulSet has observed it.
 func (v View) set() *appsv1.StatefulSet {
-	if set, ok := v.Workload.(*appsv1.StatefulSet); ok && v.Final && !v.Memcached.Spec.Paused {
-		return set
+	set, ok := v.Workload.(*appsv1.StatefulSet)
+	if !ok || !v.Final || v.Memcached.Spec.Paused || set.Status.ObservedGeneration < set.Generation ||
+		!set.DeletionTimestamp.IsZero() {
+		return nil
 	}
-	return nil
+	return set
+}
+
+// serversOf returns the servers of a StatefulSet that are not being deleted, by ordinal.
+func (v View) serversOf(set *appsv1.StatefulSet) []*corev1.Pod {
+	ordinal := func(pod *corev1.Pod) int { return names.Ordinal(set.Name, pod.Name) }
+	list := filter(v.Servers, func(pod *corev1.Pod) bool {
+		return metav1.IsControlledBy(pod, set) && ordinal(pod) >= 0 && pod.DeletionTimestamp.IsZero()
+	})
+	slices.SortFunc(list, func(a, b *corev1.Pod) int { return cmp.Compare(ordinal(a), ordinal(b)) })
+	return list
 }
 
 // annotations returns those of the workload.

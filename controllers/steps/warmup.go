@@ -10,6 +10,13 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
+const (
+	// maxPeers is the number of servers with which cold ones are compared.
+	maxPeers = 16
+	// warmUpRetry is the delay before servers are asked again for the number of their items.
+	warmUpRetry = 5 * time.Second
+)
+
 // untilWarm returns how long a ready server may still warm up; at most 0 if it need not, or is warm.
 func untilWarm(pod *corev1.Pod, spec *v1alpha1.WarmUpSpec, now time.Time) time.Duration {
 	if spec == nil || pod.Annotations[v1alpha1.WarmAnnotation] == warmSince(pod) {
@@ -25,33 +32,11 @@ func warmSince(pod *corev1.Pod) string {
 	return since.UTC().Format(time.RFC3339)
 }
 
-// share returns the number of items of a server in percent of the average of the others; ok is false if none of the
-// others has reported. A server holds its share if the others are empty.
-func share(items int64, others []int64) (percent int, ok bool) {
-	if len(others) == 0 {
-		return 0, false
-	}
-	var sum int64
-	for _, n := range others {
-		sum += n
-	}
-	if sum == 0 {
-		return 100, true
-	}
-	return int(items * 100 * int64(len(others)) / sum), true
-}
-
-// maxPeers is the number of servers with which new ones are compared.
-const maxPeers = 16
-
-// warmUpRetry is the delay before servers are asked again for the number of their items.
-const warmUpRetry = 5 * time.Second
-
-// warmUp asks servers how many items they hold, and calls warm for each cold one that has its share. It says how far
-// one of the others is.
-func (s *Step) warmUp(v View, cold, peers []*corev1.Pod, warm func(*corev1.Pod)) {
+// warmUp asks servers how many items they hold, and returns each cold one that has its share. It says how far one of
+// the others is.
+func (s *Step) warmUp(v View, cold, peers []*corev1.Pod) (warm []*corev1.Pod) {
 	if len(cold) == 0 {
-		return
+		return nil
 	}
 	var items []int64
 	for _, pod := range peers[:min(maxPeers, len(peers))] {
@@ -62,17 +47,31 @@ func (s *Step) warmUp(v View, cold, peers []*corev1.Pod, warm func(*corev1.Pod))
 	wait := warmUpRetry
 	for _, pod := range cold {
 		r, _ := s.ask(v, pod)
+		wanted := int(v.Memcached.Spec.Rollout.WarmUp.Percent)
 		switch percent, ok := share(r.Items, items); {
 		case r.Err != nil || !ok:
 			s.Progress.Text = "server " + pod.Name + " cannot be compared: its agent or those of the others do not answer"
 			wait = Later
-		case percent >= int(v.Memcached.Spec.Rollout.WarmUp.Percent):
-			warm(pod)
+		case percent >= wanted:
+			warm = append(warm, pod)
 		default:
 			s.Progress = status.ChangeProgress{Percent: percent, Text: fmt.Sprintf(
-				"server %s holds %d %% of the items of the others, warm with %d %%", pod.Name, percent,
-				v.Memcached.Spec.Rollout.WarmUp.Percent)}
+				"server %s holds %d %% of the items of the others, warm with %d %%", pod.Name, percent, wanted)}
 		}
 	}
 	s.Wait = Soonest(s.Wait, wait)
+	return warm
+}
+
+// share returns the number of items of a server in percent of the average of the others; ok is false if none of the
+// others has reported. A server holds its share if the others are empty.
+func share(items int64, others []int64) (percent int, ok bool) {
+	var sum int64
+	for _, n := range others {
+		sum += n
+	}
+	if sum == 0 {
+		return 100, len(others) > 0
+	}
+	return int(items * 100 * int64(len(others)) / sum), true
 }

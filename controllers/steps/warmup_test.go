@@ -1,75 +1,48 @@
 package steps
 
 import (
-	"slices"
+	"errors"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
 // warm annotates a server as warm since it became ready.
-func (s *server) warm() *server {
-	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.WarmAnnotation, warmSince(&s.Pod))
-	return s
-}
+func (s *server) warm() *server { return s.annotated(v1alpha1.WarmAnnotation, warmSince(&s.Pod)) }
 
-// TestWarmUp: the next server is replaced once the new one is warm, at the latest after the timeout.
+// TestWarmUp: a new server is annotated as warm once it holds its share of the items of the others.
 func TestWarmUp(t *testing.T) {
 	t.Parallel()
-	spec := v1alpha1.RolloutSpec{MaxUnavailable: 1, WarmUp: &v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}}
 	for name, tt := range map[string]struct {
-		minReady                int32
-		servers                 []*server
-		replace, warming, peers []string
-		wait                    time.Duration
+		items  []int64 // of the new one and of the others; negative if an agent does not answer
+		isWarm bool
+		says   string
 	}{
-		"none is new": {servers: []*server{outdated(), outdated()}, replace: []string{"cache-1"},
-			peers: []string{"cache-0"}},
-		"a new one warms up": {servers: []*server{outdated(), outdated(), updated().readyFor(time.Minute)},
-			warming: []string{"cache-2"}, peers: []string{"cache-1", "cache-0"}, wait: 9 * time.Minute},
-		"a new one is warm": {servers: []*server{outdated(), outdated(), updated().readyFor(time.Minute).warm()},
-			replace: []string{"cache-1"}, peers: []string{"cache-0"}},
-		"a warm one became ready again": {servers: []*server{outdated(), updated().warm().readyFor(time.Minute)},
-			warming: []string{"cache-1"}, peers: []string{"cache-0"}, wait: 9 * time.Minute},
-		"the timeout is over": {servers: []*server{outdated(), updated().readyFor(10 * time.Minute)},
-			replace: []string{"cache-0"}},
-		"minReadySeconds comes first": {minReady: 90, servers: []*server{outdated(), updated().readyFor(time.Minute)},
-			peers: []string{"cache-0"}, wait: 30 * time.Second},
-		"the last one need not warm up": {servers: []*server{updated(), updated().readyFor(time.Minute)}},
-		"an outdated one is down": {servers: []*server{outdated().down(), updated().readyFor(time.Minute)},
-			replace: []string{"cache-0"}},
+		"all are empty":       {[]int64{0, 0, 0}, true, ""},
+		"empty":               {[]int64{0, 10, 10}, false, "server cache-2 holds 0 % of the items of the others, warm with 80 %"},
+		"colder":              {[]int64{79, 90, 110}, false, "server cache-2 holds 79 % of the items of the others, warm with 80 %"},
+		"one does not answer": {[]int64{80, 100, -1}, true, ""},
+		"warmer":              {[]int64{1 << 40, 1 << 30, 1 << 40}, true, ""},
+		"none answers": {[]int64{80, -1, -1}, false,
+			"server cache-2 cannot be compared: its agent or those of the others do not answer"},
+		"it does not answer": {[]int64{-1, 0, 0}, false,
+			"server cache-2 cannot be compared: its agent or those of the others do not answer"},
 	} {
-		set, pods := rolloutOf(int32(len(tt.servers)), tt.minReady, tt.servers)
-		s := nextRollout(set, pods, spec, now)
-		replace, warming, peers := podNames(s.Replace), podNames(s.Warming), podNames(s.Peers)
-		if !slices.Equal(replace, tt.replace) || !slices.Equal(warming, tt.warming) || !slices.Equal(peers, tt.peers) ||
-			s.Wait != tt.wait {
-			t.Errorf("%s: replaces %v, %v warm up beside %v, waits %s, want %+v", name, replace, warming, peers, s.Wait, tt)
+		v := viewOf(outdated(), outdated(), updated().readyFor(time.Minute))
+		v.Memcached.Spec.Rollout.WarmUp = &v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}
+		for i, pod := range []string{"cache-2", "cache-1", "cache-0"} {
+			r := Report{Report: contract.Report{Items: tt.items[i]}}
+			if tt.items[i] < 0 {
+				r.Err = errors.New("silent")
+			}
+			v.Agents.Reports[pod] = r
 		}
-	}
-}
-
-// TestShare: a server is compared with the average of the others.
-func TestShare(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		items   int64
-		others  []int64
-		percent int
-		ok      bool
-	}{
-		{0, nil, 0, false},
-		{0, []int64{0, 0}, 100, true},
-		{0, []int64{10}, 0, true},
-		{79, []int64{90, 110}, 79, true},
-		{300, []int64{90, 110}, 300, true},
-		{1 << 40, []int64{1 << 40, 1 << 40}, 100, true},
-	} {
-		if percent, ok := share(tt.items, tt.others); percent != tt.percent || ok != tt.ok {
-			t.Errorf("%d items beside %v: got %d %%, %t", tt.items, tt.others, percent, ok)
+		s, busy := replace(v)
+		isWarm := len(s.Annotate) == 1 && s.Annotate[0].Key == v1alpha1.WarmAnnotation
+		if isWarm != tt.isWarm || s.Progress.Text != tt.says || !busy || s.IsFinal() {
+			t.Errorf("%s: got the step %+v, want %+v", name, s, tt)
 		}
 	}
 }
