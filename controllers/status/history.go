@@ -76,13 +76,13 @@ type Clock struct {
 
 // Next returns the clock after a reconcile of mc, which still has its previous status.
 func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
-	progress, stalled := in.progress(), IsStalled(mc)
+	progress, percent, stalled := in.progress(), in.Work.Progress.Percent, IsStalled(mc)
 	waiting := stalled || previous(mc).reason(v1alpha1.ConditionReconciling) != ""
 	switch {
 	case c.generation == 0 && stalled && !in.advancing(): // preserve what another operator process found
-		return Clock{mc.Generation, time.Time{}, progress, in.Work.Progress.Percent}
-	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress, in.Work.Progress.Percent > c.percent:
-		return Clock{mc.Generation, now, progress, in.Work.Progress.Percent}
+		return Clock{mc.Generation, time.Time{}, progress, percent}
+	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress, percent > c.percent:
+		return Clock{mc.Generation, now, progress, percent}
 	case progress < c.progress-1: // several servers were lost, not one that crashes again and again: count their return
 		c.progress = progress
 	}

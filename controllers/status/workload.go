@@ -144,9 +144,12 @@ func (c Component) images() (memcached, agent string) {
 // because the informer cache may lag behind the writes of another operator process. While mc is paused, the generation
 // does not matter.
 func (c Component) complete(mc *v1alpha1.Memcached, want int32) bool {
-	return c.State != nil && c.Workload.GetDeletionTimestamp().IsZero() &&
-		(mc.Spec.Paused || c.Workload.GetLabels()[v1alpha1.GenerationLabel] == names.Generation(mc)) &&
-		c.State.Wanted == want && c.State.AllAvailable() && !c.hasOutdatedPods() && int32(len(c.Active)) == want && c.Ready == want
+	if c.State == nil || !c.Workload.GetDeletionTimestamp().IsZero() {
+		return false
+	}
+	isCurrent := mc.Spec.Paused || c.Workload.GetLabels()[v1alpha1.GenerationLabel] == names.Generation(mc)
+	return isCurrent && c.State.Wanted == want && c.State.AllAvailable() && c.State.Outdated == 0 &&
+		int32(len(c.Active)) == want && c.Ready == want
 }
 
 // AllAvailable reports whether the workload's status counts exactly the wanted number of pods, all of them updated and

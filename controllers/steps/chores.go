@@ -22,8 +22,8 @@ const (
 // chores is what is always done, whatever step is next. While the Memcached is paused, no pod changes; a server that
 // somebody deletes then stops at once.
 func chores(v View) (s Step, busy bool) {
-	moves := v.Routing.Moves && !v.Memcached.Spec.Paused
-	s.Stop = filter(v.Servers, func(pod *corev1.Pod) bool { return isDraining(pod) && !(moves && v.Routing.mayUse(pod)) })
+	atOnce := !v.Routing.Moves || v.Memcached.Spec.Paused
+	s.Stop = filter(v.Servers, func(pod *corev1.Pod) bool { return isDraining(pod) && (atOnce || !v.Routing.mayUse(pod)) })
 	s.poll(v)
 	if v.Memcached.Spec.Paused {
 		return s, false

@@ -107,15 +107,17 @@ func TestFlush(t *testing.T) {
 			tt.change(&v)
 		}
 		s, _ := flush(v)
-		toDrop, asks, ended := v.Flush().ToDrop(v), "", s.Flushed == flushValue(newYear)
+		toDrop, ended := v.Flush().ToDrop(v), s.Flushed == flushValue(newYear)
+		var asked []string
 		wantEnd := tt.toDrop == 0 && v.Flush().Value != ""
 		for _, a := range s.Annotate {
 			before, _ := flushOf(a.Pod)
 			a.Pod.Annotations = map[string]string{a.Key: a.Value}
 			if at, value := flushOf(a.Pod); value == flushValue(newYear) && at.After(before) {
-				asks += a.Pod.Name
+				asked = append(asked, a.Pod.Name)
 			}
 		}
+		asks := strings.Join(asked, " ")
 		if asks != tt.asks || toDrop != tt.toDrop || ended != wantEnd || !strings.HasPrefix(s.Progress.Text, tt.says) ||
 			(s.Progress.Text == "") != (tt.says == "") || (asks != "" || len(s.Stop) > 0) != s.IsFinal() {
 			t.Errorf("%s: asks %q, %d have items to drop, ended %q, says %q, want %+v", name, asks, toDrop, s.Flushed,

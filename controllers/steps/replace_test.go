@@ -137,8 +137,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestDraining: a server that is about to stop has items to move while proxies use it, and may then stop. A server whose
-// container was restarted in the same pod is used again.
+// TestDraining: a server that is about to stop has items to move while proxies use it, and may then stop. A server
+// whose container was restarted in the same pod is used again.
 func TestDraining(t *testing.T) {
 	t.Parallel()
 	before := now.Add(-time.Minute)

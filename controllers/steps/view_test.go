@@ -16,8 +16,8 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// viewOf is a View of the StatefulSet "cache", whose newest template is "new", and of its servers, by ordinal, as in the
-// informer cache. Each has a Service.
+// viewOf is a View of the StatefulSet "cache", whose newest template is "new", and of its servers, by ordinal, as in
+// the informer cache. Each has a Service.
 func viewOf(servers ...*server) View {
 	v := View{Memcached: &v1alpha1.Memcached{}, Final: true, Agents: Agents{Reports: map[string]Report{}}, Now: now}
 	v.Memcached.Name, v.Memcached.Generation = "cache", 1

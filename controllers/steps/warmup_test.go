@@ -2,6 +2,7 @@ package steps
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,14 +16,15 @@ func (s *server) warm() *server { return s.annotated(v1alpha1.WarmAnnotation, wa
 // TestWarmUp: a new server is annotated as warm once it holds its share of the items of the others.
 func TestWarmUp(t *testing.T) {
 	t.Parallel()
+	const holds = "server cache-2 holds %d %% of the items of the others, warm with 80 %%"
 	for name, tt := range map[string]struct {
 		items  []int64 // of the new one and of the others; negative if an agent does not answer
 		isWarm bool
 		says   string
 	}{
 		"all are empty":       {[]int64{0, 0, 0}, true, ""},
-		"empty":               {[]int64{0, 10, 10}, false, "server cache-2 holds 0 % of the items of the others, warm with 80 %"},
-		"colder":              {[]int64{79, 90, 110}, false, "server cache-2 holds 79 % of the items of the others, warm with 80 %"},
+		"empty":               {[]int64{0, 10, 10}, false, fmt.Sprintf(holds, 0)},
+		"colder":              {[]int64{79, 90, 110}, false, fmt.Sprintf(holds, 79)},
 		"one does not answer": {[]int64{80, 100, -1}, true, ""},
 		"warmer":              {[]int64{1 << 40, 1 << 30, 1 << 40}, true, ""},
 		"none answers": {[]int64{80, -1, -1}, false,
