@@ -278,7 +278,8 @@ func convert[T any](in any, out *T) *T {
 	return out
 }
 
-// transcode copies what has the same JSON form. It cannot fail for the types of k8s.io/api, which round-trip by contract.
+// transcode copies a value into one with the same JSON form. It cannot fail for the types of k8s.io/api, which
+// round-trip by contract.
 func transcode(in, out any) {
 	b, err := json.Marshal(in)
 	if err == nil {

@@ -32,8 +32,8 @@ var backoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 6
 // Features reports whether the cluster has OpenShift's security context constraints, which assign users to pods, and
 // whether it can change the resources of a running pod, by default from Kubernetes 1.33 on.
 //
-// It requests each API itself: only "not found" proves that the cluster does not serve an API. The list of API groups is
-// no proof, because a starting API server omits groups from it without an error.
+// It requests each API itself: only "not found" proves that the cluster does not serve an API. The list of API groups
+// is no proof, because a starting API server omits groups from it without an error.
 func Features(ctx context.Context, config *rest.Config) (openShift, canResize bool, err error) {
 	discoverer, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

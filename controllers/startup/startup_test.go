@@ -59,7 +59,8 @@ func TestFeaturesRetries(t *testing.T) {
 			}))
 			defer server.Close()
 			got, canResize, err := Features(t.Context(), &rest.Config{Host: server.URL})
-			if got != tt.want || canResize || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			if got != tt.want || canResize || (err == nil) != (tt.err == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("got %t, %v, want %t, %q", got, err, tt.want, tt.err)
 			}
 		})
