@@ -16,6 +16,8 @@ const (
 	leaseTime = 3 * time.Second
 	// chunkBytes limits the values that are on their way together, unless there is only one: clients wait for them.
 	chunkBytes = 64 << 10
+	// tries is how often a chunk tries to move an item that a client keeps changing. The next pass finds it again.
+	tries = 3
 )
 
 // move moves items that the source may have, and returns how many it had.
@@ -95,31 +97,39 @@ func lease(source, target *conn, items []*item) (leased []*item, err error) {
 	return leased, err
 }
 
-// take reads items, removes them from the source, and returns those that it removed, also after an error. The next pass
-// finds those again that a client changes meanwhile.
+// take reads items, removes them from the source, and returns those that it removed, also after an error.
 func take(source *conn, items []*item) (taken []*item, err error) {
-	var read []*item
-	if err := source.each(items, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "mg %s v f t c u\r\n", i.name) },
-		func(i *item, a answer) error {
-			if a.code == "EN" {
-				return nil // deleted or expired
-			}
-			read = append(read, i)
-			return i.fill(a)
-		}); err != nil {
-		return nil, err
-	}
-	err = source.each(read, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "md %s C%d\r\n", i.name, i.cas) },
-		func(i *item, a answer) error {
-			switch {
-			case a.code == "HD" && !i.dropped:
-				taken = append(taken, i)
-				return nil
-			case a.code == "HD", a.code == "EX", a.code == "NF": // dropped, changed, or deleted
+	for range tries {
+		var read, changed []*item
+		if err := source.each(items, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "mg %s v f t c u\r\n", i.name) },
+			func(i *item, a answer) error {
+				if a.code == "EN" {
+					return nil // deleted or expired
+				}
+				read = append(read, i)
+				return i.fill(a)
+			}); err != nil {
+			return taken, err
+		}
+		if err := source.each(read, func(w *bufio.Writer, i *item) { fmt.Fprintf(w, "md %s C%d\r\n", i.name, i.cas) },
+			func(i *item, a answer) error {
+				switch {
+				case a.code == "HD" && !i.dropped:
+					taken = append(taken, i)
+					return nil
+				case a.code == "EX":
+					changed = append(changed, i)
+				case a.code != "HD" && a.code != "NF":
+					return a.unexpected()
+				}
 				i.value = nil
 				return nil
-			}
-			return a.unexpected()
-		})
-	return taken, err
+			}); err != nil {
+			return taken, err
+		}
+		if items = changed; len(items) == 0 {
+			break
+		}
+	}
+	return taken, nil
 }
