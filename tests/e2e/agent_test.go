@@ -90,8 +90,7 @@ func TestRotation(t *testing.T) {
 			trusting := clone(clients, func(c *memcachedClient) { c.tls = trust(host, c.tls.Certificates, ours, next) })
 			otherKey, err := ours.Secret(host)
 			w.must(err)
-			valid, err := load[corev1.Secret](w, "certificate")
-			w.must(err)
+			valid := get[corev1.Secret](w, "certificate")
 			leaf := valid.Data["tls.crt"]
 			w.mustNotDisturb("cache", trusting, func() {
 				mixed := maps.Clone(valid.Data)
@@ -104,8 +103,7 @@ func TestRotation(t *testing.T) {
 				w.awaitCondition("cache", v1alpha1.ConditionStalled, v1alpha1.ReasonInvalid, "line 2 of authfile must be a user")
 				w.awaitRefusedByAgents("cache", "auth")
 				w.awaitSeries("cache", `memcached_agent_secret_pending_seconds{secret="tls"}`, is(0))
-				_, err := w.kubectl("delete", "secret", "passwords")
-				w.must(err)
+				w.mustKubectl("delete", "secret", "passwords")
 				w.awaitCondition("cache", v1alpha1.ConditionReconciling, v1alpha1.ReasonProgressingWithRetry, "SecretNotFound")
 				for _, c := range trusting {
 					w.must(presents(c, leaf))
@@ -163,8 +161,7 @@ func TestMetrics(t *testing.T) {
 		Assess("are served with each kind of access control", step(func(w world) {
 			for name, spec := range specs {
 				if name == "unwanted" {
-					pods, err := w.servers(name)
-					w.must(err)
+					pods := w.servers(name)
 					if response, err := http.Get("http://" + net.JoinHostPort(pods[0].Status.PodIP, "9150") + "/metrics"); err == nil {
 						_ = response.Body.Close()
 						w.Error("metrics are served without spec.metrics")
@@ -190,8 +187,7 @@ func TestMetrics(t *testing.T) {
 		})).
 		Assess("are served again after the agent was killed", step(func(w world) {
 			memcached := func() string {
-				pods, err := w.servers("plain")
-				w.must(err)
+				pods := w.servers("plain")
 				return pods[0].Status.ContainerStatuses[0].ContainerID
 			}
 			before := memcached()
@@ -233,9 +229,8 @@ func TestAgentUpgrade(t *testing.T) {
 // annotates pods only for valid content, so the test annotates them itself.
 func (w world) awaitRefusedByAgents(name, secret string) {
 	w.Helper()
-	_, err := w.kubectl("annotate", "pods", "--selector", "app.kubernetes.io/instance="+name, "--overwrite",
+	w.mustKubectl("annotate", "pods", "--selector", "app.kubernetes.io/instance="+name, "--overwrite",
 		"example.com/look-at="+secret)
-	w.must(err)
 	w.awaitSeries(name, fmt.Sprintf("memcached_agent_secret_pending_seconds{secret=%q}", secret), positive)
 	w.awaitSeries(name, fmt.Sprintf("memcached_agent_reload_failures_total{secret=%q}", secret), positive)
 }
@@ -244,8 +239,7 @@ func (w world) awaitRefusedByAgents(name, secret string) {
 // publish the pod. An interruption between two events is not measured.
 func (w world) killAgent(name string, server int) time.Duration {
 	w.Helper()
-	pods, err := w.servers(name)
-	w.must(err)
+	pods := w.servers(name)
 	victim := pods[server].Name
 	events := w.watch(&corev1.PodList{}, &discoveryv1.EndpointSliceList{})
 	w.must(testCluster.KillContainer(w.ctx, w.ns, victim, "agent"))
@@ -368,8 +362,7 @@ func (w world) mustNotDisturb(name string, clients []memcachedClient, act func()
 		w.Errorf("%d keys were lost, %d found", l.misses, l.hits)
 	}
 	w.mustNotReplace(before, w.uids(name))
-	pods, err := w.servers(name)
-	w.must(err)
+	pods := w.servers(name)
 	for i := range pods {
 		if n := pods[i].Status.ContainerStatuses[0].RestartCount; n > 0 {
 			w.Errorf("memcached of %s restarted %d times", pods[i].Name, n)
@@ -393,10 +386,8 @@ func (w world) fill(c memcachedClient) {
 // series returns the value of a series, such as up or up{job="x"}, from the agent of each pod of a component.
 func (w world) series(name, component, series string) (values []float64, err error) {
 	w.Helper()
-	pods, err := w.podsOf(name, component)
-	w.must(err)
-	mc, err := load[v1alpha1.Memcached](w, name)
-	w.must(err)
+	pods := w.podsOf(name, component)
+	mc := w.memcached(name)
 	for i := range pods {
 		address := net.JoinHostPort(pods[i].Status.PodIP, strconv.Itoa(int(mc.Spec.Metrics.Port)))
 		response, err := http.Get("http://" + address + "/metrics")

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
@@ -24,22 +26,14 @@ func TestDeletionCreatesNothing(t *testing.T) {
 	feature := features.New("a deletion creates no child again")
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground,
 		metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
-		feature.Assess(fmt.Sprintf("with policy %s", policy), step(func(w world) {
-			w.deleteAndWatch(policy, `{size: 2}`)
-		}))
-	}
-	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground,
-		metav1.DeletePropagationOrphan} {
-		feature.Assess(fmt.Sprintf("with policy %s and children of every kind", policy), step(func(w world) {
-			w.deleteAndWatch(policy, everyChild)
-		}))
+		feature.Assess(fmt.Sprintf("with policy %s", policy), step(func(w world) { w.deleteAndWatch(policy) }))
 	}
 	testEnv.Test(t, feature.Feature())
 }
 
-func (w world) deleteAndWatch(policy metav1.DeletionPropagation, spec string) {
+func (w world) deleteAndWatch(policy metav1.DeletionPropagation) {
 	w.Helper()
-	w.createSpec("cache", spec)
+	w.createSpec("cache", everyChild)
 	w.awaitReady("cache")
 	before := w.childGenerations()
 	var events []<-chan watch.Event
@@ -87,7 +81,7 @@ func (w world) deleteAndWatch(policy metav1.DeletionPropagation, spec string) {
 // owner.
 func (w world) mustBeOrphans(before map[string]string) {
 	w.Helper()
-	if n := len(w.pods()); n != 2 {
+	if n := len(w.uids("cache")); n != 2 {
 		w.Errorf("%d of 2 servers are left", n)
 	}
 	if err := differ(before, w.childGenerations()); err != nil {
@@ -98,4 +92,39 @@ func (w world) mustBeOrphans(before map[string]string) {
 			w.Errorf("%T %s is not an orphan: %v", o, o.GetName(), o)
 		}
 	}))
+}
+
+// childGenerations are the UIDs and generations of the children. ConfigMaps and Services have no generation.
+func (w world) childGenerations() map[string]string {
+	w.Helper()
+	generations := map[string]string{}
+	w.must(w.eachChild(func(o client.Object) {
+		generations[fmt.Sprintf("%T %s", o, o.GetName())] = fmt.Sprint(o.GetUID(), o.GetGeneration())
+	}))
+	return generations
+}
+
+// TestChildrenOfOptions: the operator deletes the children that the spec no longer asks for, of every optional kind.
+func TestChildrenOfOptions(t *testing.T) {
+	t.Parallel()
+	testEnv.Test(t, features.New("options").Assess("take their children with them", step(func(w world) {
+		w.createSpec("cache", everyChild)
+		w.awaitReady("cache")
+		servers := w.uids("cache")
+		w.merge("cache", `{"networkPolicy":null,"proxy":null}`)
+		w.awaitReady("cache")
+		w.eventually("delete the children of the options", func() error {
+			var left []string
+			err := w.eachChild(func(o client.Object) {
+				if _, isPolicy := o.(*networkingv1.NetworkPolicy); isPolicy || strings.HasPrefix(o.GetName(), "cache-proxy") {
+					left = append(left, fmt.Sprintf("%T %s", o, o.GetName()))
+				}
+			})
+			if len(left) > 0 {
+				err = errors.Join(err, fmt.Errorf("there are still %v", left))
+			}
+			return err
+		})
+		w.mustNotReplace(servers, w.uids("cache"))
+	})).Feature())
 }

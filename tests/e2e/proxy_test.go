@@ -40,8 +40,7 @@ func TestProxy(t *testing.T) {
 		})).
 		Assess("spreads keys over the servers", step(func(w world) {
 			w.mustListServers("cache", "cache-proxy."+w.ns+".svc:11211")
-			config, err := load[corev1.ConfigMap](w, "cache-proxy")
-			w.must(err)
+			config := get[corev1.ConfigMap](w, "cache-proxy")
 			for _, server := range contract.ParseServers(config.Data).After {
 				if _, err := netip.ParseAddrPort(server.Address); err != nil {
 					w.Errorf("a server of the proxy has no IP address: %v", err)
@@ -77,8 +76,7 @@ func TestProxy(t *testing.T) {
 		Assess("finds all keys while a server is evicted", step(func(w world) {
 			servers := w.uids("cache")
 			l := w.loadProxy("cache", func() {
-				pod, err := load[corev1.Pod](w, "cache-1")
-				w.must(err)
+				pod := get[corev1.Pod](w, "cache-1")
 				w.must(w.SubResource("eviction").Create(w.ctx, pod, &policyv1.Eviction{}))
 				w.eventually("the server is replaced", func() error {
 					if now := w.uids("cache"); now["cache-1"] == servers["cache-1"] {
@@ -145,8 +143,7 @@ func TestNoOldValues(t *testing.T) {
 	needRealPods(t)
 	// As with the Service, clients find a proxy once it is ready. They keep their connections until it is deleted.
 	proxies := func(w world, connected []string) (addresses []string) {
-		pods, err := w.podsOf("cache", "proxy")
-		w.must(err)
+		pods := w.podsOf("cache", "proxy")
 		for i := range pods {
 			address := net.JoinHostPort(pods[i].Status.PodIP, "11211")
 			if pods[i].DeletionTimestamp.IsZero() && (readyCondition(&pods[i]) != nil || slices.Contains(connected, address)) {
@@ -202,8 +199,7 @@ func TestNoOldValues(t *testing.T) {
 		})).
 		Assess("shows no old value whatever is killed", step(func(w world) {
 			random := func(component string) string {
-				pods, err := w.podsOf("cache", component)
-				w.must(err)
+				pods := w.podsOf("cache", component)
 				return pods[rand.IntN(len(pods))].Name
 			}
 			killContainer := func(component, container string) {
@@ -304,8 +300,7 @@ func (w world) loadProxy(name string, act func()) traffic {
 // items returns the number of items on each server of a Memcached.
 func (w world) items(name string) map[string]int {
 	w.Helper()
-	pods, err := w.servers(name)
-	w.must(err)
+	pods := w.servers(name)
 	items := map[string]int{}
 	for i := range pods {
 		conn, err := memcachedClient{address: net.JoinHostPort(pods[i].Status.PodIP, "11211")}.dial()

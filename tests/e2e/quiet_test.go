@@ -38,7 +38,7 @@ func TestNoWritesWithoutChanges(t *testing.T) {
 		w.must(operator.Stop(w.ctx))
 		w.must(operator.Start(w.ctx, 1))
 	}
-	feature := features.New("the operator writes nothing").
+	testEnv.Test(t, features.New("the operator writes nothing").
 		Setup(step(func(w world) {
 			restart(w)
 			w.create("cache", 2)
@@ -52,25 +52,14 @@ func TestNoWritesWithoutChanges(t *testing.T) {
 			w.awaitReady("paused")
 			before = w.awaitIdle()
 		})).
+		Assess("while nothing changes", step(func(w world) { w.mustBeIdle(before) })).
 		Assess("after a restart", step(func(w world) {
 			restart(w)
 			w.mustBeIdle(before)
 			if writes := w.requests("PATCH") + w.requests("DELETE"); writes > len(before) {
 				w.Errorf("%d writes since the start, more than one for each of %d objects", writes, len(before))
 			}
-		}))
-	if testCluster.Kind == "kwok" { // pods make no difference
-		feature.Assess("again that policies rewrite", step(func(w world) {
-			w.createRewritten() // until the end of this step
-			before = w.awaitIdle()
-			w.mustBeIdle(before)
-			restart(w)
-			w.mustBeIdle(before)
-		}))
-	} else {
-		feature.Assess("while nothing changes", step(func(w world) { w.mustBeIdle(before) }))
-	}
-	testEnv.Test(t, feature.Feature())
+		})).Feature())
 }
 
 // TestMemoryLimit: GOMEMLIMIT is somewhat lower than the memory limit of the container.
@@ -80,9 +69,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	testEnv.Test(t, features.New("the memory of the operator").
 		Assess("has a limit", step(func(w world) {
-			limit, err := w.kubectl("-n", cluster.OperatorNamespace, "get", "deployment/"+cluster.OperatorDeployment,
+			limit := w.mustKubectl("-n", cluster.OperatorNamespace, "get", "deployment/"+cluster.OperatorDeployment,
 				"-o", "jsonpath={.spec.template.spec.containers[0].resources.limits.memory}")
-			w.must(err)
 			most := resource.MustParse(limit)
 			if got := int64(w.metric("go_gc_gomemlimit_bytes")); got < most.Value()*8/10 || got >= most.Value() {
 				w.Errorf("GOMEMLIMIT is %d bytes, and the limit of the container is %s", got, limit)

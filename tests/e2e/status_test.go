@@ -20,45 +20,6 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-func TestNoOperator(t *testing.T) {
-	needMoreTime(t)
-	testEnv.Test(t, features.New("without an operator").
-		Setup(step(func(w world) {
-			w.create("old", 1)
-			w.awaitReady("old")
-			w.must(operator.Stop(w.ctx))
-		})).
-		Assess("a new object is in progress", step(func(w world) {
-			w.create("new", 2)
-			w.mustBeInProgress("new")
-			if _, err := w.kubectl("wait", "--for=condition=Ready", "memcached/new", "--timeout=2s"); err == nil {
-				w.Error("kubectl wait succeeded")
-			}
-			w.mustBeInProgress("new")
-		})).
-		Assess("a changed object is in progress", step(func(w world) {
-			w.merge("old", `{"size":2}`)
-			w.mustBeInProgress("old")
-		})).
-		Assess("dry-run works", step(func(w world) {
-			_, err := w.kubectl("apply", "--dry-run=server", "-k", "../../config/samples")
-			w.must(err)
-		})).
-		Assess("the operator handles both when it starts", step(func(w world) {
-			w.must(operator.Start(w.ctx, 1))
-			w.awaitReady("old", "new")
-		})).Feature())
-}
-
-func (w world) mustBeInProgress(name string) {
-	w.Helper()
-	mc, err := load[v1alpha1.Memcached](w, name)
-	w.must(err)
-	if s, err := kstatus(mc); err != nil || s != status.InProgressStatus {
-		w.Errorf("kstatus of %s is %s, want InProgress (%v)", name, s, err)
-	}
-}
-
 // TestKubectlWait: when kubectl wait returns, every server answers, after each kind of change.
 func TestKubectlWait(t *testing.T) {
 	t.Parallel()
@@ -80,8 +41,7 @@ func TestKubectlWait(t *testing.T) {
 	}
 	feature.Assess("after the loss of all servers", step(func(w world) {
 		events := w.watch(&v1alpha1.MemcachedList{})
-		_, err := w.kubectl("delete", "pods", "-l", "app.kubernetes.io/instance=cache", "--wait=false")
-		w.must(err)
+		w.mustKubectl("delete", "pods", "-l", "app.kubernetes.io/instance=cache", "--wait=false")
 		lost := await(w, events, "the loss is reported", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 			s, err := kstatus(mc)
 			return err != nil || s != status.CurrentStatus
@@ -96,10 +56,8 @@ func TestKubectlWait(t *testing.T) {
 
 func (w world) mustAnswerWhenReady(name string) {
 	w.Helper()
-	_, err := w.kubectl("wait", "--for=condition=Ready", "memcached/"+name, "--timeout=120s")
-	w.must(err)
-	pods, err := w.servers(name)
-	w.must(err)
+	w.mustKubectl("wait", "--for=condition=Ready", "memcached/"+name, "--timeout=120s")
+	pods := w.servers(name)
 	for i := range pods {
 		if err := answers(&pods[i]); err != nil {
 			w.Errorf("server %s is not ready: %v", pods[i].Name, err)

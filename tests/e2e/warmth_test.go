@@ -22,8 +22,7 @@ func TestMemory(t *testing.T) {
 	var ca testCA
 	var before map[string]string
 	clients := func(w world) (list []memcachedClient) {
-		pods, err := w.servers("cache")
-		w.must(err)
+		pods := w.servers("cache")
 		for i := range pods {
 			list = append(list, memcachedClient{address: net.JoinHostPort(pods[i].Status.PodIP, "11211"),
 				tls: ca.Trust(host, ca.issue("client")), login: "shop " + password})
@@ -43,8 +42,7 @@ func TestMemory(t *testing.T) {
 				w.Errorf("a server has %d MiB of memory, want %d MiB", memory>>20, megabytes)
 			}
 		}
-		pods, err := w.servers("cache")
-		w.must(err)
+		pods := w.servers("cache")
 		for i := range pods {
 			var sum int32
 			for _, s := range append(pods[i].Status.InitContainerStatuses, pods[i].Status.ContainerStatuses...) {
@@ -190,7 +188,6 @@ func TestWarmUp(t *testing.T) {
 // flush asks for a flush of all servers.
 func (w world) flush(name string) {
 	w.Helper()
-	_, err := w.kubectl("annotate", "memcached", name, "--overwrite",
+	w.mustKubectl("annotate", "memcached", name, "--overwrite",
 		v1alpha1.FlushedAtAnnotation+"="+time.Now().Format(time.RFC3339Nano))
-	w.must(err)
 }

@@ -48,27 +48,21 @@ func (w world) eventually(what string, try func() error) {
 	harness.Eventually(w, what, harness.Patience, try)
 }
 
-// always fails if try returns an error within this time.
-func (w world) always(what string, while time.Duration, try func() error) {
-	w.Helper()
-	for deadline := time.Now().Add(while); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if err := try(); err != nil {
-			w.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 func (w world) kubectl(args ...string) (string, error) {
 	return harness.Command{}.Run(w.ctx, "kubectl", append([]string{"--namespace", w.ns}, args...)...)
+}
+
+func (w world) mustKubectl(args ...string) string {
+	w.Helper()
+	out, err := w.kubectl(args...)
+	w.must(err)
+	return out
 }
 
 // create creates a Memcached of this size.
 func (w world) create(name string, size int32) {
 	w.Helper()
-	w.must(w.Create(w.ctx, &v1alpha1.Memcached{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
-		Spec:       v1alpha1.MemcachedSpec{Size: ptr.To(size)},
-	}))
+	w.createSpec(name, fmt.Sprintf("{size: %d}", size))
 }
 
 // createSpec creates a Memcached with this spec.
@@ -108,11 +102,35 @@ func load[T any, P interface {
 	return object, w.Get(w.ctx, client.ObjectKey{Namespace: w.ns, Name: name}, object)
 }
 
+// get reads an object in the namespace, which exists.
+func get[T any, P interface {
+	*T
+	client.Object
+}](w world, name string) P {
+	w.Helper()
+	object, err := load[T, P](w, name)
+	w.must(err)
+	return object
+}
+
+// memcached reads a Memcached, which exists.
+func (w world) memcached(name string) *v1alpha1.Memcached {
+	w.Helper()
+	return get[v1alpha1.Memcached](w, name)
+}
+
 // servers returns the pods of the servers of a Memcached that are not terminating, sorted by name.
-func (w world) servers(name string) ([]corev1.Pod, error) { return w.podsOf(name, "server") }
+func (w world) servers(name string) []corev1.Pod { return w.podsOf(name, "server") }
 
 // podsOf returns the pods of a component of a Memcached that are not terminating, sorted by name.
-func (w world) podsOf(name, component string) ([]corev1.Pod, error) {
+func (w world) podsOf(name, component string) []corev1.Pod {
+	w.Helper()
+	pods, err := w.listPods(name, component)
+	w.must(err)
+	return pods
+}
+
+func (w world) listPods(name, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached",
 		"app.kubernetes.io/instance": name, "app.kubernetes.io/component": component})
@@ -158,7 +176,7 @@ func (w world) ready(name string) error {
 			return err
 		}
 	}
-	pods, err := w.servers(name)
+	pods, err := w.listPods(name, "server")
 	if err != nil {
 		return err
 	}

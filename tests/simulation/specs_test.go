@@ -99,7 +99,8 @@ func TestFoundSpecs(t *testing.T) {
 	}
 }
 
-// generate returns the specs to try. At most half of them are pairs of fields.
+// generate returns the specs to try: pairs of fields, which are at most half of the generated ones, random ones, and
+// those that must be accepted.
 func generate(t *testing.T) (all []string) {
 	t.Helper()
 	schema, err := specs.NewSchema(manifest.Schema(t).Properties["spec"])
@@ -110,7 +111,8 @@ func generate(t *testing.T) (all []string) {
 	for i := 0; i < len(pairs); i += max(1, (2*len(pairs)+*number-1) / *number) {
 		all = append(all, pairs[i])
 	}
-	return append(all, schema.Random(*seed, *number-len(all))...)
+	all = append(all, schema.Random(*seed, *number-len(all))...)
+	return append(all, specs.Accepted...)
 }
 
 // specRun tries specs, and counts what becomes of them.
