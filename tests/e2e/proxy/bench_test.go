@@ -41,8 +41,7 @@ func TestMain(m *testing.M) {
 	var files map[string]string
 	err := json.Unmarshal([]byte(text), &files)
 	if err == nil {
-		move := mover.Mover{Servers: contract.ParseServers(files), Limit: moveLimit}
-		err = move.Run(context.Background(), slog.New(slog.DiscardHandler))
+		err = move(context.Background(), contract.ParseServers(files), moveLimit)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/example/memcached-operator/agent/contract"
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 )
@@ -142,52 +140,6 @@ func (p pair) stopPrograms(list []*process) map[string]counts {
 	return sums
 }
 
-// change changes the servers as the operator does. The second proxy gets each list once the first one uses the list.
-func (p pair) change(before, after []contract.Server, run func(contract.Servers)) {
-	p.Helper()
-	for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
-		s := contract.Servers{Phase: phase, Before: before, After: after}
-		for _, proxy := range p.proxies {
-			proxy.use(s)
-		}
-		if phase != contract.PreferBefore {
-			run(s)
-		}
-	}
-	for _, proxy := range p.proxies {
-		proxy.use(contract.Servers{After: after})
-	}
-}
-
-// makePatient lets proxies wait longer for servers and for items on their way. Otherwise, where other programs take the
-// processors for half a second, a server is unreachable and its keys are missing, which these tests would count. It
-// changes other texts of the program, too: each to the next one.
-func (p pair) makePatient(changes ...string) {
-	p.Helper()
-	changes = append(changes, "connect_timeout(0.25)", "connect_timeout(10)", "read_timeout(0.5)", "read_timeout(10)",
-		"sleep(0.002", "sleep(0.02")
-	for _, proxy := range p.proxies {
-		name := filepath.Join(proxy.directory, "proxy.lua")
-		program, err := os.ReadFile(name)
-		require.NoError(p, err)
-		text := string(program)
-		for change := range slices.Chunk(changes, 2) {
-			require.Contains(p, text, change[0])
-			text = strings.ReplaceAll(text, change[0], change[1])
-		}
-		proxy.write("proxy.lua", text)
-		proxy.restart()
-		proxy.client = dial(p.TB, proxy.proxy)
-	}
-}
-
-// run does what a phase asks for.
-func (p pair) run(s contract.Servers) {
-	p.Helper()
-	m := mover.Mover{Servers: s, Limit: moveLimit}
-	require.NoError(p, m.Run(p.Context(), slog.New(slog.DiscardHandler)))
-}
-
 // TestClients: programs with the usual libraries of four languages find what they wrote last, while servers are added,
 // removed and replaced, and items move. If items do not move, each program notices that. No other test runs at the same
 // time, because the programs need the processors.
@@ -204,17 +156,17 @@ func TestClients(t *testing.T) {
 		// The mover is nearer to the servers than the proxies are: what it does to a key happens between two requests of
 		// a proxy for the same key.
 		network, all := newNetwork(t, servers(p.addresses...), 10*time.Millisecond)
-		run := func(s contract.Servers) { p.run(network.without(s)) }
+		run := func(s contract.Servers) { require.NoError(t, move(t.Context(), network.without(s), moveLimit)) }
 		p.use(contract.Servers{After: all[:3]})
 		begin, list := time.Now(), p.startPrograms(*clientsEach, 100)
 		used, spare := slices.Clone(all[:3]), all[3]
 		for round := 0; round == 0 || time.Since(begin) < *clientsFor; round++ {
 			more := append(slices.Clone(used), spare)
-			p.change(used, more, run)
-			p.change(more, used, run)
+			p.change(contract.Servers{Before: used, After: more}, p.use, run)
+			p.change(contract.Servers{Before: more, After: used}, p.use, run)
 			before := slices.Clone(used)
 			used[round%3], spare = spare, used[round%3]
-			p.change(before, used, run)
+			p.change(contract.Servers{Before: before, After: used}, p.use, run)
 		}
 		for library, n := range p.stopPrograms(list) {
 			assert.Equal(t, counts{operations: n.operations}, n, library)
@@ -229,7 +181,9 @@ func TestClients(t *testing.T) {
 		list := p.startPrograms(1, 300)
 		for range 3 { // each key is on another server, and then again on the one that has its old value
 			p.use(contract.Servers{After: []contract.Server{all[1], all[2], all[0]}})
+			time.Sleep(time.Second)
 			p.use(contract.Servers{After: all})
+			time.Sleep(time.Second)
 		}
 		for library, n := range p.stopPrograms(list) {
 			assert.NotZero(t, n.lost, "%s notices no lost keys", library)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/mover"
-	"github.com/example/memcached-operator/tests/versions"
 )
 
 var measure = flag.Bool("measure", false, "measure gaps with 100,000 small items beside the large ones, while every "+
@@ -84,7 +83,8 @@ func TestGaps(t *testing.T) {
 				require.Equal(t, []string{"STORED"}, stored)
 			}
 			change := func(before, after []contract.Server) {
-				p.change(before, after, func(s contract.Servers) { require.NoError(t, moverProcess(t, s, limit).Run()) })
+				p.change(contract.Servers{Before: before, After: after}, p.use,
+					func(s contract.Servers) { require.NoError(t, moverProcess(t, s, limit).Run()) })
 			}
 			for _, step := range []struct {
 				name  string
@@ -131,8 +131,7 @@ func (p pair) measure(small int, moves func(key string) bool, do func()) string 
 		pollers[kind], stop = p.startPollers(keys)
 		stops = append(stops, stop)
 	}
-	c := &versions.Clients{Keys: 10000, Pause: time.Millisecond,
-		Proxies: func() []string { return []string{p.proxies[0].proxy, p.proxies[1].proxy} }}
+	c := p.clients(10000, time.Millisecond)
 	stopClients := c.Start(6)
 	begin := time.Now()
 	do()

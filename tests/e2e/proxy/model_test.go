@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/textproto"
@@ -23,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/example/memcached-operator/agent/contract"
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
@@ -109,17 +107,9 @@ func followUps(all []contract.Server) []contract.Servers {
 // servers with their addresses for the mover.
 func (p pair) disturb(s contract.Servers, near func(contract.Servers) contract.Servers, kills bool) {
 	p.Helper()
-	for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
-		s.Phase = phase
-		for _, proxy := range p.proxies {
-			proxy.use(s)
-		}
-		if phase == contract.PreferBefore {
-			continue
-		}
+	p.change(s, p.use, func(s contract.Servers) {
 		ctx, cancel := context.WithTimeout(p.Context(), rand.N(100*time.Millisecond))
-		m := mover.Mover{Servers: near(s), Limit: 300}
-		_ = m.Run(ctx, slog.New(slog.DiscardHandler))
+		_ = move(ctx, near(s), 300)
 		cancel()
 		cmd := moverProcess(p.TB, near(s), 0)
 		require.NoError(p, cmd.Start())
@@ -135,10 +125,7 @@ func (p pair) disturb(s contract.Servers, near func(contract.Servers) contract.S
 			}
 		}
 		require.NoError(p, <-moved)
-	}
-	for _, proxy := range p.proxies {
-		proxy.use(contract.Servers{After: s.After})
-	}
+	})
 }
 
 // model returns clients of the proxies, which use the first two servers. The texts change their program, as in
@@ -149,9 +136,7 @@ func (p pair) model(t testing.TB, all []contract.Server, changes ...string) *mod
 	command, err := memcached()
 	require.NoError(t, err)
 	_, address := run(t, slices.Concat(command, []string{"-m", "1024", "-I", "8m"}))
-	for _, proxy := range p.proxies {
-		proxy.use(contract.Servers{After: all[:2]})
-	}
+	p.use(contract.Servers{After: all[:2]})
 	return &model{TB: t, stop: make(chan struct{}), single: func() string { return address },
 		proxies: func() string { return p.proxies[rand.IntN(2)].proxy },
 		requests: slices.DeleteFunc(readRequests(t), func(r request) bool {

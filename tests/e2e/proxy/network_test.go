@@ -10,15 +10,14 @@ import (
 	"github.com/example/memcached-operator/agent/contract"
 )
 
-// network gives servers other addresses, at which they answer later, as over a network.
-type network struct {
-	near, far map[string]string // the servers' own addresses by those of the network, and the reverse
-}
+// network gives servers other addresses, at which they answer later, as over a network. It has their own addresses by
+// those of the network.
+type network map[string]string
 
 // newNetwork returns the servers with addresses at which each packet arrives after a delay, in both directions.
 func newNetwork(t testing.TB, servers []contract.Server, delay time.Duration) (n network, far []contract.Server) {
 	t.Helper()
-	n = network{near: map[string]string{}, far: map[string]string{}}
+	n = network{}
 	for _, s := range servers {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -39,7 +38,7 @@ func newNetwork(t testing.TB, servers []contract.Server, delay time.Duration) (n
 			}
 		}()
 		address := listener.Addr().String()
-		n.near[address], n.far[s.Address] = s.Address, address
+		n[address] = s.Address
 		far = append(far, contract.Server{Name: s.Name, Address: address})
 	}
 	return n, far
@@ -74,16 +73,11 @@ func pass(to, from net.Conn, delay time.Duration) {
 }
 
 // without returns the list with the servers' own addresses.
-func (n network) without(s contract.Servers) contract.Servers { return replace(s, n.near) }
-
-// with returns the list with the addresses of the network.
-func (n network) with(s contract.Servers) contract.Servers { return replace(s, n.far) }
-
-func replace(s contract.Servers, addresses map[string]string) contract.Servers {
+func (n network) without(s contract.Servers) contract.Servers {
 	for _, list := range []*[]contract.Server{&s.Before, &s.After} {
 		var replaced []contract.Server
 		for _, server := range *list {
-			replaced = append(replaced, contract.Server{Name: server.Name, Address: addresses[server.Address]})
+			replaced = append(replaced, contract.Server{Name: server.Name, Address: n[server.Address]})
 		}
 		*list = replaced
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os/exec"
 	"strings"
@@ -16,32 +15,29 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/example/memcached-operator/agent/contract"
-	"github.com/example/memcached-operator/agent/mover"
 	"github.com/example/memcached-operator/internal/testing/harness"
-	"github.com/example/memcached-operator/tests/versions"
 )
 
-// TestNoOldValues: while servers are added and removed, no client reads a value older than one whose write or delete
-// was acknowledged, though the proxies load their lists at different times, and proxies, servers and the mover are
-// killed.
+// late is how much later the second proxy gets each list, if it is late.
+const late = 300 * time.Millisecond
+
+// TestNoOldValues: while servers are added, removed and replaced, no client reads a value older than one whose write or
+// delete was acknowledged, though the proxies load their lists at different times, and proxies, servers and the mover
+// are killed.
 func TestNoOldValues(t *testing.T) {
 	t.Parallel()
-	for name, kill := range map[string]func(*fleet, []*proxyProcess){
-		"undisturbed":    func(*fleet, []*proxyProcess) {},
-		"proxies killed": func(_ *fleet, proxies []*proxyProcess) { proxies[rand.IntN(len(proxies))].restart() },
-		"servers killed": func(f *fleet, _ []*proxyProcess) { i := rand.IntN(3); f.servers[i] = restart(f.TB, f.servers[i]) },
+	for name, disturb := range map[string]func(pair){
+		"undisturbed":     func(pair) {},
+		"a proxy is late": func(pair) { time.Sleep(late) },
+		"proxies killed":  func(p pair) { p.proxies[rand.IntN(len(p.proxies))].restart() },
+		"servers killed":  func(p pair) { i := rand.IntN(3); p.servers[i] = restart(p.TB, p.servers[i]) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startPair(t, 3)
-			proxies := f.proxies
-			all := servers(f.addresses...)
-			grow := contract.Servers{Before: all[:2], After: all}
-			shrink := contract.Servers{Before: all, After: all[:2]}
-			for _, p := range proxies {
-				p.use(contract.Servers{After: grow.Before})
-			}
-			c := &versions.Clients{Keys: 300, Proxies: func() []string { return []string{proxies[0].proxy, proxies[1].proxy} }}
+			p := startPair(t, 3)
+			all := servers(p.addresses...)
+			p.use(contract.Servers{After: all[:2]})
+			c := p.clients(300, 0)
 			stop := c.Start(6)
 			defer stop()
 			rounds := 2
@@ -49,33 +45,26 @@ func TestNoOldValues(t *testing.T) {
 				rounds = 1
 			}
 			for range rounds {
-				for _, change := range []contract.Servers{grow, shrink} {
-					each := func(s contract.Servers) {
-						for _, p := range proxies {
-							p.use(s)
-							kill(f.fleet, proxies)
+				for _, s := range followUps(all) {
+					p.change(s, func(s contract.Servers) {
+						for _, proxy := range p.proxies {
+							proxy.use(s)
+							disturb(p)
 						}
-					}
-					move := func(limit rate.Limit, timeout time.Duration) error {
-						ctx, cancel := context.WithTimeout(t.Context(), timeout)
-						defer cancel()
-						m := mover.Mover{Servers: change, Limit: limit}
-						return m.Run(ctx, slog.New(slog.DiscardHandler))
-					}
-					for _, phase := range []contract.Phase{contract.Purge, contract.PreferBefore, contract.PreferAfter} {
-						change.Phase = phase
-						each(change)
-						if phase == contract.PreferBefore {
-							continue
-						}
-						_ = move(2000, rand.N(50*time.Millisecond)) // is stopped on its way
+					}, func(s contract.Servers) {
+						stopped, cancel := context.WithTimeout(t.Context(), rand.N(50*time.Millisecond))
+						_ = move(stopped, s, 2000) // is stopped on its way
+						cancel()
 						moved := make(chan error, 1)
-						go func() { moved <- move(rate.Inf, time.Minute) }()
+						go func() {
+							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+							defer cancel()
+							moved <- move(ctx, s, rate.Inf)
+						}()
 						time.Sleep(rand.N(10 * time.Millisecond))
-						kill(f.fleet, proxies)
+						disturb(p)
 						require.NoError(t, <-moved)
-					}
-					each(contract.Servers{After: change.After})
+					})
 				}
 			}
 			stop()
@@ -85,11 +74,30 @@ func TestNoOldValues(t *testing.T) {
 			if name != "servers killed" {
 				assert.Zero(t, c.Lost.Load(), "lost keys")
 			}
-			harness.Eventually(t, "no placeholder is left", harness.Patience, f.hasPlaceholders)
-			dial(t, f.addresses[0]).ask("ms placeholder 0 E%d\r\n", uint64(1<<62))
-			assert.Error(t, f.hasPlaceholders(), "a placeholder is not noticed")
+			harness.Eventually(t, "no placeholder is left", harness.Patience, p.hasPlaceholders)
+			dial(t, p.addresses[0]).ask("ms placeholder 0 E%d\r\n", uint64(1<<62))
+			assert.Error(t, p.hasPlaceholders(), "a placeholder is not noticed")
 		})
 	}
+}
+
+// TestClientsNotice: if items do not move, the clients of TestNoOldValues find lost keys and old values.
+func TestClientsNotice(t *testing.T) {
+	t.Parallel()
+	p := startPair(t, 3)
+	all := servers(p.addresses...)
+	p.use(contract.Servers{After: all})
+	c := p.clients(300, time.Millisecond)
+	stop := c.Start(6)
+	for range 3 { // each key is on another server, and then again on the one that has its old value
+		p.use(contract.Servers{After: []contract.Server{all[1], all[2], all[0]}})
+		time.Sleep(late)
+		p.use(contract.Servers{After: all})
+		time.Sleep(late)
+	}
+	stop()
+	assert.NotZero(t, c.Lost.Load(), "lost keys")
+	assert.NotZero(t, c.Old.Load(), "old values")
 }
 
 // hasPlaceholders returns an error if a server has an item with the CAS of a placeholder, as package mover says.
