@@ -101,18 +101,6 @@ func TestTLS(t *testing.T) {
 					w.Errorf("%s listens on no port: %s", name, out)
 				}
 			}
-		})).
-		Assess("serves a renewed certificate without replacing servers", step(func(w world) {
-			before := w.uids("require")
-			own := ours.issue("client")
-			ours.certificate("certificate", "renewed.example.com")
-			for _, name := range []string{"none", "request", "require"} {
-				client := memcachedClient{address: w.addressOf(name), tls: ours.Trust("renewed.example.com", own)}
-				w.mustStore("the new name", client)
-				client.tls = ours.Trust(host, own)
-				w.mustRefuse("the old name", "not "+host, client)
-			}
-			w.mustNotReplace(before, w.uids("require"))
 		})).Feature())
 }
 

@@ -46,8 +46,8 @@ func TestProxy(t *testing.T) {
 					w.Errorf("a server of the proxy has no IP address: %v", err)
 				}
 			}
-			l := w.loadProxy("cache", func() {})
-			if l.hits == 0 {
+			c := memcachedClient{address: w.clientAddress("cache")}
+			if l := w.load(func() {}, c, c); l.hits == 0 {
 				w.Error("no key was found again")
 			}
 			for series, ok := range map[string]func(float64) bool{
@@ -62,20 +62,9 @@ func TestProxy(t *testing.T) {
 				}
 			}
 		})).
-		Assess("answers reads with misses and writes with errors while a server is unavailable", step(func(w world) {
-			l := w.loadProxy("cache", func() {
-				_, err := w.kubectl("delete", "pod/cache-1", "--grace-period=1") // no time to move items
-				w.must(err)
-				w.awaitReady("cache")
-				w.mustStoreKeys("cache")
-			})
-			if l.misses == 0 || l.refused == 0 {
-				w.Errorf("%d misses and %d refused writes: the server was never unavailable", l.misses, l.refused)
-			}
-		})).
 		Assess("finds all keys while a server is evicted", step(func(w world) {
 			servers := w.uids("cache")
-			l := w.loadProxy("cache", func() {
+			w.mustFindAll("cache", func() {
 				pod := get[corev1.Pod](w, "cache-1")
 				w.must(w.SubResource("eviction").Create(w.ctx, pod, &policyv1.Eviction{}))
 				w.eventually("the server is replaced", func() error {
@@ -86,9 +75,6 @@ func TestProxy(t *testing.T) {
 				})
 				w.awaitReady("cache")
 			})
-			if l.misses > 0 || l.refused > 0 {
-				w.Errorf("%d misses and %d refused writes", l.misses, l.refused)
-			}
 			delete(servers, "cache-1")
 			for name, uid := range servers {
 				if now := w.uids("cache"); now[name] != uid {
@@ -98,13 +84,10 @@ func TestProxy(t *testing.T) {
 		})).
 		Assess("finds all keys while the servers are replaced", step(func(w world) {
 			servers := w.uids("cache")
-			l := w.loadProxy("cache", func() {
+			w.mustFindAll("cache", func() {
 				w.merge("cache", `{"threads":2}`)
 				w.awaitReady("cache")
 			})
-			if l.misses > 0 || l.refused > 0 {
-				w.Errorf("%d misses and %d refused writes", l.misses, l.refused)
-			}
 			w.mustReplaceAll(servers, "cache")
 		})).
 		Assess("finds all keys while the servers are resized", step(func(w world) {
@@ -113,13 +96,10 @@ func TestProxy(t *testing.T) {
 				sizes = []int{4, 2}
 			}
 			for _, size := range sizes {
-				l := w.loadProxy("cache", func() {
+				w.mustFindAll("cache", func() {
 					w.merge("cache", fmt.Sprintf(`{"size":%d}`, size))
 					w.awaitReady("cache")
 				})
-				if l.misses > 0 || l.refused > 0 {
-					w.Errorf("with %d servers: %d misses and %d refused writes", size, l.misses, l.refused)
-				}
 				items := w.items("cache")
 				for name, n := range items {
 					if n < keys/size {
@@ -141,63 +121,13 @@ func TestNoOldValues(t *testing.T) {
 		t.Skip("takes 5 minutes; tests/e2e/proxy tests the same with processes")
 	}
 	needRealPods(t)
-	// As with the Service, clients find a proxy once it is ready. They keep their connections until it is deleted.
-	proxies := func(w world, connected []string) (addresses []string) {
-		pods := w.podsOf("cache", "proxy")
-		for i := range pods {
-			address := net.JoinHostPort(pods[i].Status.PodIP, "11211")
-			if pods[i].DeletionTimestamp.IsZero() && (readyCondition(&pods[i]) != nil || slices.Contains(connected, address)) {
-				addresses = append(addresses, address)
-			}
-		}
-		return addresses
-	}
-	change := func(w world, patch string, size int, kill func(after time.Duration)) *versions.Clients {
-		w.Helper()
-		var current atomic.Pointer[[]string]
-		list := proxies(w, nil)
-		current.Store(&list)
-		c := &versions.Clients{Keys: 10000, Proxies: func() []string { return *current.Load() }, Pause: time.Millisecond}
-		stop := c.Start(6)
-		w.merge("cache", patch)
-		begin := time.Now()
-		w.eventually("wait until it is ready", func() error {
-			list := proxies(w, *current.Load())
-			current.Store(&list)
-			kill(time.Since(begin))
-			return w.ready("cache")
-		})
-		stop()
-		w.Logf("%s after %.1f s: %s", patch, time.Since(begin).Seconds(), c)
-		if n := c.Old.Load(); n > 0 {
-			w.Errorf("%s: clients read %d values that were too old", patch, n)
-		}
-		w.eventually("wait until all servers answer", func() error { // the kubelet may not have noticed yet that one died
-			if n := len(w.items("cache")); n != size {
-				return fmt.Errorf("got %d servers, want %d", n, size)
-			}
-			return nil
-		})
-		return c
-	}
-	testEnv.Test(t, features.New("resizing behind two proxies").
+	testEnv.Test(t, features.New("changes behind two proxies").
 		Setup(step(func(w world) {
 			w.createSpec("cache", `{size: 3, workload: StatefulSet, proxy: {size: 2, threads: 2, memory: 72Mi}, `+
 				smallServer+`}`)
 			w.awaitReady("cache")
 		})).
-		Assess("loses nothing", step(func(w world) {
-			for _, step := range []struct {
-				patch string
-				size  int
-			}{{`{"size":4}`, 4}, {`{"size":3}`, 3}, {`{"image":"docker.io/library/memcached:1.6"}`, 3}} {
-				c := change(w, step.patch, step.size, func(time.Duration) {})
-				if c.Errors.Load() > 0 || c.Lost.Load() > 0 {
-					w.Errorf("%s: %d requests failed, and %d keys were lost", step.patch, c.Errors.Load(), c.Lost.Load())
-				}
-			}
-		})).
-		Assess("shows no old value whatever is killed", step(func(w world) {
+		Assess("show no old value whatever is killed, and lose nothing otherwise", step(func(w world) {
 			random := func(component string) string {
 				pods := w.podsOf("cache", component)
 				return pods[rand.IntN(len(pods))].Name
@@ -207,29 +137,75 @@ func TestNoOldValues(t *testing.T) {
 					w.Log(err) // the kubelet waits before it starts the container again
 				}
 			}
-			for i, kill := range []func(){
-				func() { killContainer("proxy", "agent") },
-				func() { killContainer("proxy", "memcached") },
-				func() { killContainer("server", "memcached") },
-				func() {
+			for _, step := range []struct {
+				patch string
+				size  int
+				kill  func() // nil for nothing
+			}{
+				{`{"size":4}`, 4, nil},
+				{`{"size":3}`, 3, nil},
+				{`{"image":"docker.io/library/memcached:1.6"}`, 3, nil},
+				{`{"size":4}`, 4, func() { killContainer("proxy", "agent") }},
+				{`{"size":3}`, 3, func() { killContainer("proxy", "memcached") }},
+				{`{"size":4}`, 4, func() { killContainer("server", "memcached") }},
+				{`{"size":3}`, 3, func() {
 					w.must(client.IgnoreNotFound(w.Delete(w.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 						Namespace: w.ns, Name: random("proxy")}})))
-				},
-				func() {
+				}},
+				{`{"size":4}`, 4, func() {
 					w.eventually("kill the operator", func() error { return operator.Kill(w.ctx) }) // once it leads
 					w.must(operator.Stop(w.ctx))
 					w.restart()
-				},
+				}},
 			} {
-				next := time.Duration(0)
-				change(w, fmt.Sprintf(`{"size":%d}`, 4-i%2), 4-i%2, func(after time.Duration) {
-					if after > next && after < 20*time.Second {
-						kill()
-						next = after + 2*time.Second + rand.N(3*time.Second)
-					}
-				})
+				w.changeUnderLoad(step.patch, step.size, step.kill)
 			}
 		})).Feature())
+}
+
+// changeUnderLoad changes the spec while clients use the proxies, and calls kill every few seconds meanwhile. It fails
+// if a client reads an old value or, without kill, if a request fails or a key is lost.
+func (w world) changeUnderLoad(patch string, size int, kill func()) {
+	w.Helper()
+	var current atomic.Pointer[[]string]
+	// As with the Service, clients find a proxy once it is ready. They keep their connections until it is deleted.
+	look := func() {
+		var addresses []string
+		for _, pod := range w.podsOf("cache", "proxy") {
+			address := net.JoinHostPort(pod.Status.PodIP, "11211")
+			if readyCondition(&pod) != nil || current.Load() != nil && slices.Contains(*current.Load(), address) {
+				addresses = append(addresses, address)
+			}
+		}
+		current.Store(&addresses)
+	}
+	look()
+	c := &versions.Clients{Keys: 10000, Proxies: func() []string { return *current.Load() }, Pause: time.Millisecond}
+	stop := c.Start(6)
+	w.merge("cache", patch)
+	begin, next := time.Now(), time.Duration(0)
+	w.eventually("wait until it is ready", func() error {
+		look()
+		if after := time.Since(begin); kill != nil && after > next && after < 20*time.Second {
+			kill()
+			next = after + 2*time.Second + rand.N(3*time.Second)
+		}
+		return w.ready("cache")
+	})
+	stop()
+	w.Logf("%s after %.1f s: %s", patch, time.Since(begin).Seconds(), c)
+	if n := c.Old.Load(); n > 0 {
+		w.Errorf("%s: clients read %d values that were too old", patch, n)
+	}
+	if kill == nil && (c.Errors.Load() > 0 || c.Lost.Load() > 0) {
+		w.Errorf("%s: %d requests failed, and %d keys were lost", patch, c.Errors.Load(), c.Lost.Load())
+	}
+	w.eventually("wait until all servers answer", func() error { // the kubelet may not have noticed yet that one died
+		if n := len(w.items("cache")); n != size {
+			return fmt.Errorf("got %d servers, want %d", n, size)
+		}
+		return nil
+	})
 }
 
 // TestReadyWithProxy: when a Memcached becomes ready, its proxies use all servers, even while the node is busy.
@@ -290,11 +266,14 @@ func (w world) mustStoreKeys(name string) {
 	}
 }
 
-// loadProxy lets two clients use the proxy of a Memcached during act.
-func (w world) loadProxy(name string, act func()) traffic {
+// mustFindAll lets two clients use the proxy of a Memcached during act, and fails if they miss a key, or the proxy
+// refuses a write.
+func (w world) mustFindAll(name string, act func()) {
 	w.Helper()
 	c := memcachedClient{address: w.clientAddress(name)}
-	return w.load(act, c, c)
+	if l := w.load(act, c, c); l.misses > 0 || l.refused > 0 {
+		w.Errorf("%d misses and %d refused writes", l.misses, l.refused)
+	}
 }
 
 // items returns the number of items on each server of a Memcached.
