@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
@@ -31,14 +33,10 @@ var exceptions = map[string][]exception{}
 // change.
 func TestCompare(t *testing.T) {
 	released, err := earlier.Release(t.Context(), load(t).CSV.Spec.Version.String(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	read := func(source string) *apiextensionsv1.CustomResourceDefinition {
 		text, err := os.ReadFile(filepath.Join(source, crdFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return parse(t, string(text))
 	}
 	last, version := read(cmp.Or(released.Source, root)), released.Version
@@ -115,9 +113,7 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return filepath.Join(dir, name)
 	}
 	cmd := exec.Command(root+"/bin/crdify", "--config", root+"/tools/crdify/config.yaml", "file://"+write("last.yaml",
@@ -158,9 +154,7 @@ func properties(field string, s *apiextensionsv1.JSONSchemaProps,
 func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.UnmarshalStrict([]byte(text), crd); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), crd))
 	if len(crd.Spec.Versions) != 1 {
 		t.Fatalf("want one version, got %d", len(crd.Spec.Versions))
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -98,14 +100,10 @@ func TestOLMv1Installer(t *testing.T) {
 	var grants []rbacv1.PolicyRule
 	var named []string
 	text, err := os.ReadFile(root + "/config/olmv1/installer.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(document), &object.Object))
 		if object.GetName() == "memcached-operator-installer-grants" && object.GetKind() == "ClusterRole" {
 			grants = role(t, object).Rules
 		}
@@ -145,9 +143,7 @@ func rules(csv *operatorsv1alpha1.ClusterServiceVersion) (all []rbacv1.PolicyRul
 // role decodes a Role or a ClusterRole; for other objects it returns no rules.
 func role(t *testing.T, object *unstructured.Unstructured) (role rbacv1.ClusterRole) {
 	t.Helper()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role))
 	return role
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/operator-framework/api/pkg/apis/scorecard/v1alpha3"
 )
 
@@ -23,9 +25,7 @@ func TestScorecard(t *testing.T) {
 		t.Fatal("the bundle does not configure the six tests")
 	}
 	module, err := os.ReadFile(root + "/tools/operator-sdk/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, test := range config.Stages[0].Tests {
 		version := test.Image[strings.LastIndex(test.Image, ":")+1:]
 		if !strings.Contains(string(module), "github.com/operator-framework/operator-sdk "+version+" ") {
@@ -37,20 +37,14 @@ func TestScorecard(t *testing.T) {
 		t.Fatalf("%v: run make tools-operator-sdk", err)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "bundle"), os.DirFS(bundleDir)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "bundle"), os.DirFS(bundleDir)))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "tmp"), 0o755))
 	if err := os.Link(binary, filepath.Join(dir, "scorecard-test")); err != nil {
 		text, err := os.ReadFile(binary)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "scorecard-test"), text, 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	for _, test := range config.Stages[0].Tests {
 		name := test.Entrypoint[1]

@@ -8,9 +8,7 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -309,22 +307,13 @@ func (w *world) idle() error {
 	if err != nil {
 		return err
 	}
-	total := func(series string) (sum float64) {
-		for _, line := range strings.Split(metrics, "\n") {
-			if strings.HasPrefix(line, series) {
-				n, _ := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
-				sum += n
-			}
-		}
-		return sum
+	const of = `\{controller="memcached".*\}`
+	w.rejected = max(w.rejected, harness.Sum(metrics, `rest_client_requests_total\{code="429".*\}`))
+	if n := harness.Sum(metrics, "controller_runtime_reconcile_total"+of); int(n) < len(w.specs) {
+		return fmt.Errorf("the leader has reconciled %.0f times", n)
 	}
-	w.rejected = max(w.rejected, total(`rest_client_requests_total{code="429"`))
-	const of = `{controller="memcached"`
-	if reconciles := total("controller_runtime_reconcile_total" + of); int(reconciles) < len(w.specs) {
-		return fmt.Errorf("the leader has reconciled %.0f times", reconciles)
-	}
-	if todo := total("workqueue_depth"+of) + total("controller_runtime_active_workers"+of); todo > 0 {
-		return fmt.Errorf("the leader has %.0f Memcacheds to reconcile", todo)
+	if n := harness.Sum(metrics, "(?:workqueue_depth|controller_runtime_active_workers)"+of); n > 0 {
+		return fmt.Errorf("the leader has %.0f Memcacheds to reconcile", n)
 	}
 	return nil
 }
@@ -348,7 +337,7 @@ func (r resources) String() string { return fmt.Sprintf("%.0f, %.0f MiB", r.goro
 // used returns what the leader uses.
 func (w *world) used() (r resources, err error) {
 	metrics, err := w.operator.Metrics(w.ctx)
-	r = resources{value(metrics, "go_goroutines"), value(metrics, "process_resident_memory_bytes") / (1 << 20)}
+	r = resources{harness.Sum(metrics, "go_goroutines"), harness.Sum(metrics, "process_resident_memory_bytes") / (1 << 20)}
 	if err == nil && (r.goroutines == 0 || r.mebibytes == 0) {
 		err = errors.New("the metrics are missing")
 	}
@@ -377,12 +366,4 @@ func (w *world) measure() {
 		}
 		return err
 	})
-}
-
-// value returns the value of a metric; 0 if there is no such metric.
-func value(metrics, name string) (v float64) {
-	if match := regexp.MustCompile(`(?m)^` + name + ` (.+)$`).FindStringSubmatch(metrics); match != nil {
-		v, _ = strconv.ParseFloat(match[1], 64)
-	}
-	return v
 }

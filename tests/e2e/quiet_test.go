@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
-	"strconv"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
@@ -159,16 +158,11 @@ func (w world) requests(method string) int {
 }
 
 // metric returns the sum of all samples of a series in the operator's metrics.
-func (w world) metric(series string) (sum int) {
+func (w world) metric(series string) int {
 	w.Helper()
 	var metrics string
 	w.eventually("read metrics", func() (err error) { metrics, err = operator.Metrics(w.ctx); return err })
-	for _, match := range regexp.MustCompile(`(?m)^`+series+` (\S+)$`).FindAllStringSubmatch(metrics, -1) {
-		n, err := strconv.ParseFloat(match[1], 64)
-		w.must(err)
-		sum += int(n)
-	}
-	return sum
+	return int(harness.Sum(metrics, series))
 }
 
 // listItems returns the objects of a list.

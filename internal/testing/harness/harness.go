@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -116,6 +118,15 @@ func Eventually(t T, what string, within time.Duration, try func() error) {
 	if err := Poll(ctx, func(context.Context) error { return try() }); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
+}
+
+// Sum returns the sum of the samples in metrics whose name and labels match a regular expression.
+func Sum(metrics, series string) (sum float64) {
+	for _, match := range regexp.MustCompile(`(?m)^(?:`+series+`) (\S+)$`).FindAllStringSubmatch(metrics, -1) {
+		value, _ := strconv.ParseFloat(match[1], 64) // the format has only numbers here
+		sum += value
+	}
+	return sum
 }
 
 // FreeAddress returns a loopback address with a free port.

@@ -29,3 +29,12 @@ func TestRun(t *testing.T) {
 		t.Errorf("the error is %v, want one with all output", err)
 	}
 }
+
+func TestSum(t *testing.T) {
+	const metrics = "# TYPE a counter\na{b=\"c\"} 1\na{b=\"d\"} 2.5\naa 4\nb 8\n"
+	for series, want := range map[string]float64{`a\{.*\}`: 3.5, `a\{b="c"\}`: 1, `b|aa`: 12, `c`: 0} {
+		if got := Sum(metrics, series); got != want {
+			t.Errorf("%s: got %v, want %v", series, got, want)
+		}
+	}
+}
