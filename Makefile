@@ -112,7 +112,7 @@ TIMES  := $(BIN)/times.json
 # Fails if the last gotest has skipped a test on a cluster with real pods, where nothing is missing.
 no_skips = { [ $(CLUSTER) = kwok ] || { [ -s $(TIMES) ] && ! grep '"Action":"skip".*"Test"' $(TIMES); }; }
 # Tests that need root, which make moves runs too.
-need_root = $(if $(filter 0,$(shell id -u)),,-skip '^(TestClients|TestGaps)$$')
+need_root = $(if $(filter 0,$(shell id -u)),,-skip '^(TestClients|TestSlowMover)$$')
 envtest = KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, and tests of the API server's validation
@@ -195,9 +195,9 @@ cache-e2e: tools-gotestsum ## Measure what a cache keeps through rollouts, resiz
 
 .PHONY: moves
 moves: override CLUSTER := node
-moves: tools-gotestsum ## Let many clients write while items move for minutes, and measure misses, with processes of real memcached on this machine; needs root
+moves: tools-gotestsum ## Let many clients write while items move for minutes, with processes of real memcached on this machine; needs root
 	cd tests && CLUSTER=$(CLUSTER) $(call gotest,standard-verbose,-count=1 -timeout=60m \
-		-run 'TestModel$$|TestClients/items_move|TestGaps' ./e2e/proxy -model 5m -clients 3m -measure) && \
+		-run 'TestModel$$|TestClients/items_move|TestSlowMover' ./e2e/proxy -model 5m -clients 3m -many) && \
 		$(no_skips)
 
 .PHONY: bench bench-proxy

@@ -11,11 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -228,40 +225,18 @@ func (w world) mustHaveNoWorkload(name string) {
 	}
 }
 
-// mustReportBefore runs act, and fails unless the status of the Memcached stops being Ready before the StatefulSet
-// changes.
-func (w world) mustReportBefore(name string, act func()) {
-	w.Helper()
-	memcacheds, sets := w.watch(&v1alpha1.MemcachedList{}), w.watch(&appsv1.StatefulSetList{})
-	generation := w.templateGeneration(name)
-	act()
-	notReady := await(w, memcacheds, "the Memcached is not Ready", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
-		return mc.Name == name && meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReconciling) &&
-			condition(mc, v1alpha1.ConditionReady).Status == metav1.ConditionFalse
-	})
-	changed := await(w, sets, "the StatefulSet changes", func(_ watch.EventType, set *appsv1.StatefulSet) bool {
-		return set.Name == name && set.Generation > generation
-	})
-	c, err := resourceversion.CompareResourceVersion(notReady.ResourceVersion, changed.ResourceVersion)
-	if err != nil || c > 0 {
-		w.Errorf("StatefulSet %s changed before the status said so (%v)", name, err)
-	}
-	w.awaitReady(name)
-}
-
 // mustReplaceAll fails if any server of before still exists.
 func (w world) mustReplaceAll(before map[string]string, name string) {
 	w.Helper()
-	for pod, uid := range w.uids(name) {
-		if before[pod] == uid {
-			w.Errorf("%s was not replaced", pod)
-		}
-	}
+	w.must(w.replaced(before, name))
 }
 
-func (w world) templateGeneration(name string) int64 {
-	w.Helper()
-	set, err := w.workload("StatefulSet", name)
-	w.must(err)
-	return set.Generation
+// replaced returns an error if any server of before still exists.
+func (w world) replaced(before map[string]string, name string) error {
+	for pod, uid := range w.uids(name) {
+		if before[pod] == uid {
+			return fmt.Errorf("%s was not replaced", pod)
+		}
+	}
+	return nil
 }

@@ -118,8 +118,9 @@ func TestRotation(t *testing.T) {
 		})).
 		Assess("that removes a CA replaces the servers", step(func(w world) {
 			w.mustNotReplace(before, w.uids("cache"))
-			w.mustReportBefore("cache", func() { w.certificates(next, host, next) })
-			w.mustReplaceAll(before, "cache")
+			w.certificates(next, host, next)
+			w.eventually("replace the servers", func() error { return w.replaced(before, "cache") })
+			w.awaitReady("cache")
 			w.eachServer("cache", func(address string) {
 				c := memcachedClient{address: address, tls: next.Trust(host, next.issue("client")), login: loginOf(stay)}
 				w.mustStore("a client of the new CA", c)

@@ -150,17 +150,6 @@ func newNamespace(ctx context.Context, t *testing.T) (string, error) {
 	return ns.Name, nil
 }
 
-// changeOperator changes the settings of the operator until the test ends, however it ends. Then it is started again.
-func (w world) changeOperator(change func(*cluster.Operator)) {
-	w.Helper()
-	before := *operator
-	w.Cleanup(func() {
-		*operator = before
-		w.must(errors.Join(operator.Stop(w.ctx), operator.Start(w.ctx, 1)))
-	})
-	change(operator)
-}
-
 // dumpState logs the objects, the events and the operator's log.
 func (w world) dumpState() {
 	for _, args := range [][]string{{"get", "memcacheds,deployments,statefulsets", "-o", "yaml"},

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"net"
@@ -76,23 +75,18 @@ func answers(pod *corev1.Pod) error {
 		return errors.New("the pod is not ready")
 	}
 	port := strconv.Itoa(int(pod.Spec.Containers[0].Ports[0].ContainerPort))
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(pod.Status.PodIP, port), time.Second)
+	c := memcachedClient{address: net.JoinHostPort(pod.Status.PodIP, port), patience: time.Second}
+	conn, err := c.dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprint(conn, "version\r\n"); err != nil {
-		return err
-	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
+	line, err := ask(conn, "version")
 	if err != nil {
 		return err
 	}
 	_, want, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
-	got, err := version.ParseGeneric(strings.TrimPrefix(strings.TrimSpace(line), "VERSION "))
+	got, err := version.ParseGeneric(strings.TrimPrefix(line, "VERSION "))
 	if err != nil {
 		return fmt.Errorf("the server answers %q: %w", line, err)
 	}

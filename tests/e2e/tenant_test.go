@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -151,13 +150,13 @@ func TestTenantReachesNoOtherCache(t *testing.T) {
 	needMoreTime(t)
 	t.Parallel()
 	const proxied = `{size: 2, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi}, ` + smallServer + `}`
-	var before map[string]types.UID
+	var before map[string]string
 	testEnv.Test(t, features.New("a tenant").
 		Setup(step(func(w world) {
 			w.createSpec("shop", proxied)
 			w.createSpec("plain", `{size: 1, networkPolicy: {}, `+smallServer+`}`)
 			w.awaitReady("shop", "plain")
-			before = w.owned()
+			before = w.childGenerations()
 		})).
 		Assess("disturbs no others by names, metadata and owner references", step(func(w world) {
 			shop := w.memcached("shop")
@@ -172,12 +171,7 @@ func TestTenantReachesNoOtherCache(t *testing.T) {
 				Name: "shop", UID: shop.UID, Controller: ptr.To(true)}}
 			w.must(w.Create(w.ctx, evil))
 			w.awaitReady("evil", "shop", "plain")
-			after := w.owned()
-			for key, uid := range before {
-				if after[key] != uid {
-					w.Errorf("%s was replaced", key)
-				}
-			}
+			w.mustKeep(before)
 			w.mustSelectOwnPods()
 		})).
 		Assess("gets no address by a name that is free", step(func(w world) {
@@ -210,18 +204,9 @@ func TestTenantReachesNoOtherCache(t *testing.T) {
 			elsewhere.mustSelectOwnPods()
 			w.mustSelectOwnPods()
 			elsewhere.deleteMemcached("shop")
-			elsewhere.eventually("delete the children", func() error {
-				if left := elsewhere.owned(); len(left) > 0 {
-					return fmt.Errorf("%v are left", left)
-				}
-				return nil
-			})
+			elsewhere.eventually("delete the children", elsewhere.noChildren)
 			w.awaitReady("shop")
-			for key, uid := range w.owned() {
-				if was, ok := before[key]; ok && was != uid {
-					w.Errorf("%s was replaced", key)
-				}
-			}
+			w.mustKeep(before)
 		})).Feature())
 }
 
@@ -249,12 +234,15 @@ func (w world) names() (list []string) {
 	return list
 }
 
-// owned returns the uids of all children in the namespace.
-func (w world) owned() map[string]types.UID {
+// mustKeep fails if a child of before was changed or replaced.
+func (w world) mustKeep(before map[string]string) {
 	w.Helper()
-	uids := map[string]types.UID{}
-	w.must(w.eachChild(func(child client.Object) { uids[fmt.Sprintf("%T %s", child, child.GetName())] = child.GetUID() }))
-	return uids
+	after := w.childGenerations()
+	for key, was := range before {
+		if after[key] != was {
+			w.Errorf("%s was %q, and is %q", key, was, after[key])
+		}
+	}
 }
 
 // mustSelectOwnPods fails unless Services, budgets and policies of each Memcached select only its own pods, and its
