@@ -9,12 +9,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/operator-framework/api/pkg/manifests"
@@ -82,25 +82,17 @@ func TestValidators(t *testing.T) {
 func TestImages(t *testing.T) {
 	csv := load(t).CSV
 	container := csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
-	if got := csv.Annotations["containerImage"]; got != container.Image {
-		t.Errorf("the annotation containerImage is %s, but the Deployment runs %s", got, container.Image)
-	}
-	if want := ":v" + csv.Spec.Version.String(); !strings.HasSuffix(container.Image, want) {
-		t.Errorf("version %s runs the image %s", csv.Spec.Version, container.Image)
-	}
+	assert.Equal(t, container.Image, csv.Annotations["containerImage"], "the annotation containerImage")
+	assert.Regexp(t, ":v"+regexp.QuoteMeta(csv.Spec.Version.String())+"$", container.Image)
 	var related []operatorsv1alpha1.RelatedImage
 	for _, env := range container.Env {
 		if name, ok := strings.CutPrefix(env.Name, "RELATED_IMAGE_"); ok {
 			related = append(related, operatorsv1alpha1.RelatedImage{Name: strings.ToLower(name), Image: env.Value})
 		}
 	}
-	if len(related) == 0 {
-		t.Error("the environment of the operator has no image")
-	}
+	assert.NotEmpty(t, related, "images in the environment of the operator")
 	related = append(related, operatorsv1alpha1.RelatedImage{Name: container.Name, Image: container.Image})
-	if !reflect.DeepEqual(related, csv.Spec.RelatedImages) {
-		t.Errorf("relatedImages are %v, but the operator uses %v", csv.Spec.RelatedImages, related)
-	}
+	assert.Equal(t, related, csv.Spec.RelatedImages, "relatedImages")
 }
 
 // TestDescriptors: each field has a descriptor, which names it on a console.
@@ -133,14 +125,10 @@ func TestDescriptors(t *testing.T) {
 		}
 	}
 	for field := range fields {
-		if described[field][0] == "" || described[field][1] == "" {
-			t.Errorf("%s has no descriptor with a name and a description", field)
-		}
+		assert.NotContains(t, described[field], "", "%s has no descriptor with a name and a description", field)
 	}
 	for field := range described {
-		if !fields[field] {
-			t.Errorf("the descriptor %s describes no field", field)
-		}
+		assert.True(t, fields[field], "the descriptor %s describes no field", field)
 	}
 	if owned.DisplayName == "" || owned.Description == "" || len(owned.Resources) == 0 {
 		t.Error("the owned kind has no name, description or resources")
@@ -152,15 +140,12 @@ func TestExamples(t *testing.T) {
 	var examples []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(load(t).CSV.Annotations["alm-examples"]), &examples))
 	files, _ := filepath.Glob(root + "/config/samples/cache_*.yaml")
-	if len(files) == 0 || len(files) != len(examples) {
-		t.Errorf("%d samples, but %d examples", len(files), len(examples))
-	}
+	assert.NotEmpty(t, files)
+	assert.Len(t, examples, len(files), "as many examples as samples")
 	for _, file := range files {
 		var sample map[string]any
 		decode(t, file, &sample)
-		if !slices.ContainsFunc(examples, func(e map[string]any) bool { return reflect.DeepEqual(e, sample) }) {
-			t.Errorf("%s is not among the examples", file)
-		}
+		assert.Contains(t, examples, sample, file)
 	}
 }
 
@@ -178,14 +163,10 @@ func TestListing(t *testing.T) {
 	for _, name := range []string{"capabilities", "categories", "createdAt", "description", "repository", "support",
 		"operatorframework.io/suggested-namespace",
 		"features.operators.openshift.io/disconnected"} {
-		if csv.Annotations[name] == "" {
-			t.Errorf("there is no annotation %s", name)
-		}
+		assert.NotEmpty(t, csv.Annotations[name], "the annotation %s", name)
 	}
 	for _, arch := range []string{"amd64", "arm64", "ppc64le", "s390x"} {
-		if csv.Labels["operatorframework.io/arch."+arch] != "supported" {
-			t.Errorf("images are built for %s, but its label is missing", arch)
-		}
+		assert.Equal(t, "supported", csv.Labels["operatorframework.io/arch."+arch], "the label of %s", arch)
 	}
 }
 
@@ -202,13 +183,10 @@ func TestDockerfile(t *testing.T) {
 	for _, match := range label.FindAllStringSubmatch(string(dockerfile), -1) {
 		labels[match[1]] = match[2]
 	}
-	if len(labels) == 0 || !maps.Equal(labels, metadata.Annotations) {
-		t.Errorf("labels %v\nannotations %v", labels, metadata.Annotations)
-	}
+	assert.NotEmpty(t, labels)
+	assert.Equal(t, metadata.Annotations, labels)
 	steps := regexp.MustCompile(`(?m)^(FROM scratch|COPY bundle/(manifests|metadata|tests/scorecard) .*)$`)
-	if len(steps.FindAllString(string(dockerfile), -1)) != 4 {
-		t.Error("bundle.Dockerfile does not copy the three folders into an empty image")
-	}
+	assert.Len(t, steps.FindAllString(string(dockerfile), -1), 4, "copies the three folders into an empty image")
 }
 
 func decode(t *testing.T, file string, into any) {
@@ -255,9 +233,8 @@ func TestOverlay(t *testing.T) {
 	out, err := harness.Command{}.Run(t.Context(), "kustomize", "build", overlay)
 	require.NoError(t, err)
 	installed := regexp.MustCompile(`(?m)^ +image: (\S.*)$`).FindAllStringSubmatch(out, -1)
-	if len(installed) != 1 || installed[0][1] != image {
-		t.Errorf("want the image %s, got %q", image, installed)
-	}
+	require.Len(t, installed, 1, "images")
+	assert.Equal(t, image, installed[0][1])
 }
 
 // TestOPM: the version of opm that renders the catalog also serves it, and stands in for upstream's image in tests.
@@ -271,12 +248,8 @@ func TestOPM(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		require.NoError(t, err)
 		match := regexp.MustCompile(pattern).FindSubmatch(text)
-		if match == nil {
-			t.Fatalf("%s names no version of opm", file)
-		}
+		require.NotNil(t, match, "%s names no version of opm", file)
 		versions[file] = string(match[1])
 	}
-	if len(slices.Compact(slices.Sorted(maps.Values(versions)))) != 1 {
-		t.Errorf("different versions of opm: %v", versions)
-	}
+	assert.Len(t, slices.Compact(slices.Sorted(maps.Values(versions))), 1, "one version of opm: %v", versions)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,28 +37,16 @@ func TestOLMv1(t *testing.T) {
 		}
 	}
 	spec := bundle.CSV.Spec
-	if !slices.Contains(spec.InstallModes,
-		operatorsv1alpha1.InstallMode{Type: operatorsv1alpha1.InstallModeTypeAllNamespaces, Supported: true}) {
-		t.Error("AllNamespaces is not supported, but OLM v1 installs in this mode")
-	}
-	if len(spec.WebhookDefinitions) > 0 {
-		t.Error("webhooks need cert-manager in OLM v1")
-	}
-	if apis := spec.APIServiceDefinitions; len(apis.Owned)+len(apis.Required) > 0 {
-		t.Error("OLM v1 refuses API services")
-	}
+	assert.Contains(t, spec.InstallModes, operatorsv1alpha1.InstallMode{
+		Type: operatorsv1alpha1.InstallModeTypeAllNamespaces, Supported: true}, "the mode of OLM v1")
+	assert.Empty(t, spec.WebhookDefinitions, "webhooks need cert-manager in OLM v1")
+	assert.Zero(t, spec.APIServiceDefinitions, "OLM v1 refuses API services")
 	// OLM v1 resolves no dependencies, and refuses a bundle that declares one in any way.
-	if required := spec.CustomResourceDefinitions.Required; len(required) > 0 {
-		t.Errorf("the CSV requires %v", required)
-	}
-	if _, err := os.Stat(bundleDir + "/metadata/dependencies.yaml"); err == nil {
-		t.Error("metadata/dependencies.yaml has dependencies")
-	}
+	assert.Empty(t, spec.CustomResourceDefinitions.Required)
+	assert.NoFileExists(t, bundleDir+"/metadata/dependencies.yaml")
 	properties, _ := os.ReadFile(bundleDir + "/metadata/properties.yaml")
 	for _, property := range []string{"olm.package.required", "olm.gvk.required", "olm.constraint"} {
-		if strings.Contains(string(properties)+bundle.CSV.Annotations["olm.properties"], property) {
-			t.Errorf("the property %s is a dependency", property)
-		}
+		assert.NotContains(t, string(properties)+bundle.CSV.Annotations["olm.properties"], property)
 	}
 	// OLM v1 passes the namespaces to watch only by this annotation.
 	container := spec.InstallStrategy.StrategySpec.DeploymentSpecs[0].Spec.Template.Spec.Containers[0]
@@ -69,9 +58,7 @@ func TestOLMv1(t *testing.T) {
 	}
 	// OLM v1 has no OperatorConditions: an operator that waits for its OperatorCondition never starts.
 	for _, rule := range rules(bundle.CSV) {
-		if slices.Contains(rule.APIGroups, "operators.coreos.com") {
-			t.Errorf("the operator needs an API of OLM v0: %v", rule)
-		}
+		assert.NotContains(t, rule.APIGroups, "operators.coreos.com", "an API of OLM v0")
 	}
 }
 
@@ -113,11 +100,7 @@ func TestOLMv1Installer(t *testing.T) {
 			}
 		}
 	}
-	slices.Sort(names)
-	slices.Sort(named)
-	if !slices.Equal(names, named) {
-		t.Errorf("the bundle has the objects\n%q, the installer may manage\n%q", names, named)
-	}
+	assert.ElementsMatch(t, names, named, "the objects of the bundle, and those that the installer may manage")
 	want, got := flatten(granted), flatten(grants)
 	for right := range want {
 		if what, _, _ := strings.Cut(right, " "); !got[right] && !got[what+" *"] {
@@ -125,9 +108,7 @@ func TestOLMv1Installer(t *testing.T) {
 		}
 	}
 	for right := range got {
-		if !want[right] {
-			t.Errorf("the installer can grant %s, which the bundle does not need", right)
-		}
+		assert.True(t, want[right], "the installer can grant %s, which the bundle does not need", right)
 	}
 }
 

@@ -39,28 +39,19 @@ func TestVersions(t *testing.T) {
 	p.run("tools/catalog", "empty", "catalog")
 	p.commit("Start without releases")
 
-	p.begin("0.1.0")
-	p.release("0.1.0")
-	p.add("0.1.0")
-	p.offered(`
+	p.next("0.1.0", `
 		from     candidate  stable
 		install  0.1.0      0.1.0
 		0.1.0    -          -`)
 
-	p.begin("0.2.0")
-	p.release("0.2.0")
-	p.add("0.2.0")
-	p.offered(`
+	p.next("0.2.0", `
 		from     candidate  stable
 		install  0.2.0      0.2.0
 		0.1.0    0.2.0      0.2.0
 		0.2.0    -          -`)
 
 	p.branch("release-0.1", "v0.1.0")
-	p.begin("0.1.1")
-	p.release("0.1.1")
-	p.add("0.1.1")
-	p.offered(`
+	p.next("0.1.1", `
 		from     candidate  stable
 		install  0.2.0      0.2.0
 		0.1.0    0.1.1      0.1.1
@@ -74,10 +65,7 @@ func TestVersions(t *testing.T) {
 	})
 	require.NotEmpty(t, p.run("crane", "digest", published(projectBase+"-bundle:v0.3.0-rc.0")))
 
-	p.begin("0.3.0-rc.1")
-	p.release("0.3.0-rc.1")
-	p.add("0.3.0-rc.1")
-	p.offered(`
+	p.next("0.3.0-rc.1", `
 		from        candidate   stable
 		install     0.3.0-rc.1  0.2.0
 		0.1.0       0.1.1       0.1.1
@@ -90,10 +78,7 @@ func TestVersions(t *testing.T) {
 	p.make("catalog")
 	p.commit("Deprecate v0.2.0")
 	p.branch("release-0.2", "v0.2.0")
-	p.begin("0.2.1")
-	p.release("0.2.1")
-	p.add("0.2.1")
-	p.offered(`
+	p.next("0.2.1", `
 		from        candidate   stable
 		install     0.3.0-rc.1  0.2.1
 		0.1.0       0.1.1       0.1.1
@@ -201,9 +186,13 @@ func (p project) tryRelease(version string) error {
 	return nil
 }
 
-func (p project) release(version string) {
+// next releases a version, adds it to the catalog, and checks what the catalog in force offers then.
+func (p project) next(version, offers string) {
 	p.Helper()
+	p.begin(version)
 	require.NoError(p, p.tryRelease(version))
+	p.add(version)
+	p.offered(offers)
 }
 
 // add adds a release to the catalog on main, as the workflow proposes it.

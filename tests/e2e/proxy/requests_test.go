@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"net"
 	"os"
@@ -149,41 +150,25 @@ func serveFake(t testing.TB, answer func(command, line string) string) (address 
 	return listener.Addr().String()
 }
 
-// answerOf returns the answer of a memcached that holds any key, with the CAS 5, or none.
+// hits and misses are the answers of a memcached that holds any key, with the CAS 5, and of one that holds none.
+var (
+	hits = map[string]string{"get": "VALUE key 0 1\r\n1\r\nEND", "me": "ME key exp=-1 la=0 cas=5 fetch=no cls=1 size=60",
+		"incr": "1", "decr": "1", "touch": "TOUCHED", "delete": "DELETED", "mg": "HD", "ma": "HD", "ms": "HD", "md": "HD"}
+	misses = map[string]string{"get": "END", "mg": "EN", "me": "EN", "delete": "NOT_FOUND", "md": "NF", "set": "STORED"}
+)
+
+// answerOf returns the answer of a memcached that holds any key, or none.
 func answerOf(command, line string, holds bool) string {
-	if !holds {
-		switch command {
-		case "get", "gets", "gat", "gats":
-			return "END\r\n"
-		case "mg", "me":
-			return "EN\r\n"
-		case "delete":
-			return "NOT_FOUND\r\n"
-		case "md":
-			return "NF\r\n"
-		case "set":
-			return "STORED\r\n"
-		}
-		return "HD\r\n"
+	answers, otherwise := misses, "HD"
+	if holds {
+		answers, otherwise = hits, "STORED"
 	}
-	switch command {
-	case "get", "gets", "gat", "gats":
-		return "VALUE key 0 1\r\n1\r\nEND\r\n"
-	case "me":
-		return "ME key exp=-1 la=0 cas=5 fetch=no cls=1 size=60\r\n"
-	case "incr", "decr":
-		return "1\r\n"
-	case "touch":
-		return "TOUCHED\r\n"
-	case "delete":
-		return "DELETED\r\n"
-	case "mg", "ma":
-		if strings.Contains(line, " v") {
-			return "VA 1\r\n1\r\n"
-		}
-		return "HD\r\n"
-	case "ms", "md":
-		return "HD\r\n"
+	if command == "gets" || command == "gat" || command == "gats" {
+		command = "get"
 	}
-	return "STORED\r\n"
+	answer := cmp.Or(answers[command], otherwise)
+	if holds && (command == "mg" || command == "ma") && strings.Contains(line, " v") {
+		answer = "VA 1\r\n1"
+	}
+	return answer + "\r\n"
 }
