@@ -132,52 +132,6 @@ func TestRotation(t *testing.T) {
 		})).Feature())
 }
 
-// TestMetrics scrapes servers with each kind of access control.
-func TestMetrics(t *testing.T) {
-	needRealPods(t)
-	t.Parallel()
-	specs := map[string]string{
-		"plain": `metrics: {}`, "port": `metrics: {port: 9999}, containerPort: 12345`,
-		"passwords":    `metrics: {}, auth: {secretName: passwords}`,
-		"tls":          `metrics: {}, tls: {secretName: certificate}`,
-		"mutual":       `metrics: {}, tls: {secretName: certificate, clientAuth: Require, minVersion: "1.3"}`,
-		"all-together": `metrics: {}, tls: {secretName: certificate, clientAuth: Require}, auth: {secretName: passwords}`,
-		"unwanted":     `tls: {secretName: certificate}`,
-	}
-	testEnv.Test(t, features.New("metrics").
-		Setup(step(func(w world) {
-			ours := w.newCA()
-			ours.certificate("certificate", "svc.example.com")
-			w.passwords("passwords", "app:"+rand.Text(), "b:"+password)
-			for name, spec := range specs {
-				w.createSpec(name, "{"+spec+", "+smallServer+"}")
-			}
-			w.awaitReady(slices.Collect(maps.Keys(specs))...)
-		})).
-		Assess("are served with each kind of access control", step(func(w world) {
-			for name, spec := range specs {
-				if name == "unwanted" {
-					pods := w.servers(name)
-					if response, err := http.Get("http://" + net.JoinHostPort(pods[0].Status.PodIP, "9150") + "/metrics"); err == nil {
-						_ = response.Body.Close()
-						w.Error("metrics are served without spec.metrics")
-					}
-					continue
-				}
-				w.awaitSeries(name, "memcached_up", is(1))
-				w.awaitSeries(name, "memcached_max_connections", is(66))
-				if strings.Contains(spec, "auth") {
-					w.awaitSeries(name, "memcached_agent_users", is(2))
-				}
-				if strings.Contains(spec, "tls") {
-					w.awaitSeries(name, "memcached_agent_certificate_expires_in_seconds", func(v float64) bool {
-						return v > 0 && v < (24*time.Hour).Seconds()
-					})
-				}
-			}
-		})).Feature())
-}
-
 // awaitRefusedByAgents waits until the agents of a Memcached have refused the content of a Secret. The operator
 // annotates pods only for valid content, so the test annotates them itself.
 func (w world) awaitRefusedByAgents(name, secret string) {

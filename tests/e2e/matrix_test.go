@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,7 +26,7 @@ var optional = [][]string{
 	{"", "serverAddresses: DNS", "serverAddresses: ClusterIP"},
 	{"", "tls: {secretName: certificate}", "tls: {secretName: certificate, clientAuth: Require, minVersion: '1.3'}"},
 	{"", "auth: {secretName: passwords}"},
-	{"", "metrics: {}"},
+	{"", "metrics: {port: 9999}"},
 	{"", "networkPolicy: {from: [{ipBlock: {cidr: 0.0.0.0/0}}]}"},
 	{"", "proxy: {size: 1, threads: 1, memory: 68Mi}"},
 }
@@ -38,7 +39,7 @@ var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --
 	"image: docker.io/library/memcached:1.6"}
 
 // TestMatrix creates a Memcached for each combination of the optional fields. Either the API server refuses it, as
-// documented, or it becomes ready and serves a client; with -short, some of them serve.
+// documented, or it becomes ready and serves a client, and metrics; with -short, some of them serve.
 func TestMatrix(t *testing.T) {
 	needRealPods(t)
 	t.Parallel()
@@ -92,11 +93,29 @@ func TestMatrix(t *testing.T) {
 					c.login = "user " + password
 				}
 				w.mustStore(spec, c)
+				if strings.Contains(spec, "metrics") {
+					w.mustServeMetrics(name, spec)
+				}
 			}
 			w.must(w.DeleteAllOf(w.ctx, &v1alpha1.Memcached{}, client.InNamespace(w.ns))) // deleted while the next batch starts
 		}
 	}))
 	testEnv.Test(t, feature.Feature())
+}
+
+// mustServeMetrics fails unless the agent of a server serves metrics of memcached, and of the Secrets in the spec.
+func (w world) mustServeMetrics(name, spec string) {
+	w.Helper()
+	w.awaitSeries(name, "memcached_up", is(1))
+	w.awaitSeries(name, "memcached_max_connections", is(66)) // two of them for the agent
+	if strings.Contains(spec, "auth") {
+		w.awaitSeries(name, "memcached_agent_users", is(1))
+	}
+	if strings.Contains(spec, "tls") {
+		w.awaitSeries(name, "memcached_agent_certificate_expires_in_seconds", func(v float64) bool {
+			return v > 0 && v < (24*time.Hour).Seconds()
+		})
+	}
 }
 
 // every returns each nth of all.
