@@ -31,7 +31,6 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	found := map[int]bool{}
-	total, run, elsewhere, not := 0, 0, 0, 0
 	for _, page := range pages {
 		all, err := blocks.Read(root, page)
 		require.NoError(t, err)
@@ -44,7 +43,6 @@ func TestCommands(t *testing.T) {
 			for _, command := range commands {
 				existing(t, block, command, targets)
 			}
-			total += len(commands)
 			i := slices.IndexFunc(list, func(e blocks.Entry) bool { return e.IsOf(block) })
 			if i < 0 {
 				t.Errorf("%s:%d: tests/docs/commands.yaml does not say how this block is tested: %s", page, block.Line, commands[0])
@@ -56,16 +54,6 @@ func TestCommands(t *testing.T) {
 			if block.Language == "console" && entry.Run != "" {
 				assert.NotEmptyf(t, entry.Output, "%s, %q: the commands of a console may fail, so output is needed", entry.Page,
 					entry.Begins)
-			}
-			for _, command := range commands {
-				switch {
-				case entry.Reason != "" || entry.Skips(command) != "":
-					not++
-				case entry.Run != "":
-					run++
-				default:
-					elsewhere++
-				}
 			}
 		}
 	}
@@ -85,8 +73,6 @@ func TestCommands(t *testing.T) {
 			assert.FileExists(t, filepath.Join(root, entry.Tested))
 		}
 	}
-	t.Logf("%d commands: make docs-e2e runs %d, other tests run %d, and for %d the list has a reason why not", total, run,
-		elsewhere, not)
 }
 
 // existing checks that the make targets, files and folders that a command names exist.
