@@ -17,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -130,8 +129,7 @@ func TestMany(t *testing.T) {
 		{"created", w.createMissing},
 		{"changed", func() {
 			for i := range all {
-				require.NoError(t, w.Patch(w.ctx, w.memcached(i), client.RawPatch(types.MergePatchType,
-					[]byte(`{"spec": {"threads": 2}}`))))
+				require.NoError(t, w.patch(w.memcached(i), `{"spec": {"threads": 2}}`))
 			}
 		}},
 		{"deleted", func() {

@@ -8,13 +8,11 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,19 +73,13 @@ var changes = []fault{
 		return end()
 	})},
 	{name: "a child is deleted", do: once(func(w *world) error { return w.onObject(children, w.delete) })},
-	{name: "a child is changed", do: once(func(w *world) error {
-		return w.onObject(children, func(obj client.Object) error {
-			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels":
-				{"app.kubernetes.io/managed-by": "somebody"}, "annotations": null, "ownerReferences": null}}`)))
-		})
-	})},
-	{name: "a workload is changed", do: once(func(w *world) error {
-		return w.onObject([]client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}},
-			func(obj client.Object) error {
-				return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": {"replicas": 1, "template":
-					{"metadata": {"labels": {"somebody": "was-here"}}}}}`)))
-			})
-	})},
+	patches("a child is changed", children, func(*world) string {
+		return `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "somebody"}, "annotations": null,
+			"ownerReferences": null}}`
+	}),
+	patches("a workload is changed", workloads, func(*world) string {
+		return `{"spec": {"replicas": 1, "template": {"metadata": {"labels": {"somebody": "was-here"}}}}}`
+	}),
 	{name: "a pod is deleted", do: once(func(w *world) error { return w.onObject(pods, w.delete) })},
 	{name: "a pod is evicted", do: once(func(w *world) error {
 		return w.onObject(pods, func(obj client.Object) error {
@@ -108,19 +100,14 @@ var changes = []fault{
 		}
 		return func() error { return w.kubectl("uncordon", name) }, err
 	}},
-	{name: "a user changes the spec", do: once(func(w *world) error {
-		return w.onObject(memcacheds, func(obj client.Object) error {
-			patch := []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"maxConnections": 1025}`, `{"metrics": {}}`,
-				`{"metrics": null}`, `{"networkPolicy": {}}`, `{"networkPolicy": null}`}[w.random.IntN(8)]
-			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+patch+`}`)))
-		})
-	})},
-	{name: "a user restarts the servers", do: once(func(w *world) error {
-		return w.onObject(memcacheds, func(obj client.Object) error {
-			return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
-				`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RestartedAtAnnotation, time.Now().Format(time.RFC3339))))
-		})
-	})},
+	patches("a user changes the spec", memcacheds, func(w *world) string {
+		return `{"spec": ` + []string{`{"size": 1}`, `{"size": 4}`, `{"threads": 3}`, `{"maxConnections": 1025}`,
+			`{"metrics": {}}`, `{"metrics": null}`, `{"networkPolicy": {}}`, `{"networkPolicy": null}`}[w.random.IntN(8)] + `}`
+	}),
+	patches("a user restarts the servers", memcacheds, func(*world) string {
+		return fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.RestartedAtAnnotation,
+			time.Now().Format(time.RFC3339))
+	}),
 	{name: "certificate and passwords are rotated", do: once(func(w *world) error {
 		return w.onSecrets(func(secret *corev1.Secret) error { return w.Update(w.ctx, secret) })
 	})},
@@ -137,6 +124,13 @@ var changes = []fault{
 // once is a fault that is over when do returns.
 func once(do func(w *world) error) func(*world) (func() error, error) {
 	return func(w *world) (func() error, error) { return nil, do(w) }
+}
+
+// patches is the fault that somebody patches an object of these kinds.
+func patches(name string, kinds []client.ObjectList, patch func(w *world) string) fault {
+	return fault{name: name, do: once(func(w *world) error {
+		return w.onObject(kinds, func(obj client.Object) error { return w.patch(obj, patch(w)) })
+	})}
 }
 
 // freezes is the fault that a program does nothing for a while; the first one that the cluster has.

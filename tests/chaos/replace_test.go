@@ -67,8 +67,7 @@ func (w *world) replaceServers() (check func()) {
 	seen, violations := w.watchServers(ctx, least)
 	for _, obj := range list {
 		threads := obj.(*v1alpha1.Memcached).Spec.Threads%4 + 1 // another number than before
-		require.NoError(w, w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType,
-			fmt.Appendf(nil, `{"spec": {"threads": %d}}`, threads))))
+		require.NoError(w, w.patch(obj, fmt.Sprintf(`{"spec": {"threads": %d}}`, threads)))
 	}
 	return func() {
 		stop()

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -51,8 +52,9 @@ const withProxies = "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size:
 var (
 	memcacheds = []client.ObjectList{&v1alpha1.MemcachedList{}}
 	pods       = []client.ObjectList{&corev1.PodList{}}
-	children   = []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{},
-		&corev1.ConfigMapList{}, &networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}}
+	workloads  = []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}}
+	children   = append(slices.Clone(workloads), &corev1.ServiceList{}, &corev1.ConfigMapList{},
+		&networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{})
 )
 
 // world is the cluster and a namespace with Memcacheds.
@@ -145,6 +147,11 @@ func (w *world) eventually(what string, try func() error) {
 }
 
 func (w *world) delete(obj client.Object) error { return w.Delete(w.ctx, obj) }
+
+// patch applies a JSON merge patch.
+func (w *world) patch(obj client.Object, json string) error {
+	return w.Patch(w.ctx, obj, client.RawPatch(types.MergePatchType, []byte(json)))
+}
 
 // objects returns the objects of these kinds in the namespace.
 func (w *world) objects(kinds ...client.ObjectList) (all []client.Object, err error) {
