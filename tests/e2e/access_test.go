@@ -38,11 +38,10 @@ const (
 func TestTLS(t *testing.T) {
 	needRealPods(t)
 	t.Parallel()
+	const host = "svc.example.com"
 	var ours, foreign testCA
-	var host string
 	testEnv.Test(t, features.New("TLS").
 		Setup(step(func(w world) {
-			host = "svc.example.com"
 			ours, foreign = w.newCA(), w.newCA()
 			ours.certificate("certificate", host)
 			w.createSpec("plain", `{`+smallServer+`}`)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/agent/contract"
+	"github.com/example/memcached-operator/tests/cluster"
 	"github.com/example/memcached-operator/tests/versions"
 )
 
@@ -280,4 +282,13 @@ func stat(conn *textproto.Conn, name string) (value int64, err error) {
 		}
 	}
 	return value, err
+}
+
+// restart starts a killed operator without waiting until its lease expires.
+func (w world) restart() {
+	w.Helper()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.OperatorNamespace,
+		Name: "memcached-operator.cache.example.com"}}
+	w.must(client.IgnoreNotFound(w.Delete(w.ctx, lease)))
+	w.must(operator.Start(w.ctx, 1))
 }

@@ -19,6 +19,27 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
+// TestStop: an operator that stops on SIGTERM releases its lease, and the next one leads at once. In tests/chaos, a
+// standby takes over from leaders that were killed.
+func TestStop(t *testing.T) {
+	needMoreTime(t)
+	testEnv.Test(t, features.New("an operator that stops").Assess("leaves its lease to the next one", step(func(w world) {
+		w.create("cache", 2)
+		w.awaitReady("cache")
+		w.must(operator.Stop(w.ctx))
+		if holder, err := operator.Holder(w.ctx); err == nil {
+			w.Errorf("%s stopped without releasing its lease", holder)
+		}
+		start := time.Now()
+		w.must(operator.Start(w.ctx, 1))
+		w.merge("cache", `{"size":3}`)
+		w.awaitReady("cache")
+		if took := time.Since(start); took > 15*time.Second {
+			w.Errorf("the next leader took %s", took)
+		}
+	})).Feature())
+}
+
 // TestKubectlWait: when kubectl wait returns, every server answers, after each kind of change.
 func TestKubectlWait(t *testing.T) {
 	t.Parallel()

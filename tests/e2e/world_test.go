@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -231,6 +233,23 @@ func (w world) eachChild(do func(client.Object)) error {
 		}
 	}
 	return nil
+}
+
+// isGone returns nil if there is no Memcached with this name.
+func (w world) isGone(name string) error {
+	if _, err := load[v1alpha1.Memcached](w, name); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s still exists: %w", name, err)
+	}
+	return nil
+}
+
+func (w world) noChildren() error {
+	var left []string
+	err := w.eachChild(func(o client.Object) { left = append(left, fmt.Sprintf("%T %s", o, o.GetName())) })
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d children are left: %v", len(left), left))
+	}
+	return err
 }
 
 // watch returns the events of these kinds from now on, until the test ends.
