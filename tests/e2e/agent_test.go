@@ -248,51 +248,51 @@ func (w world) fill(c memcachedClient) {
 	}
 }
 
-// series returns the value of a series, such as up or up{job="x"}, from the agent of each pod of a component.
-func (w world) series(name, component, series string) (values []float64, err error) {
-	w.Helper()
-	pods := w.podsOf(name, component)
-	mc := w.memcached(name)
-	for i := range pods {
-		address := net.JoinHostPort(pods[i].Status.PodIP, strconv.Itoa(int(mc.Spec.Metrics.Port)))
-		response, err := http.Get("http://" + address + "/metrics")
-		if err != nil {
-			return nil, err
-		}
-		text, err := io.ReadAll(response.Body)
-		if err := errors.Join(err, response.Body.Close()); err != nil {
-			return nil, err
-		}
-		_, after, found := strings.Cut(string(text), "\n"+series+" ")
-		if !found {
-			return nil, fmt.Errorf("no series %s in %s", series, text)
-		}
-		line, _, _ := strings.Cut(after, "\n")
-		value, err := strconv.ParseFloat(line, 64)
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, value)
-	}
-	return values, nil
-}
-
 // awaitSeries waits until a series has a wanted value at each server of a Memcached.
 func (w world) awaitSeries(name, series string, ok func(float64) bool) {
 	w.Helper()
 	w.awaitSeriesOf(name, "server", series, ok)
 }
 
-// awaitSeriesOf waits until a series has a wanted value at each pod of a component of a Memcached.
+// awaitSeriesOf waits until a series, such as up or up{job="x"}, has a wanted value at the agent of each pod of a
+// component of a Memcached.
 func (w world) awaitSeriesOf(name, component, series string, ok func(float64) bool) {
 	w.Helper()
 	w.eventually(series+" of "+name, func() error {
-		values, err := w.series(name, component, series)
-		if err == nil && (len(values) == 0 || slices.ContainsFunc(values, func(v float64) bool { return !ok(v) })) {
-			err = fmt.Errorf("values %v", values)
+		pods, port := w.podsOf(name, component), strconv.Itoa(int(w.memcached(name).Spec.Metrics.Port))
+		if len(pods) == 0 {
+			return errors.New("there is no pod")
 		}
-		return err
+		for i := range pods {
+			value, err := scrape("http://"+net.JoinHostPort(pods[i].Status.PodIP, port)+"/metrics", series)
+			if err == nil && !ok(value) {
+				err = fmt.Errorf("the value is %v", value)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", pods[i].Name, err)
+			}
+		}
+		return nil
 	})
+}
+
+// scrape returns the value of a series.
+func scrape(url, series string) (float64, error) {
+	response, err := http.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	_, after, found := strings.Cut(string(text), "\n"+series+" ")
+	if !found {
+		return 0, fmt.Errorf("no series %s in %s", series, text)
+	}
+	line, _, _ := strings.Cut(after, "\n")
+	return strconv.ParseFloat(line, 64)
 }
 
 func positive(v float64) bool { return v > 0 }

@@ -106,6 +106,7 @@ func (w world) childGenerations() map[string]string {
 
 // TestChildrenOfOptions: the operator deletes the children that the spec no longer asks for, of every optional kind.
 func TestChildrenOfOptions(t *testing.T) {
+	needMoreTime(t)
 	t.Parallel()
 	testEnv.Test(t, features.New("options").Assess("take their children with them", step(func(w world) {
 		w.createSpec("cache", everyChild)
