@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -256,6 +258,44 @@ func TestNextAtOnce(t *testing.T) {
 		if !got.Equal(tt.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
 		}
+	}
+}
+
+// TestWantedWithServersDown: a server that is down is removed at once, and before others, whose items move.
+func TestWantedWithServersDown(t *testing.T) {
+	t.Parallel()
+	for down, want := range map[int]struct {
+		list []int
+		warm bool
+	}{-1: {[]int{0}, true}, 1: {[]int{0}, true}, 2: {[]int{0, 1}, false}} {
+		o := serverSet{size: 1, serving: map[int]bool{0: true, 1: down != 1, 2: down != 2}}
+		if list, warm := o.wanted([]int{0, 1, 2}, true); !slices.Equal(list, want.list) || warm != want.warm {
+			t.Errorf("server %d is down: got %v, warm %t, want %+v", down, list, warm, want)
+		}
+	}
+}
+
+// TestNextMove: a change that has only deleted items is given up for another size, and none begins before a flush has
+// ended.
+func TestNextMove(t *testing.T) {
+	t.Parallel()
+	v := flushView([]*server{able(), able(), able()})
+	v.Memcached.Spec.Proxy = &v1alpha1.ProxySpec{}
+	meta.SetStatusCondition(&v.Memcached.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDegraded,
+		Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAsExpected})
+	all := v.addressed([]int{0, 1, 2})
+	v.Routing.List.After = all[:2]
+	if got := NextMove(v).List; !got.Equal(v.Routing.List) {
+		t.Errorf("before a flush has ended: got %+v", got)
+	}
+	v.Memcached.Annotations = nil
+	v.Routing.List = NextMove(v).List
+	if want := (contract.Servers{Phase: contract.Purge, Before: all[:2], After: all}); !v.Routing.List.Equal(want) {
+		t.Errorf("after a flush: got %+v, want %+v", v.Routing.List, want)
+	}
+	v.Memcached.Spec.Size = ptr.To[int32](2)
+	if got := NextMove(v); !got.List.Equal(contract.Servers{After: all[:2]}) || got.MinServers != 3 {
+		t.Errorf("with another size: got %+v, want the servers before", got)
 	}
 }
 
