@@ -24,7 +24,7 @@ func TestLossIsNotARollout(t *testing.T) {
 		p := &corev1.Pod{}
 		p.Annotations = map[string]string{v1alpha1.TemplateAnnotation: template}
 		if terminating {
-			p.DeletionTimestamp = &metav1.Time{}
+			p.DeletionTimestamp = &metav1.Time{Time: start}
 		}
 		return p
 	}
@@ -36,8 +36,9 @@ func TestLossIsNotARollout(t *testing.T) {
 		"a rollout":                     {[]*corev1.Pod{pod("new", false), pod("old", false)}, true},
 		"the last server to be updated": {[]*corev1.Pod{pod("new", false), pod("old", true)}, true},
 	} {
-		if got := ReadComponent(set, c.pods).hasOutdatedPods(); got != c.want {
-			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		servers := ReadComponent(set, c.pods)
+		if got := servers.hasOutdatedPods(); got != c.want || servers.State.Updated != 1 {
+			t.Errorf("%s: got %t and %d updated, want %t and 1", name, got, servers.State.Updated, c.want)
 		}
 	}
 }
