@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/internal/testing/apiserver"
+	"github.com/example/memcached-operator/internal/testing/simulator"
 )
 
 // reliability is the page with the numbers.
@@ -117,12 +118,12 @@ func (s scenario) run(t testing.TB, server *server, d disturbance) result {
 	if s.before != "" {
 		w.create(s.before)
 		w.settle()
-		w.must(w.ready())
+		w.Must(w.ready())
 	}
 	w.mayStall = s.stalls
-	w.reconciles, w.limit, w.agents.askedIn = 0, cmp.Or(d.limit, 200), map[int]bool{}
+	w.reconciles, w.limit, w.asked = 0, cmp.Or(d.limit, 200), map[int]bool{}
 	begin := len(w.history) - 1
-	w.lags, w.onEvents, w.folds, w.agents.silentFrom = d.lags, d.onEvents, d.folds, d.silentFrom
+	w.lags, w.onEvents, w.folds, w.silentFrom = d.lags, d.onEvents, d.folds, d.silentFrom
 	w.refusedFrom = d.refusedFrom
 	w.connection.arm(d.at, d.fault)
 	for _, step := range s.steps {
@@ -130,20 +131,20 @@ func (s scenario) run(t testing.TB, server *server, d disturbance) result {
 		w.settle()
 	}
 	if s.deleted {
-		if mc := w.now().memcached(); mc != nil {
+		if mc := w.now().Memcached(); mc != nil {
 			t.Errorf("the Memcached still exists: %+v", mc)
 		}
 	} else {
-		w.must(w.ready())
+		w.Must(w.ready())
 	}
-	r := result{summary: w.summary(false), upgraded: w.summary(true), started: w.started, isUpgraded: w.release > 1,
+	r := result{summary: w.summary(false), upgraded: w.summary(true), started: w.Started, isUpgraded: w.release > 1,
 		outlived: w.outlived, fault: d.fault, reconciles: w.reconciles, requests: slices.Clone(w.connection.requests),
-		asked: w.agents.askedIn, sent: w.connection.sent, changed: w.changedSince(begin), happened: true}
+		asked: w.asked, sent: w.connection.sent, changed: w.changedSince(begin), happened: true}
 	switch {
 	case d.fault != nil:
 		r.happened = len(r.requests) > d.at
 	case d.silentFrom > 0:
-		r.happened = w.agents.wereSilent
+		r.happened = w.wereSilent
 	case d.refusedFrom > 0:
 		r.happened = w.connection.wasRefused
 	}
@@ -250,7 +251,7 @@ func sameEnd(t *testing.T, s scenario, undisturbed, got result) {
 func notMore(t *testing.T, s scenario, undisturbed, got result) {
 	t.Helper()
 	for component, n := range got.started {
-		isReplaced := got.isUpgraded && (component == proxyComponent || s.before == "" || s.takesNewAgent)
+		isReplaced := got.isUpgraded && (component == simulator.ProxyComponent || s.before == "" || s.takesNewAgent)
 		if most := undisturbed.started[component]; n > most && !isReplaced {
 			t.Errorf("%d pods of the component %s were started, and without a disturbance %d", n, component, most)
 		}

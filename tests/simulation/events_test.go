@@ -26,7 +26,7 @@ func (q *queue) Add(r reconcile.Request) { q.AddAfter(r, 0) }
 // AddAfter implements workqueue.TypedDelayingInterface.
 func (q *queue) AddAfter(r reconcile.Request, delay time.Duration) {
 	at := q.world.time.Add(delay)
-	if r.NamespacedName == q.world.key && (q.next == nil || at.Before(*q.next)) {
+	if r.NamespacedName == q.world.Key && (q.next == nil || at.Before(*q.next)) {
 		q.next = &at
 	}
 }
@@ -63,7 +63,7 @@ func (w *world) inCache(kind string, s state) map[string]client.Object {
 	all := map[string]client.Object{}
 	for _, obj := range s[kind] {
 		cached, err := w.cached(kind, obj)
-		w.must(err)
+		w.Must(err)
 		if cached != nil {
 			all[obj.GetName()] = cached
 		}
@@ -75,17 +75,17 @@ func (w *world) inCache(kind string, s state) map[string]client.Object {
 func (w *world) handle(watch controllers.Watch, before, after map[string]client.Object) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if after[name] == nil {
-			watch.Handler.Delete(w.ctx, event.DeleteEvent{Object: before[name]}, w.queue)
+			watch.Handler.Delete(w.Ctx, event.DeleteEvent{Object: before[name]}, w.queue)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		switch old, obj := before[name], after[name]; {
 		case old == nil:
-			watch.Handler.Create(w.ctx, event.CreateEvent{Object: obj}, w.queue)
+			watch.Handler.Create(w.Ctx, event.CreateEvent{Object: obj}, w.queue)
 		case old.GetResourceVersion() == obj.GetResourceVersion() && old.GetUID() == obj.GetUID():
 		default:
 			if e := (event.UpdateEvent{ObjectOld: old, ObjectNew: obj}); watch.Changed == nil || watch.Changed(e) {
-				watch.Handler.Update(w.ctx, e, w.queue)
+				watch.Handler.Update(w.Ctx, e, w.queue)
 			}
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/simulator"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
@@ -44,9 +45,9 @@ func (r *specRun) startMemcached(w *world) {
 	}
 	for _, obj := range w.now()["Pod"] {
 		pod := obj.(*corev1.Pod)
-		args, config := memcachedOf(pod).Args, w.proxyConfig()
+		args, config := simulator.MemcachedOf(pod).Args, w.proxyConfig()
 		key, isNew := strings.Join(args, "\n"), false
-		if pod.Labels[componentLabel] == proxyComponent {
+		if pod.Labels[simulator.ComponentLabel] == simulator.ProxyComponent {
 			key += config["proxy.lua"]
 		}
 		r.count(func() {
@@ -83,18 +84,18 @@ func (w *world) runMemcached(args []string, proxy map[string]string) bool {
 		files["proxy/"+name] = []byte(content)
 	}
 	for name, content := range files {
-		w.must(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		w.must(os.WriteFile(filepath.Join(dir, name), bytes.ReplaceAll(content, []byte(filesIn), []byte(dir)), 0o600))
+		w.Must(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		w.Must(os.WriteFile(filepath.Join(dir, name), bytes.ReplaceAll(content, []byte(filesIn), []byte(dir)), 0o600))
 	}
 	address, err := harness.FreeAddress()
-	w.must(err)
+	w.Must(err)
 	_, port, err := net.SplitHostPort(address)
-	w.must(err)
+	w.Must(err)
 	n := loopbacks.Add(1)
 	host := fmt.Sprintf("127.1.%d.%d", n/250, 1+n%250) // no other process binds ports of this address
 	address = net.JoinHostPort(host, port)
 	command, err := memcachedCommand()
-	w.must(err)
+	w.Must(err)
 	command = append(command[:len(command):len(command)], "-l", host)
 	if os.Getuid() == 0 {
 		command = append(command, "-u", "root")
@@ -109,15 +110,15 @@ func (w *world) runMemcached(args []string, proxy map[string]string) bool {
 			command[i+1] = port
 		case "-c":
 			connections, err = strconv.Atoi(command[i+1])
-			w.must(err)
+			w.Must(err)
 		}
 	}
 
-	ctx, cancel := context.WithTimeout(w.ctx, harness.Patience)
+	ctx, cancel := context.WithTimeout(w.Ctx, harness.Patience)
 	defer cancel()
 	cmd, output := exec.CommandContext(ctx, command[0], command[1:]...), &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = output, output
-	w.must(cmd.Start())
+	w.Must(cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	answered := harness.Poll(ctx, func(context.Context) error {
@@ -133,7 +134,7 @@ func (w *world) runMemcached(args []string, proxy map[string]string) bool {
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	err = <-ended
 	var limit syscall.Rlimit
-	w.must(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	w.Must(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	const noResources = 71 // EX_OSERR
 	if answered != nil && cmd.ProcessState.ExitCode() == noResources && uint64(connections) > limit.Max {
 		return false

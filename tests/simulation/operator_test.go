@@ -30,14 +30,14 @@ func (w *world) start(release int) {
 	w.connection.crashed = false
 	direct, err := client.NewWithWatch(w.server.config, client.Options{Scheme: w.server.scheme, Mapper: w.server.mapper,
 		HTTPClient: &http.Client{Transport: w.connection}})
-	w.must(err)
+	w.Must(err)
 	cached := w.noting()
 	cached.Get, cached.List = w.getCached, w.listCached
 	w.release, w.queue = release, &queue{world: w}
-	w.queue.Add(reconcile.Request{NamespacedName: w.key}) // informers show a new process what there is
+	w.queue.Add(reconcile.Request{NamespacedName: w.Key}) // informers show a new process what there is
 	w.reconciler = &controllers.MemcachedReconciler{
 		Client:    interceptor.NewClient(direct, cached),
-		APIReader: direct, Recorder: discard{}, Now: w.clock, AskAgent: w.agents.ask, StopServer: w.agents.stop,
+		APIReader: direct, Recorder: discard{}, Now: w.Clock, AskAgent: w.Agents.Ask, StopServer: w.Agents.Stop,
 		Options: desired.Options{DefaultImage: fmt.Sprintf("memcached:%d", release),
 			AgentImage: fmt.Sprintf("operator:%d", release), Namespace: "operator", CanResize: true},
 	}
@@ -58,8 +58,8 @@ func (w *world) reconcile() (wrote bool, err error) {
 	w.reconciles++
 	w.connection.hit, w.connection.reconcile = false, w.reconciles
 	w.connection.refused = w.isWithin(w.refusedFrom)
-	request := reconcile.Request{NamespacedName: w.key}
-	result, err := w.reconciler.Reconcile(w.ctx, request)
+	request := reconcile.Request{NamespacedName: w.Key}
+	result, err := w.reconciler.Reconcile(w.Ctx, request)
 	if w.connection.crashed {
 		release := w.release
 		if w.connection.fault.upgrade {
@@ -125,7 +125,7 @@ func (w *world) listCached(_ context.Context, _ client.WithWatch, list client.Ob
 	kind := itemKind(list)
 	var items []runtime.Object
 	for _, obj := range w.seen(kind) {
-		if kind != "Memcached" && obj.GetLabels()[names.LabelInstance] != w.key.Name {
+		if kind != "Memcached" && obj.GetLabels()[names.LabelInstance] != w.Key.Name {
 			continue
 		}
 		cached, err := w.cached(kind, obj)

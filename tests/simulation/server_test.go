@@ -25,6 +25,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/internal/testing/apiserver"
+	"github.com/example/memcached-operator/internal/testing/simulator"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
@@ -100,15 +101,12 @@ func transportOf(name string, groups ...string) (http.RoundTripper, error) {
 	return rest.TransportFor(user.Config())
 }
 
-// nodeName is the node of all pods.
-const nodeName = "node"
-
 // createNode creates the node of all pods: the API server refuses to change the memory of a pod whose node is missing
 // or has no room.
 func (s *server) createNode(ctx context.Context) error {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1M"), corev1.ResourceMemory: resource.MustParse("1Pi")}
-	return s.api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+	return s.api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: simulator.NodeName},
 		Status: corev1.NodeStatus{Capacity: room, Allocatable: room}})
 }
 

@@ -288,14 +288,14 @@ func (w *world) put(spec map[string]any) {
 		w.delivered[kind] = 0
 	}
 	w.connection.arm(0, nil)
-	mc := memcached(w.key.Namespace, small(spec))
-	if w.now().memcached() == nil {
-		w.must(w.api.Create(w.ctx, mc))
+	mc := memcached(w.Key.Namespace, small(spec))
+	if w.now().Memcached() == nil {
+		w.Must(w.API.Create(w.Ctx, mc))
 		return
 	}
 	patch, err := json.Marshal([]any{map[string]any{"op": "replace", "path": "/spec", "value": mc.Object["spec"]}})
-	w.must(err)
-	w.must(w.api.Patch(w.ctx, memcached(w.key.Namespace, nil), client.RawPatch(types.JSONPatchType, patch)))
+	w.Must(err)
+	w.Must(w.API.Patch(w.Ctx, memcached(w.Key.Namespace, nil), client.RawPatch(types.JSONPatchType, patch)))
 }
 
 // small returns a spec with few pods, which soon are available.
@@ -327,7 +327,7 @@ const other = "anything else, or a panic"
 // missing.
 func (w *world) outcome(spec map[string]any) string {
 	w.Helper()
-	mc := w.now().memcached()
+	mc := w.now().Memcached()
 	stalled := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionStalled)
 	switch {
 	case mc.Spec.Paused && (w.ready() == nil || mc.Status.Phase == v1alpha1.PhasePaused):
@@ -347,7 +347,7 @@ func (w *world) outcome(spec map[string]any) string {
 func (w *world) json(v any) string {
 	w.Helper()
 	b, err := json.Marshal(v)
-	w.must(err)
+	w.Must(err)
 	if len(b) > 2000 {
 		return string(b[:2000]) + "…"
 	}
@@ -364,7 +364,7 @@ func (w *world) end(spec map[string]any) string {
 				continue
 			}
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-			w.must(err)
+			w.Must(err)
 			delete(content, "status")
 			child := &unstructured.Unstructured{Object: content}
 			child.SetManagedFields(nil)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/simulator"
 	"github.com/example/memcached-operator/tests/e2e/truth"
 )
 
@@ -26,7 +27,7 @@ import (
 func (w *world) checkStalled() {
 	w.Helper()
 	c := w.connection
-	if mc := w.now().memcached(); mc != nil && !w.mayStall && !c.refused && (!c.hit || !c.fault.refuses()) {
+	if mc := w.now().Memcached(); mc != nil && !w.mayStall && !c.refused && (!c.hit || !c.fault.refuses()) {
 		stalled := meta.FindStatusCondition(mc.Status.Conditions, v1alpha1.ConditionStalled)
 		if stalled != nil && stalled.Status == metav1.ConditionTrue {
 			w.Errorf("the Memcached is Stalled: %s", stalled.Message)
@@ -38,7 +39,7 @@ func (w *world) checkStalled() {
 // in another state since the oldest that it shows.
 func (w *world) checkReady() {
 	w.Helper()
-	mc := w.now().memcached()
+	mc := w.now().Memcached()
 	if mc == nil || mc.DeletionTimestamp != nil || mc.Status.ObservedGeneration != mc.Generation ||
 		!meta.IsStatusConditionTrue(mc.Status.Conditions, v1alpha1.ConditionReady) {
 		return
@@ -82,13 +83,13 @@ func (w *world) unready(mc *v1alpha1.Memcached, s state) string {
 	_, servers := w.workload(s, truth.ServersKind(mc), mc.Name)
 	_, proxies := w.workload(s, "Deployment", truth.ProxyName(mc))
 	for _, pod := range slices.Concat(servers, proxies) {
-		if _, ready := readySince(pod); !ready && pod.DeletionTimestamp == nil {
+		if _, ready := simulator.ReadySince(pod); !ready && pod.DeletionTimestamp == nil {
 			return fmt.Sprintf("pod %s is not ready", pod.Name)
 		}
 	}
 	memory := resource.MustParse(mc.Spec.Memory)
 	for _, pod := range servers {
-		if got := itemMemory(pod); got != memory.Value()>>20 {
+		if got := simulator.ItemMemory(pod); got != memory.Value()>>20 {
 			return fmt.Sprintf("server %s has %d MiB for items, not %s", pod.Name, got, mc.Spec.Memory)
 		}
 	}
@@ -102,11 +103,11 @@ func (w *world) workload(s state, kind, name string) (*truth.Workload, []*corev1
 			continue
 		}
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-		w.must(err)
+		w.Must(err)
 		content["kind"] = kind
 		workload, err := truth.Read(&unstructured.Unstructured{Object: content})
-		w.must(err)
-		return workload, podsOf(s, obj)
+		w.Must(err)
+		return workload, simulator.PodsOf(s, obj)
 	}
 	return nil, nil
 }
@@ -114,13 +115,13 @@ func (w *world) workload(s state, kind, name string) (*truth.Workload, []*corev1
 // checkBudget fails if the operator has deleted a ready server although spec.rollout.maxUnavailable were unavailable.
 func (w *world) checkBudget(before state) {
 	w.Helper()
-	mc := w.now().memcached()
+	mc := w.now().Memcached()
 	if mc == nil || mc.DeletionTimestamp != nil {
 		return
 	}
 	serving := func(s state, set client.Object) (list []string) {
-		for _, pod := range podsOf(s, set) {
-			if _, ready := readySince(pod); ready && pod.DeletionTimestamp == nil {
+		for _, pod := range simulator.PodsOf(s, set) {
+			if _, ready := simulator.ReadySince(pod); ready && pod.DeletionTimestamp == nil {
 				list = append(list, pod.Name)
 			}
 		}
@@ -195,8 +196,8 @@ func (w *world) describe(obj client.Object) string {
 		obj.Status.ObservedGeneration = 0
 	}
 	body, err := json.Marshal(obj)
-	w.must(err)
-	text := strings.ReplaceAll(string(body), w.key.Namespace, "NAMESPACE")
+	w.Must(err)
+	text := strings.ReplaceAll(string(body), w.Key.Namespace, "NAMESPACE")
 	for _, secret := range w.now()["Secret"] { // otherwise the summary would not tell which content servers got
 		version := string(secret.GetUID()) + "/" + secret.GetResourceVersion()
 		text = strings.ReplaceAll(text, version, "the content of "+secret.GetName())

@@ -26,16 +26,14 @@ import (
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
 	"github.com/example/memcached-operator/internal/testing/manifest"
+	"github.com/example/memcached-operator/internal/testing/simulator"
 )
 
 // world is a namespace with one Memcached, an operator that reconciles it, and simulated controllers and kubelets.
 type world struct {
-	testing.TB
-	ctx    context.Context
+	*simulator.Cluster
 	server *server
-	policy string        // of the namespace
-	api    client.Client // of users, controllers and kubelets
-	key    types.NamespacedName
+	policy string // of the namespace
 
 	connection *connection
 	reconciler *controllers.MemcachedReconciler
@@ -46,9 +44,11 @@ type world struct {
 	folds      map[string]int // of how many rounds the changes become one event, by kind
 	delivered  map[string]int // which state of the history the informer cache holds, by kind
 	rounds     int
-	agents     *agents
 	// refusedFrom is the first of some reconciles in which a policy refuses all children; 0 for none.
 	refusedFrom int
+	silentFrom  int          // the first of some reconciles in which no agent answers; 0 for none
+	wereSilent  bool         // an agent has not answered
+	asked       map[int]bool // the reconciles in which the operator asked agents
 	// Until the history has more than stuckUntil states, the informer cache does not update the kinds that are late.
 	stuckUntil int
 
@@ -58,18 +58,12 @@ type world struct {
 	reconciles int
 	limit      int // the most reconciles
 
-	dirty            map[string]bool // the kinds that were written since the last observation
-	becomesAvailable bool            // a pod is ready, and will be available soon
-	drained          time.Time       // when the servers that drain stop by themselves; zero for none
-	outlived         bool            // servers have drained until then, after the Memcached was gone
-	mayStall         bool            // the Memcached may be Stalled
-	nextIP           int
-	started          map[string]int // the number of pods, by component
-	terminatingSince map[types.UID]time.Time
+	dirty    map[string]bool // the kinds that were written since the last observation
+	outlived bool            // servers have drained until they stopped by themselves, after the Memcached was gone
+	mayStall bool            // the Memcached may be Stalled
 }
 
-// state holds the objects of the namespace, by kind.
-type state map[string][]client.Object
+type state = simulator.State
 
 var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentList{}, &appsv1.StatefulSetList{},
 	&appsv1.ReplicaSetList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &networkingv1.NetworkPolicyList{},
@@ -77,17 +71,18 @@ var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentLis
 
 func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
-	w := &world{TB: t, ctx: t.Context(), server: s, policy: policy,
+	w := &world{server: s, policy: policy,
 		connection: &connection{next: s.operator, refusing: s.refused, sent: map[int]bool{}},
 		time:       time.Now().Truncate(time.Second),
-		delivered:  map[string]int{}, limit: 300, started: map[string]int{}, terminatingSince: map[types.UID]time.Time{}}
-	w.api = interceptor.NewClient(s.api, w.noting())
-	w.agents = &agents{world: w, asked: map[string]int{}, askedIn: map[int]bool{}, stopped: map[string]bool{},
-		loaded: map[types.UID]proxyList{}}
+		delivered:  map[string]int{}, limit: 300, asked: map[int]bool{}}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
 		Labels: map[string]string{policyLabel: policy}}}
-	w.must(s.api.Create(w.ctx, ns))
-	w.key = types.NamespacedName{Namespace: ns.Name, Name: "cache"}
+	if err := s.api.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	w.Cluster = simulator.New(t, interceptor.NewClient(s.api, w.noting()),
+		types.NamespacedName{Namespace: ns.Name, Name: "cache"}, func() time.Time { return w.time }, w.now)
+	w.Agents.Silent, w.Agents.WasReady = w.isSilent, w.wasReady
 	w.start(1)
 	w.observe()
 	for _, watch := range w.reconciler.Watches() {
@@ -99,24 +94,17 @@ func newWorld(t testing.TB, s *server, policy string) *world {
 
 // cleanUp deletes what the run leaves behind: there are only so many addresses for Services.
 func (w *world) cleanUp() {
-	w.ctx = context.Background() // that of the test is canceled
+	w.Ctx = context.Background() // that of the test is canceled
 	for _, objects := range w.now() {
 		for _, obj := range objects {
 			if len(obj.GetFinalizers()) > 0 {
-				w.must(client.IgnoreNotFound(w.api.Patch(w.ctx, obj.DeepCopyObject().(client.Object),
+				w.Must(client.IgnoreNotFound(w.API.Patch(w.Ctx, obj.DeepCopyObject().(client.Object),
 					client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
 			}
-			w.must(client.IgnoreNotFound(w.api.Delete(w.ctx, obj, client.GracePeriodSeconds(0))))
+			w.Must(client.IgnoreNotFound(w.API.Delete(w.Ctx, obj, client.GracePeriodSeconds(0))))
 		}
 	}
 	*w = world{} // the package testing keeps w until all tests of the scenario have ended
-}
-
-func (w *world) must(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // noting returns functions of a client that note which kinds were written. After a deletion, the garbage collector may
@@ -161,8 +149,6 @@ func (w *world) noting() interceptor.Funcs {
 	}
 }
 
-func (w *world) clock() time.Time { return w.time }
-
 // now is the current state.
 func (w *world) now() state { return w.history[len(w.history)-1] }
 
@@ -197,9 +183,9 @@ func (w *world) read(all bool) state {
 			continue
 		}
 		list = list.DeepCopyObject().(client.ObjectList)
-		w.must(w.api.List(w.ctx, list, client.InNamespace(w.key.Namespace)))
+		w.Must(w.API.List(w.Ctx, list, client.InNamespace(w.Key.Namespace)))
 		s[kind] = nil
-		w.must(meta.EachListItem(list, func(obj runtime.Object) error {
+		w.Must(meta.EachListItem(list, func(obj runtime.Object) error {
 			s[kind] = append(s[kind], obj.(client.Object))
 			return nil
 		}))
@@ -210,22 +196,36 @@ func (w *world) read(all bool) state {
 // itemKind returns the kind of the items of a list.
 func itemKind(list client.ObjectList) string { return strings.TrimSuffix(kindOf(list), "List") }
 
-// memcached returns the Memcached; nil for none.
-func (s state) memcached() *v1alpha1.Memcached {
-	for _, obj := range s["Memcached"] {
-		if obj.GetName() == "cache" {
-			return obj.(*v1alpha1.Memcached)
-		}
-	}
-	return nil
-}
-
-// status returns the status of the Memcached; an empty one if there is none.
-func (s state) status() (status v1alpha1.MemcachedStatus) {
-	if mc := s.memcached(); mc != nil {
+// statusOf returns the status of the Memcached; an empty one if there is none.
+func statusOf(s state) (status v1alpha1.MemcachedStatus) {
+	if mc := s.Memcached(); mc != nil {
 		status = mc.Status
 	}
 	return status
+}
+
+// wasReady reports whether all servers of the Memcached were ready at some time.
+func (w *world) wasReady(mc *v1alpha1.Memcached) bool {
+	return slices.ContainsFunc(w.history, func(s state) bool {
+		then := s.Memcached()
+		return then != nil && then.UID == mc.UID &&
+			meta.IsStatusConditionTrue(then.Status.Conditions, v1alpha1.ConditionReady)
+	})
+}
+
+// isSilent notes that the operator asks an agent, and reports whether no agent answers.
+func (w *world) isSilent() bool {
+	isSilent := w.isWithin(w.silentFrom)
+	w.asked[w.reconciles], w.wereSilent = true, w.wereSilent || isSilent
+	return isSilent
+}
+
+// step does a round of the others. It reports whether anything was written, or a pod becomes available by itself.
+func (w *world) step() bool {
+	w.Helper()
+	w.Slow = max(w.folds["Pod"], w.folds["ConfigMap"]) // each step of the operator takes that many times longer
+	w.Step()
+	return len(w.dirty) > 0 || w.BecomesAvailable
 }
 
 // noDeadline is a delay after which the operator would only report or give up something.
@@ -250,7 +250,7 @@ func (w *world) settle() {
 			before := w.now()
 			w.observe()
 			w.checkBudget(before)
-			wroteStatus = !equality.Semantic.DeepEqual(before.status(), w.now().status())
+			wroteStatus = !equality.Semantic.DeepEqual(statusOf(before), statusOf(w.now()))
 		}
 		w.checkStalled()
 		if err == nil && !w.connection.hit || wroteStatus { // otherwise the status may still be the one from before
@@ -267,16 +267,16 @@ func (w *world) settle() {
 				w.time = *next
 			}
 		}
-		if idle == 3+most && !w.drained.IsZero() { // the servers stop although nobody told them to
-			if w.now().memcached() != nil {
+		if idle == 3+most && !w.Drained.IsZero() { // the servers stop although nobody told them to
+			if w.now().Memcached() != nil {
 				w.Fatalf("the operator does not let servers stop")
 			}
 			idle, w.outlived = 0, true
-			if w.time.Before(w.drained) {
-				w.time = w.drained
+			if w.time.Before(w.Drained) {
+				w.time = w.Drained
 			}
 		}
-		isDisturbed := w.connection.refused && w.connection.wasRefused || w.agents.silent() && w.agents.wereSilent
+		isDisturbed := w.connection.refused && w.connection.wasRefused || w.isWithin(w.silentFrom) && w.wereSilent
 		if w.isStuck() || reconciles && isDisturbed { // this will end
 			idle = 0
 		}
@@ -291,26 +291,21 @@ func (w *world) settle() {
 // create creates a Memcached with this spec.
 func (w *world) create(spec string) {
 	w.Helper()
-	mc := manifest.Parse(w.TB, manifest.Named(w.key.Name, spec))
-	mc.Namespace = w.key.Namespace
-	w.must(w.api.Create(w.ctx, mc))
+	mc := manifest.Parse(w.TB, manifest.Named(w.Key.Name, spec))
+	mc.Namespace = w.Key.Namespace
+	w.Must(w.API.Create(w.Ctx, mc))
 }
 
 // patch changes the Memcached as a user would.
 func (w *world) patch(json string) {
 	w.Helper()
-	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.key.Namespace, Name: w.key.Name}}
-	w.must(w.api.Patch(w.ctx, mc, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("user")))
-}
-
-// object returns the metadata of an object in the namespace.
-func (w *world) object(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: w.key.Namespace, Name: name}
+	mc := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Namespace: w.Key.Namespace, Name: w.Key.Name}}
+	w.Must(w.API.Patch(w.Ctx, mc, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("user")))
 }
 
 // ready returns an error unless the Memcached is Ready.
 func (w *world) ready() error {
-	mc := w.now().memcached()
+	mc := w.now().Memcached()
 	if mc == nil {
 		return errors.New("there is no Memcached")
 	}
