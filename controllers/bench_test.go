@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -70,7 +71,9 @@ func newReadyMemcached(b *testing.B) *readyMemcached {
 	}
 	for _, name := range []string{"cache-1", "cache-2", "cache-3"} {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: m.mc.Namespace,
-			Labels: withTemplateHash(names.Servers.Labels(m.mc)), OwnerReferences: ownedByReplicaSet("cache")}}
+			Labels: names.Servers.Labels(m.mc), OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1",
+				Kind: "ReplicaSet", Name: "cache-1", UID: "rs", Controller: ptr.To(true)}}}}
+		pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "1"
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		m.pods = append(m.pods, pod)
 	}

@@ -6,15 +6,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,19 +27,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
+	"github.com/example/memcached-operator/controllers/steps"
 	"github.com/example/memcached-operator/internal/testing/apiserver"
 	"github.com/example/memcached-operator/internal/testing/manifest"
+	"github.com/example/memcached-operator/internal/testing/simulator"
 )
 
 // apiServer starts a real API server on first use. No controllers run beside it: the tests simulate them, and the
@@ -57,15 +59,24 @@ func startAPIServer(environment *envtest.Environment) (client.WithWatch, error) 
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	return client.NewWithWatch(config, client.Options{Scheme: scheme})
+	api, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	return api, simulator.CreateNode(context.Background(), api)
 }
 
-var environment = newEnvironment()
+var environment = newEnvironment("10.0.0.0/16")
 
-func newEnvironment() *envtest.Environment { return apiserver.New("..", "config/crd/bases") }
+func newEnvironment(services string) *envtest.Environment {
+	environment := apiserver.New("..", "config/crd/bases")
+	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", services)
+	return environment
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	ctrl.SetLogger(logr.Discard())
 	// The tests wait for the API server most of the time, so more of them can run at a time than there are processors.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		_ = parallel.Value.Set("8")
@@ -77,34 +88,32 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fixture is a reconciler that uses a real API server, with one Memcached in a namespace of its own.
+// fixture is a reconciler that uses a real API server, with one Memcached in a namespace of its own, whose controllers,
+// kubelets and agents are simulated.
 type fixture struct {
-	*testing.T
-	ctx    context.Context
-	api    client.WithWatch
-	r      *MemcachedReconciler
-	mc     *v1alpha1.Memcached
-	events *events.FakeRecorder
+	*simulator.Cluster
+	r        *MemcachedReconciler
+	mc       *v1alpha1.Memcached
+	events   *events.FakeRecorder
+	state    simulator.State // as the controllers see it
+	versions string          // of the state in which they acted last
 
 	requests []string                 // of the last reconcile, such as "apply Service"; no reads of the informer cache
 	failures map[string]error         // the response to a request, such as "apply Service" or "patch Pod cache-0"
 	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
-	report   contract.Report          // of all agents
-	items    map[string]int64         // that servers report, by the addresses of their pods
-	flushed  []string                 // servers that have dropped their items
 	silent   bool                     // no agent answers
-	stopped  []string                 // the addresses of servers that may stop
 	now      time.Time
 }
 
-// newFixture creates a Memcached with three servers.
-func newFixture(t *testing.T) *fixture {
-	t.Helper()
-	return newFixtureOf(t, "{size: 3}")
-}
+// The specs of most tests.
+const (
+	onDeployment  = "{size: 3}"
+	onStatefulSet = "{size: 3, workload: StatefulSet}"
+	withProxy     = "{size: 2, workload: StatefulSet, metrics: {}, proxy: {size: 1}}"
+)
 
-// newFixtureOf creates a Memcached with this spec.
-func newFixtureOf(t *testing.T, spec string) *fixture {
+// newFixture creates a Memcached with this spec.
+func newFixture(t *testing.T, spec string) *fixture {
 	t.Helper()
 	apiserver.Need(t)
 	t.Parallel()
@@ -115,47 +124,37 @@ func newFixtureOf(t *testing.T, spec string) *fixture {
 	return newFixtureOn(t, api, spec)
 }
 
-// newFixtureOn creates a Memcached with this spec on another API server.
-func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
+// ready creates a Memcached with this spec, which becomes Ready.
+func ready(t *testing.T, spec string) *fixture {
 	t.Helper()
-	f := &fixture{T: t, ctx: t.Context(), api: api, now: time.Now(), events: events.NewFakeRecorder(100),
-		cached: map[string]client.Object{}, failures: map[string]error{}}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	f.must(api.Create(f.ctx, ns))
-	f.r = &MemcachedReconciler{
-		Client: f.cacheClient(), APIReader: f.apiReader(), Recorder: f.events,
-		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true},
-		Now:     func() time.Time { return f.now },
-		AskAgent: func(_ context.Context, address string) (contract.Report, error) {
-			if f.silent {
-				return contract.Report{}, errors.New("no answer")
-			}
-			report := f.report
-			host, _, _ := net.SplitHostPort(address)
-			report.Items = f.items[host]
-			for _, name := range f.flushed {
-				if podIP(name) == host {
-					report.Flushed = f.pod(name).Annotations[v1alpha1.FlushAnnotation]
-				}
-			}
-			return report, nil
-		},
-	}
-	f.r.StopServer = func(_ context.Context, address, token string) error {
-		f.stopped = append(f.stopped, address+" "+token)
-		return nil
-	}
-	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
-	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
-	f.must(api.Create(f.ctx, f.mc))
+	f := newFixture(t, spec)
+	f.settle()
+	f.wantReady()
 	return f
 }
 
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
+// newFixtureOn creates a Memcached with this spec on another API server.
+func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := api.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
 	}
+	f := &fixture{now: time.Now(), events: events.NewFakeRecorder(1000), cached: map[string]client.Object{},
+		failures: map[string]error{}}
+	f.Cluster = simulator.New(t, api, types.NamespacedName{Namespace: ns.Name, Name: "cache"},
+		func() time.Time { return f.now }, func() simulator.State { return f.state })
+	f.Agents.Silent = func() bool { return f.silent }
+	f.Agents.WasReady = func(mc *v1alpha1.Memcached) bool { return status.Installed(mc) }
+	f.r = &MemcachedReconciler{
+		Client: f.cacheClient(api), APIReader: f.apiReader(api), Recorder: f.events, Now: f.Clock,
+		Options:  desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true},
+		AskAgent: f.Agents.Ask, StopServer: f.Agents.Stop,
+	}
+	f.mc = manifest.Parse(t, manifest.Named("cache", spec))
+	f.mc.Namespace, f.mc.UID, f.mc.Generation, f.mc.Status = ns.Name, "", 0, v1alpha1.MemcachedStatus{}
+	f.Must(f.API.Create(f.Ctx, f.mc))
+	return f
 }
 
 // forbidden returns the API server's response to a request that it denies.
@@ -169,9 +168,17 @@ func (f *fixture) record(request, name string) error {
 	return cmp.Or(f.failures[request], f.failures[request+" "+name])
 }
 
+// has reports whether the last reconcile sent a request with this beginning; with "", one that writes.
+func (f *fixture) has(request string) bool {
+	return slices.ContainsFunc(f.requests, func(r string) bool {
+		verb, _, _ := strings.Cut(r, " ")
+		return strings.HasPrefix(r, request) && (request != "" || !slices.Contains([]string{"get", "list", "dry-run"}, verb))
+	})
+}
+
 // cacheClient reads as from the informer cache, which holds only objects with our labels, and writes to the API server.
-func (f *fixture) cacheClient() client.Client {
-	return interceptor.NewClient(f.api, interceptor.Funcs{
+func (f *fixture) cacheClient(api client.WithWatch) client.Client {
+	return interceptor.NewClient(api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			_ ...client.GetOption) error {
 			kind := reflect.TypeOf(obj).Elem().Name()
@@ -185,8 +192,8 @@ func (f *fixture) cacheClient() client.Client {
 			return c.Get(ctx, key, obj)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
-			err := c.List(ctx, list, client.InNamespace(f.mc.Namespace),
-				client.MatchingLabels{names.LabelInstance: f.mc.Name, names.LabelManagedBy: names.Operator})
+			err := c.List(ctx, list, client.InNamespace(f.Key.Namespace),
+				client.MatchingLabels{names.LabelInstance: f.Key.Name, names.LabelManagedBy: names.Operator})
 			if err != nil {
 				return err
 			}
@@ -244,8 +251,8 @@ func (f *fixture) replaceCached(list client.ObjectList) error {
 }
 
 // apiReader reads from the API server.
-func (f *fixture) apiReader() client.Client {
-	return interceptor.NewClient(f.api, interceptor.Funcs{
+func (f *fixture) apiReader(api client.WithWatch) client.Client {
+	return interceptor.NewClient(api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			opts ...client.GetOption) error {
 			kind := obj.GetObjectKind().GroupVersionKind().Kind // empty, unless obj is PartialObjectMetadata
@@ -268,16 +275,109 @@ func (f *fixture) apiReader() client.Client {
 func (f *fixture) reconcile() (reconcile.Result, error) {
 	f.Helper()
 	f.requests = nil
-	result, err := f.r.Reconcile(f.ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(f.mc)})
-	f.must(client.IgnoreNotFound(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), f.mc)))
+	if f.mc.Spec.Proxy != nil || f.mc.Spec.Metrics != nil {
+		f.observe() // for the agents
+	}
+	result, err := f.r.Reconcile(f.Ctx, reconcile.Request{NamespacedName: f.Key})
+	f.Must(client.IgnoreNotFound(f.API.Get(f.Ctx, f.Key, f.mc)))
 	return result, err
 }
 
 func (f *fixture) mustReconcile() reconcile.Result {
 	f.Helper()
 	result, err := f.reconcile()
-	f.must(err)
+	f.Must(err)
 	return result
+}
+
+// reconcileError reconciles, and fails unless that returns an error with a text.
+func (f *fixture) reconcileError(text string) {
+	f.Helper()
+	if _, err := f.reconcile(); err == nil || !strings.Contains(err.Error(), text) {
+		f.Errorf("got error %v, want one with %q", err, text)
+	}
+}
+
+// observe reads the state that the controllers see, of the kinds that the Memcached uses. It returns a text that changes
+// with it.
+func (f *fixture) observe() (versions string) {
+	f.Helper()
+	f.state = simulator.State{kindMemcached: {f.mc}}
+	lists := []client.ObjectList{&corev1.PodList{}}
+	if f.mc.Spec.Workload == v1alpha1.WorkloadStatefulSet {
+		lists = append(lists, &appsv1.StatefulSetList{})
+	}
+	if f.mc.Spec.Proxy != nil {
+		lists = append(lists, &corev1.ConfigMapList{})
+	}
+	if len(lists) != 2 {
+		lists = append(lists, &appsv1.DeploymentList{}, &appsv1.ReplicaSetList{})
+	}
+	for _, list := range lists {
+		f.Must(f.API.List(f.Ctx, list, client.InNamespace(f.Key.Namespace)))
+		kind := strings.TrimSuffix(reflect.TypeOf(list).Elem().Name(), "List")
+		f.Must(meta.EachListItem(list, func(obj runtime.Object) error {
+			f.state[kind] = append(f.state[kind], obj.(client.Object))
+			versions += " " + obj.(client.Object).GetResourceVersion()
+			return nil
+		}))
+	}
+	return versions
+}
+
+// act lets the controllers and the kubelets act. It reports whether anything has changed since they last did.
+func (f *fixture) act() bool {
+	f.Helper()
+	before := f.versions
+	f.versions = f.observe()
+	f.Step()
+	f.now = f.now.Add(steps.Pace)
+	return f.BecomesAvailable || f.versions != before
+}
+
+// round lets the operator reconcile, and then the others act. It reports whether anybody has changed something.
+func (f *fixture) round() bool {
+	f.Helper()
+	f.mustReconcile()
+	wrote := f.has("")
+	return f.act() || wrote
+}
+
+// isReady reports whether the Memcached is Ready with its present spec.
+func (f *fixture) isReady() bool {
+	return meta.IsStatusConditionTrue(f.mc.Status.Conditions, v1alpha1.ConditionReady) &&
+		f.mc.Status.ObservedGeneration == f.mc.Generation
+}
+
+// settle does rounds until nothing changes any more.
+func (f *fixture) settle() {
+	f.Helper()
+	for idle, n := 0, 0; idle < 2 || idle < 4 && !f.isReady(); n++ {
+		if n > 200 {
+			f.Fatalf("each reconcile changes something, the last one by %q", f.requests)
+		}
+		wait := f.mustReconcile().RequeueAfter
+		switch wrote := f.has(""); {
+		case f.act() || wrote:
+			idle = 0
+		case wait < 5*time.Minute: // otherwise it is a deadline
+			f.now = f.now.Add(wait)
+			fallthrough
+		default:
+			idle++
+		}
+	}
+}
+
+// until does rounds until a condition holds, at most 100.
+func (f *fixture) until(what string, holds func() bool) {
+	f.Helper()
+	for n := 0; !holds(); n++ {
+		if n == 100 {
+			f.Fatalf("after %d reconciles: not %s: %+v", n, what, f.mc.Status)
+		}
+		f.round()
+	}
 }
 
 // get reads the child of a kind that has the name of the Memcached.
@@ -286,145 +386,107 @@ func get[O any, P interface {
 	client.Object
 }](f *fixture) P {
 	f.Helper()
+	return getNamed[O, P](f, f.Key.Name)
+}
+
+func getNamed[O any, P interface {
+	*O
+	client.Object
+}](f *fixture, name string) P {
+	f.Helper()
 	obj := P(new(O))
-	f.must(f.api.Get(f.ctx, client.ObjectKeyFromObject(f.mc), obj))
+	f.Must(f.API.Get(f.Ctx, f.key(name), obj))
 	return obj
 }
 
-// patch changes the Memcached as a user would.
-func (f *fixture) patch(json string) {
+// exists reports whether there is an object with the name and the kind of this one, which it reads.
+func (f *fixture) exists(name string, obj client.Object) bool {
 	f.Helper()
-	f.must(f.api.Patch(f.ctx, f.mc, client.RawPatch(types.MergePatchType, []byte(json))))
-}
-
-// setServersReady acts as the Deployment controller and the kubelets: all servers run, and some of them are ready.
-func (f *fixture) setServersReady(ready int32) {
-	f.Helper()
-	d := get[appsv1.Deployment](f)
-	n := *d.Spec.Replicas
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n,
-		ReadyReplicas: ready, AvailableReplicas: ready}
-	f.must(f.api.Status().Update(f.ctx, d))
-	f.deletePods()
-	for i := range n {
-		f.createPod(fmt.Sprintf("cache-%d", i), withTemplateHash(names.Servers.Labels(f.mc)), ownedByReplicaSet("cache"),
-			i < ready)
-	}
-}
-
-// setServers acts as the StatefulSet controller and the kubelets: the servers are these, by ordinal.
-func (f *fixture) setServers(servers ...server) {
-	f.Helper()
-	set := get[appsv1.StatefulSet](f)
-	f.deletePods()
-	is := appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, UpdateRevision: updated().template}
-	t := set.Spec.Template.Spec.Containers[0]
-	spec := corev1.PodSpec{Volumes: set.Spec.Template.Spec.Volumes, Containers: []corev1.Container{{Name: t.Name,
-		Image: t.Image, Args: t.Args, Resources: t.Resources, Lifecycle: t.Lifecycle}}}
-	owner := metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
-	for i, s := range servers {
-		if s == missing {
-			continue
-		}
-		name := fmt.Sprintf("cache-%d", i)
-		labels := withRevision(s.template, names.Servers.Labels(f.mc))
-		f.createPod(name, labels, []metav1.OwnerReference{*owner}, s.ready, spec)
-		is.Replicas++
-		if s.template == updated().template {
-			is.UpdatedReplicas++
-		} else {
-			f.makeOutdated(name)
-		}
-		if s.ready {
-			is.ReadyReplicas++
-			is.AvailableReplicas++
-		}
-	}
-	set.Status = is
-	f.must(f.api.Status().Update(f.ctx, set))
-}
-
-// makeOutdated says that a server was created from an older template.
-func (f *fixture) makeOutdated(name string) {
-	f.Helper()
-	f.must(f.api.Patch(f.ctx, f.pod(name), mergePatch(`{"metadata":{"annotations":{"`+v1alpha1.TemplateAnnotation+
-		`":"old"}}}`)))
-}
-
-func (f *fixture) deletePods() {
-	f.Helper()
-	f.must(f.api.DeleteAllOf(f.ctx, &corev1.Pod{}, client.InNamespace(f.mc.Namespace), client.GracePeriodSeconds(0)))
-}
-
-// podIP is the address of a pod, by the last letter of its name.
-func podIP(name string) string { return fmt.Sprintf("10.0.0.%d", name[len(name)-1]) }
-
-func (f *fixture) pod(name string) *corev1.Pod {
-	f.Helper()
-	p := &corev1.Pod{}
-	f.must(f.api.Get(f.ctx, f.key(name), p))
-	return p
-}
-
-// createPod creates a pod that is not ready, or has been ready for an hour.
-func (f *fixture) createPod(name string, labels map[string]string, owners []metav1.OwnerReference, ready bool,
-	specs ...corev1.PodSpec) {
-	f.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: f.mc.Namespace, Labels: labels,
-		OwnerReferences: owners},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: names.Container, Image: "memcached"}}}}
-	if set := (&appsv1.StatefulSet{}); f.api.Get(f.ctx, f.key(f.mc.Name), set) == nil {
-		p.Annotations = set.Spec.Template.Annotations
-	}
-	for _, spec := range specs {
-		p.Spec = spec
-	}
-	if ready {
-		p.Spec.NodeName = "node"
-	}
-	f.must(f.api.Create(f.ctx, p))
-	if ready {
-		p.Status.PodIP = podIP(name)
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
-			LastTransitionTime: metav1.NewTime(f.now.Add(-time.Hour))}}
-		f.must(f.api.Status().Update(f.ctx, p))
-	}
-}
-
-// ownedByReplicaSet returns the owner reference of a Deployment's pods, which have the labels of withTemplateHash.
-func ownedByReplicaSet(deployment string) []metav1.OwnerReference {
-	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-1", UID: "rs",
-		Controller: ptr.To(true)}}
-}
-
-// withRevision adds the label that the controller of a StatefulSet gives to pods.
-func withRevision(revision string, labels map[string]string) map[string]string {
-	labels[appsv1.StatefulSetRevisionLabel] = revision
-	return labels
-}
-
-func withTemplateHash(labels map[string]string) map[string]string {
-	labels[appsv1.DefaultDeploymentUniqueLabelKey] = "1"
-	return labels
+	err := f.API.Get(f.Ctx, f.key(name), obj)
+	f.Must(client.IgnoreNotFound(err))
+	return err == nil
 }
 
 func (f *fixture) key(name string) client.ObjectKey {
-	return client.ObjectKey{Namespace: f.mc.Namespace, Name: name}
+	return client.ObjectKey{Namespace: f.Key.Namespace, Name: name}
 }
 
-func mergePatch(json string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(json)) }
-
-// becomeReady creates the children of the Memcached, and makes it Ready.
-func (f *fixture) becomeReady() {
+// user changes the Memcached as a user would, by a merge patch.
+func (f *fixture) user(json string) {
 	f.Helper()
-	f.mustReconcile()
-	f.setServersReady(3)
-	f.mustReconcile()
-	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.Must(f.API.Patch(f.Ctx, f.mc, client.RawPatch(types.MergePatchType, []byte(json))))
+}
+
+// set changes fields of the spec.
+func (f *fixture) set(json string) {
+	f.Helper()
+	f.user(`{"spec":` + json + `}`)
+}
+
+// annotate sets an annotation of the Memcached; "" removes it.
+func (f *fixture) annotate(key, value string) {
+	f.Helper()
+	text := "null"
+	if value != "" {
+		text = strconv.Quote(value)
+	}
+	f.user(fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, text))
 }
 
 // restartOperator deletes what the operator keeps in memory.
 func (f *fixture) restartOperator() { f.r.states = states{} }
+
+// pods returns those of a component, by name; of all for "".
+func (f *fixture) pods(component string) (list []*corev1.Pod) {
+	f.Helper()
+	f.observe()
+	for _, obj := range f.state["Pod"] {
+		if component == "" || obj.GetLabels()[names.LabelComponent] == component {
+			list = append(list, obj.(*corev1.Pod))
+		}
+	}
+	if len(list) == 0 { // a loop over them would test nothing
+		f.Fatal("there is no pod")
+	}
+	return list
+}
+
+func (f *fixture) pod(name string) *corev1.Pod {
+	f.Helper()
+	return getNamed[corev1.Pod](f, name)
+}
+
+// collectPods acts as the garbage collector: it deletes all ReplicaSets and pods.
+func (f *fixture) collectPods() {
+	f.Helper()
+	for _, obj := range []client.Object{&appsv1.ReplicaSet{}, &corev1.Pod{}} {
+		f.Must(f.API.DeleteAllOf(f.Ctx, obj, client.InNamespace(f.Key.Namespace), client.GracePeriodSeconds(0)))
+	}
+}
+
+// lose deletes a pod at once.
+func (f *fixture) lose(name string) {
+	f.Helper()
+	f.Must(f.API.Delete(f.Ctx, &corev1.Pod{ObjectMeta: f.Object(name)}, client.GracePeriodSeconds(0)))
+}
+
+// setStatus changes the status of a pod as its kubelet would.
+func (f *fixture) setStatus(name string, change func(*corev1.PodStatus)) {
+	f.Helper()
+	pod := f.pod(name)
+	after := pod.Status.DeepCopy()
+	change(after)
+	f.WriteStatus(pod, *after)
+}
+
+// setReady makes a pod ready or not.
+func (f *fixture) setReady(name string, ready bool) {
+	f.Helper()
+	f.setStatus(name, func(is *corev1.PodStatus) {
+		is.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, LastTransitionTime: metav1.NewTime(f.now),
+			Status: map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[ready]}}
+	})
+}
 
 func (f *fixture) wantTemplate(want corev1.PodTemplateSpec) {
 	f.Helper()
@@ -441,11 +503,56 @@ func (f *fixture) wantCondition(conditionType string, want metav1.ConditionStatu
 	}
 }
 
+func (f *fixture) wantReady() {
+	f.Helper()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	f.wantNotStalled()
+}
+
+// wantNotReady fails unless Ready is False for this reason, with a message that has a text.
+func (f *fixture) wantNotReady(reason, text string) {
+	f.Helper()
+	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason)
+	f.wantMessage(v1alpha1.ConditionReady, text)
+}
+
+// wantStalled fails unless Stalled is True for this reason, with a message that has a text.
+func (f *fixture) wantStalled(reason, text string) {
+	f.Helper()
+	f.wantCondition(v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
+	f.wantMessage(v1alpha1.ConditionStalled, text)
+}
+
+func (f *fixture) wantNotStalled() {
+	f.Helper()
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); c != nil {
+		f.Errorf("got Stalled with %q, want no such condition", c.Message)
+	}
+}
+
+// wantMessage fails unless the message of a condition contains a text.
+func (f *fixture) wantMessage(conditionType, text string) {
+	f.Helper()
+	c := meta.FindStatusCondition(f.mc.Status.Conditions, conditionType)
+	if c == nil || !strings.Contains(c.Message, text) {
+		f.Errorf("got %s %+v, want a message with %q", conditionType, c, text)
+	}
+}
+
 // wantRequests compares the requests of the last reconcile, in order.
 func (f *fixture) wantRequests(want ...string) {
 	f.Helper()
 	if !slices.Equal(f.requests, want) {
 		f.Errorf("got requests %q, want %q", f.requests, want)
+	}
+}
+
+// wantQuiet fails if a reconcile writes anything.
+func (f *fixture) wantQuiet() {
+	f.Helper()
+	f.mustReconcile()
+	if f.has("") {
+		f.Errorf("got requests %q, want none that writes", f.requests)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/steps"
 )
 
@@ -33,9 +34,9 @@ func (r *delayRecorder) AddAfter(_ reconcile.Request, delay time.Duration) {
 func (f *fixture) eventDelays(obj client.Object, deleted bool) []time.Duration {
 	watch, q := f.r.toOwner(), &delayRecorder{}
 	if deleted {
-		watch.Delete(f.ctx, event.DeleteEvent{Object: obj}, q)
+		watch.Delete(f.Ctx, event.DeleteEvent{Object: obj}, q)
 	} else {
-		watch.Update(f.ctx, event.UpdateEvent{ObjectOld: obj, ObjectNew: obj}, q)
+		watch.Update(f.Ctx, event.UpdateEvent{ObjectOld: obj, ObjectNew: obj}, q)
 	}
 	return q.delays
 }
@@ -43,68 +44,81 @@ func (f *fixture) eventDelays(obj client.Object, deleted bool) []time.Duration {
 // TestDebounce: events are debounced while servers start or are deleted, and lead to a reconcile at once where the
 // status must follow.
 func TestDebounce(t *testing.T) {
-	f := newFixture(t)
-	want := func(what string, obj client.Object, deleted bool, want time.Duration) {
+	f := newFixture(t, onDeployment)
+	want := func(what string, obj client.Object, deleted bool, want ...time.Duration) {
 		t.Helper()
-		if got := f.eventDelays(obj, deleted); !slices.Equal(got, []time.Duration{want}) {
-			t.Errorf("%s: got reconciles after %s, want one after %s", what, got, want)
+		if got := f.eventDelays(obj, deleted); !slices.Equal(got, want) {
+			t.Errorf("%s: got reconciles after %s, want them after %s", what, got, want)
 		}
 	}
-	pod := func(name string) *corev1.Pod {
-		p := &corev1.Pod{}
-		f.must(f.api.Get(f.ctx, f.key(name), p))
-		return p
-	}
 	f.mustReconcile()
-	f.setServersReady(2)
-	want("a server that starts", pod("cache-0"), false, steps.Pace)
-	want("a Deployment with two of three servers available", get[appsv1.Deployment](f), false, steps.Pace)
-	f.setServersReady(3)
+	f.act()
+	f.act()
+	pod := f.pods("")[0]
+	want("a server that starts", pod, false, steps.Pace)
+	want("a Deployment with no server available", get[appsv1.Deployment](f), false, steps.Pace)
+	f.act()
 	want("a Deployment with all servers available", get[appsv1.Deployment](f), false, availableDelay)
+	f.settle()
+	want("a server of a Memcached that is ready", pod, false, 0)
+	f.delete(metav1.DeletePropagationBackground)
 	f.mustReconcile()
-	want("a server of a Memcached that is ready", pod("cache-0"), false, 0)
-	f.must(f.api.Delete(f.ctx, f.mc))
-	f.mustReconcile()
-	want("the deletion of a server", pod("cache-0"), true, steps.Pace)
+	want("the deletion of a server", pod, true, steps.Pace)
 	want("the deletion of the Deployment", get[appsv1.Deployment](f), true, 0)
 	f.cached[kindMemcached] = nil
-	if got := f.eventDelays(pod("cache-0"), true); len(got) > 0 {
-		t.Errorf("a pod of a deleted Memcached: got reconciles after %s, want none", got)
-	}
+	want("a pod of a deleted Memcached", pod, true)
 }
 
-// TestChildChanged: of what controllers write into the status of a child, only what the operator reads leads to a
-// reconcile.
-func TestChildChanged(t *testing.T) {
+// TestChanged: of what users, kubelets and controllers write, only what the operator reads leads to a reconcile. Our own
+// status leads to none, the status of another manager and a Memcached that replaced one of the same name between two
+// events do.
+func TestChanged(t *testing.T) {
 	t.Parallel()
-	deployment := func(change func(*appsv1.Deployment)) (before, after client.Object) {
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
-		changed := d.DeepCopy()
-		change(changed)
-		return d, changed
-	}
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
-	allowed := budget.DeepCopy()
-	allowed.Status.DisruptionsAllowed = 1
-	if childChanged(event.UpdateEvent{ObjectOld: budget, ObjectNew: allowed}) {
-		t.Error("the status of a PodDisruptionBudget leads to a reconcile")
-	}
-	if !childChanged(event.UpdateEvent{ObjectOld: &corev1.Service{}, ObjectNew: &corev1.Service{}}) {
-		t.Error("a change of a Service, which has no generation, leads to no reconcile")
-	}
+	r := &MemcachedReconciler{}
+	memcached := &v1alpha1.Memcached{ObjectMeta: metav1.ObjectMeta{Name: "cache", UID: "uid", ResourceVersion: "1"}}
+	version := "2"
+	r.states.get(memcached).statusVersion.Store(&version)
+	of := func(o client.Object) *v1alpha1.Memcached { return o.(*v1alpha1.Memcached) }
+	status := func(o client.Object) { of(o).Status.Phase, of(o).ResourceVersion = v1alpha1.PhaseReady, version }
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	generation := func(o client.Object) { o.SetGeneration(o.GetGeneration() + 1) }
+	labels := func(o client.Object) { o.SetLabels(map[string]string{"a": "b"}) }
+	pod, budget := &corev1.Pod{}, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 	for name, tt := range map[string]struct {
-		change func(*appsv1.Deployment)
-		want   bool
+		changed func(event.UpdateEvent) bool
+		before  client.Object
+		change  func(client.Object)
+		want    bool
 	}{
-		"generation": {func(d *appsv1.Deployment) { d.Generation++ }, true},
-		"label":      {func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }, true},
-		"replicas":   {func(d *appsv1.Deployment) { d.Status.Replicas++ }, true},
-		"condition": {func(d *appsv1.Deployment) {
-			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing}}
+		"our status": {r.needsReconcile, memcached, status, false},
+		"status of another": {r.needsReconcile, memcached,
+			func(o client.Object) { status(o); o.SetResourceVersion("3") }, true},
+		"successor":           {r.needsReconcile, memcached, func(o client.Object) { o.SetUID("other") }, true},
+		"labels of Memcached": {r.needsReconcile, memcached, labels, false},
+		"annotations":         {r.needsReconcile, memcached, func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, true},
+		"finalizers":          {r.needsReconcile, memcached, func(o client.Object) { o.SetFinalizers([]string{"a"}) }, true},
+		"spec":                {r.needsReconcile, memcached, generation, true},
+		"version of a pod":    {podChanged, pod, func(o client.Object) { o.SetResourceVersion("2") }, false},
+		"terminating pod":     {podChanged, pod, func(o client.Object) { o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()}) }, true},
+		"adopted pod": {podChanged, pod, func(o client.Object) {
+			o.SetOwnerReferences([]metav1.OwnerReference{{UID: "rs"}})
+		}, true},
+		"labels of a pod": {podChanged, pod, labels, true},
+		"status of a pod": {podChanged, pod, func(o client.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning }, true},
+		"Service":         {childChanged, &corev1.Service{}, func(client.Object) {}, true},
+		"status of a budget": {childChanged, budget, func(o client.Object) {
+			o.(*policyv1.PodDisruptionBudget).Status.DisruptionsAllowed = 1
+		}, false},
+		"spec of a Deployment":     {childChanged, deployment, generation, true},
+		"labels of a Deployment":   {childChanged, deployment, labels, true},
+		"replicas of a Deployment": {childChanged, deployment, func(o client.Object) { o.(*appsv1.Deployment).Status.Replicas++ }, true},
+		"condition of a Deployment": {childChanged, deployment, func(o client.Object) {
+			o.(*appsv1.Deployment).Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing}}
 		}, false},
 	} {
-		before, after := deployment(tt.change)
-		if got := childChanged(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tt.want {
+		after := tt.before.DeepCopyObject().(client.Object)
+		tt.change(after)
+		if got := tt.changed(event.UpdateEvent{ObjectOld: tt.before, ObjectNew: after}); got != tt.want {
 			t.Errorf("%s: got a reconcile: %t, want %t", name, got, tt.want)
 		}
 	}

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -81,7 +79,7 @@ var startServer = sync.OnceValues(func() (*server, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	return s, errors.Join(s.permitOperator(ctx), s.createNode(ctx), startGarbageCollector())
+	return s, errors.Join(s.permitOperator(ctx), simulator.CreateNode(ctx, s.api), startGarbageCollector())
 })
 
 // stopServer ends the API server that the tests started.
@@ -99,15 +97,6 @@ func transportOf(name string, groups ...string) (http.RoundTripper, error) {
 		return nil, err
 	}
 	return rest.TransportFor(user.Config())
-}
-
-// createNode creates the node of all pods: the API server refuses to change the memory of a pod whose node is missing
-// or has no room.
-func (s *server) createNode(ctx context.Context) error {
-	room := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("1M"), corev1.ResourceMemory: resource.MustParse("1Pi")}
-	return s.api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: simulator.NodeName},
-		Status: corev1.NodeStatus{Capacity: room, Allocatable: room}})
 }
 
 // permitOperator gives the operator the permissions that it ships with, and waits until the API server knows of them.

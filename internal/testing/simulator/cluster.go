@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,15 @@ import (
 
 // NodeName is the node of all pods.
 const NodeName = "node"
+
+// CreateNode creates the node of all pods: the API server refuses to change the memory of a pod whose node is missing or
+// has no room.
+func CreateNode(ctx context.Context, api client.Client) error {
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1M"), corev1.ResourceMemory: resource.MustParse("1Pi")}
+	return api.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName},
+		Status: corev1.NodeStatus{Capacity: room, Allocatable: room}})
+}
 
 // Cluster is what simulates the controllers and the kubelets of a namespace with one Memcached.
 type Cluster struct {
@@ -298,9 +308,20 @@ func (c *Cluster) runPod(pod *corev1.Pod) {
 		is.Conditions = append(is.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue,
 			LastTransitionTime: metav1.NewTime(since.Truncate(time.Second))})
 	}
+	isStopped := c.Agents.Stopped[pod.Status.PodIP] // by a kubelet that restarts the container
+	delete(c.Agents.Stopped, pod.Status.PodIP)
 	statusOf := func(of corev1.Container) corev1.ContainerStatus {
+		running := &corev1.ContainerStateRunning{}
+		for _, before := range pod.Status.ContainerStatuses {
+			if before.Name == of.Name && before.State.Running != nil {
+				running = before.State.Running
+			}
+		}
+		if isStopped {
+			running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Clock().Truncate(time.Second))}
+		}
 		return corev1.ContainerStatus{Name: of.Name, Image: of.Image, Ready: true, Started: ptr.To(true),
-			Resources: of.Resources.DeepCopy(), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+			Resources: of.Resources.DeepCopy(), State: corev1.ContainerState{Running: running}}
 	}
 	for _, container := range pod.Spec.InitContainers {
 		is.InitContainerStatuses = append(is.InitContainerStatuses, statusOf(container))
