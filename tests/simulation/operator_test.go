@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"reflect"
 	"time"
 
@@ -28,15 +27,12 @@ import (
 func (w *world) start(release int) {
 	w.Helper()
 	w.connection.crashed = false
-	direct, err := client.NewWithWatch(w.server.config, client.Options{Scheme: w.server.scheme, Mapper: w.server.mapper,
-		HTTPClient: &http.Client{Transport: w.connection}})
+	direct, err := w.server.client(w.connection)
 	w.Must(err)
-	cached := w.noting()
-	cached.Get, cached.List = w.getCached, w.listCached
 	w.release, w.queue = release, &queue{world: w}
 	w.queue.Add(reconcile.Request{NamespacedName: w.Key}) // informers show a new process what there is
 	w.reconciler = &controllers.MemcachedReconciler{
-		Client:    interceptor.NewClient(direct, cached),
+		Client:    interceptor.NewClient(direct, interceptor.Funcs{Get: w.getCached, List: w.listCached}),
 		APIReader: direct, Recorder: discard{}, Now: w.Clock, AskAgent: w.Agents.Ask, StopServer: w.Agents.Stop,
 		Options: desired.Options{DefaultImage: fmt.Sprintf("memcached:%d", release),
 			AgentImage: fmt.Sprintf("operator:%d", release), Namespace: "operator", CanResize: true},

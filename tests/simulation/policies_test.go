@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -14,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // childResources are the resources of all children.
@@ -59,7 +60,8 @@ var installPolicies = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	var objects []client.Object
 	for name, m := range mutations {
 		resources := m.resources
@@ -113,17 +115,15 @@ func awaitPolicy(ctx context.Context, s *server, policy string) error {
 	if err := s.api.Create(ctx, ns); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	return harness.Poll(ctx, func(ctx context.Context) error {
 		deployment := probeDeployment(ns.Name)
-		if err := s.api.Create(ctx, deployment, client.DryRunAll); err != nil {
-			return fmt.Errorf("policy %s: %w", policy, err)
-		}
+		err := s.api.Create(ctx, deployment, client.DryRunAll)
 		containers := deployment.Spec.Template.Spec.Containers
-		if deployment.Labels["stamped"] != "" || len(containers) > 1 || containers[0].Image != "memcached" {
-			return nil
+		if err == nil && deployment.Labels["stamped"] == "" && len(containers) == 1 && containers[0].Image == "memcached" {
+			err = fmt.Errorf("the API server does not enforce the policy %s", policy)
 		}
-	}
-	return fmt.Errorf("the API server does not enforce the policy %s", policy)
+		return err
+	})
 }
 
 // refused is the name of a policy that refuses all children, and of the group whose writes it refuses.
@@ -131,19 +131,20 @@ const refused = "refused"
 
 // awaitRefusal waits until the API server enforces the policy that refuses.
 func awaitRefusal(ctx context.Context, s *server) error {
-	as, err := client.New(s.config, client.Options{Scheme: s.scheme, Mapper: s.mapper,
-		HTTPClient: &http.Client{Transport: s.refused}})
+	as, err := s.client(s.refused)
 	if err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if err := as.Create(ctx, probeDeployment("default"), client.DryRunAll); apierrors.IsInvalid(err) {
-			return nil
-		} else if err != nil {
-			return err
+	return harness.Poll(ctx, func(ctx context.Context) error {
+		err := as.Create(ctx, probeDeployment("default"), client.DryRunAll)
+		if err == nil {
+			return errors.New("the API server does not enforce the policy that refuses")
 		}
-	}
-	return errors.New("the API server does not enforce the policy that refuses")
+		if apierrors.IsInvalid(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 func probeDeployment(namespace string) *appsv1.Deployment {

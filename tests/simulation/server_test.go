@@ -23,6 +23,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/internal/testing/apiserver"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/internal/testing/simulator"
 	"github.com/example/memcached-operator/tests/cluster"
 )
@@ -35,6 +36,7 @@ type server struct {
 	scheme *runtime.Scheme
 	mapper meta.RESTMapper
 	api    client.WithWatch // of an administrator
+	admin  http.RoundTripper
 	// operator is the transport of the operator, which has the permissions that it ships with, and refused one of the
 	// same user, for whom a policy refuses all children.
 	operator, refused http.RoundTripper
@@ -69,7 +71,8 @@ var startServer = sync.OnceValues(func() (*server, error) {
 	if s.mapper, err = apiutil.NewDynamicRESTMapper(config, httpClient); err != nil {
 		return nil, err
 	}
-	if s.api, err = client.NewWithWatch(config, client.Options{Scheme: s.scheme, Mapper: s.mapper}); err != nil {
+	s.admin = httpClient.Transport
+	if s.api, err = s.client(s.admin); err != nil {
 		return nil, err
 	}
 	if s.operator, err = transportOf(operatorUser); err != nil {
@@ -81,6 +84,12 @@ var startServer = sync.OnceValues(func() (*server, error) {
 	ctx := context.Background()
 	return s, errors.Join(s.permitOperator(ctx), simulator.CreateNode(ctx, s.api), startGarbageCollector())
 })
+
+// client returns a client with this transport.
+func (s *server) client(transport http.RoundTripper) (client.WithWatch, error) {
+	return client.NewWithWatch(s.config, client.Options{Scheme: s.scheme, Mapper: s.mapper,
+		HTTPClient: &http.Client{Transport: transport}})
+}
 
 // stopServer ends the API server that the tests started.
 var stopServer = sync.OnceFunc(func() {
@@ -115,15 +124,14 @@ func (s *server) permitOperator(ctx context.Context) error {
 	if err := errors.Join(s.api.Create(ctx, role), s.api.Create(ctx, binding)); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return harness.Poll(ctx, func(ctx context.Context) error {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: operatorUser,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}}}
-		if err := s.api.Create(ctx, review); err != nil {
+		if err := s.api.Create(ctx, review); err != nil || review.Status.Allowed {
 			return err
 		}
-		if review.Status.Allowed {
-			return nil
-		}
-	}
-	return errors.New("the API server does not give the operator its permissions")
+		return errors.New("the API server does not give the operator its permissions")
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,13 +16,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
@@ -72,15 +72,19 @@ var lists = []client.ObjectList{&v1alpha1.MemcachedList{}, &appsv1.DeploymentLis
 func newWorld(t testing.TB, s *server, policy string) *world {
 	t.Helper()
 	w := &world{server: s, policy: policy,
-		connection: &connection{next: s.operator, refusing: s.refused, sent: map[int]bool{}},
-		time:       time.Now().Truncate(time.Second),
-		delivered:  map[string]int{}, limit: 300, asked: map[int]bool{}}
+		connection: &connection{sent: map[int]bool{}}, time: time.Now().Truncate(time.Second),
+		delivered: map[string]int{}, limit: 300, asked: map[int]bool{}, dirty: map[string]bool{}}
+	w.connection.next, w.connection.refusing = noting{s.operator, w}, noting{s.refused, w}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "crash-",
 		Labels: map[string]string{policyLabel: policy}}}
 	if err := s.api.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
-	w.Cluster = simulator.New(t, interceptor.NewClient(s.api, w.noting()),
+	api, err := s.client(noting{s.admin, w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Cluster = simulator.New(t, api,
 		types.NamespacedName{Namespace: ns.Name, Name: "cache"}, func() time.Time { return w.time }, w.now)
 	w.Agents.Silent, w.Agents.WasReady = w.isSilent, w.wasReady
 	w.start(1)
@@ -107,46 +111,30 @@ func (w *world) cleanUp() {
 	*w = world{} // the package testing keeps w until all tests of the scenario have ended
 }
 
-// noting returns functions of a client that note which kinds were written. After a deletion, the garbage collector may
-// write all kinds, and may have done so before anybody looks.
-func (w *world) noting() interceptor.Funcs {
-	note := func(obj runtime.Object) { w.dirty[kindOf(obj)] = true }
-	return interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
-			note(obj)
-			return c.Create(ctx, obj, opts...)
-		},
-		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
-			note(obj)
-			return c.Update(ctx, obj, opts...)
-		},
-		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
-			opts ...client.PatchOption) error {
-			err := c.Patch(ctx, obj, patch, opts...)
-			if !slices.Contains(opts, client.PatchOption(client.DryRunAll)) && !apierrors.IsInvalid(err) {
-				note(obj)
-			}
-			return err
-		},
-		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
-			for _, list := range lists {
-				w.dirty[itemKind(list)] = true
-			}
-			return c.Delete(ctx, obj, opts...)
-		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object,
-			opts ...client.SubResourceUpdateOption) error {
-			note(obj)
-			return c.SubResource(sub).Update(ctx, obj, opts...)
-		},
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch,
-			opts ...client.SubResourcePatchOption) error {
-			if !slices.Contains(opts, client.SubResourcePatchOption(client.DryRunAll)) {
-				note(obj)
-			}
-			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
-		},
+// noting is a transport that notes which kinds were written. After a deletion, the garbage collector may write all
+// kinds, and may have done so before anybody looks.
+type noting struct {
+	http.RoundTripper
+	world *world
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n noting) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := n.RoundTripper.RoundTrip(r)
+	w := n.world
+	switch isRefused := err != nil || response.StatusCode == http.StatusUnprocessableEntity; {
+	case r.Method == http.MethodDelete:
+		for _, list := range lists {
+			w.dirty[itemKind(list)] = true
+		}
+	case r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" && !isRefused:
+		_, resource, _ := strings.Cut(describe(r), " ")
+		resource, _, _ = strings.Cut(resource, "/")
+		gvk, err := w.server.mapper.KindFor(schema.GroupVersionResource{Resource: resource})
+		w.dirty[gvk.Kind] = true
+		return response, err
 	}
+	return response, err
 }
 
 // now is the current state.
