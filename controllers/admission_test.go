@@ -82,14 +82,16 @@ func TestPolicies(t *testing.T) {
 		"an image, and another container": {"{size: 3, pod: {nodeSelector: {disk: fast}}}", `"on"`,
 			containers(mirror + `,` + container + `{name: "sidecar", image: "x"}`), nil},
 		"a map": {"{size: 3, pod: {nodeSelector: {disk: fast}, labels: {selector: none}}}", `"on"`, "",
-			patch(`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector", value: {"disk": "fast", "pool": "caches"}}]`)},
+			patch(`[JSONPatch{op: "add", path: "/spec/template/spec/nodeSelector",
+			value: {"disk": "fast", "pool": "caches"}}]`)},
 		"an item of a list": {"{size: 3, pod: {tolerations: [{key: caches, operator: Exists, effect: NoExecute}]}}", `"on"`,
 			"", patch(`has(object.spec.template.spec.tolerations) ? [JSONPatch{op: "add",
 			path: "/spec/template/spec/tolerations/0/tolerationSeconds", value: 60}] : []`)},
 		"its own result": {onDeployment, `"on"`, containers(container + `{name: "memcached",
 			image: "mirror/" + object.spec.template.spec.containers[0].image}`), nil},
-		"each write":                  {onDeployment, next, `revisionHistoryLimit: 9`, nil},
-		"the template, in each write": {onDeployment, next, containers(container + `{name: "memcached", image: "mirror/m:" + ` + next + `}`), nil},
+		"each write": {onDeployment, next, `revisionHistoryLimit: 9`, nil},
+		"the template, in each write": {onDeployment, next,
+			containers(container + `{name: "memcached", image: "mirror/m:" + ` + next + `}`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tt.spec)

@@ -21,7 +21,6 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
-	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
@@ -32,7 +31,6 @@ type readyMemcached struct {
 	client   client.Client
 	observed children.Observed
 	pods     []corev1.Pod
-	desired  []runtime.ApplyConfiguration
 }
 
 // childrenOf returns the children of a new Memcached.
@@ -52,12 +50,10 @@ func newReadyMemcached(b *testing.B) *readyMemcached {
 	}
 	m := &readyMemcached{mc: manifest.Parse(b, manifest.Named("cache", "{size: 3}")), observed: children.Observed{}}
 	m.mc.Generation, m.mc.Finalizers = 1, []string{v1alpha1.Finalizer}
-	configs := func() []runtime.ApplyConfiguration { return childrenOf(m.mc, desired.Secrets{}) }
-	m.desired = configs()
 
 	// The children as the API server would store them, with managedFields.
 	server := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithReturnManagedFields().Build()
-	for _, config := range configs() { // not m.desired: Apply changes its argument
+	for _, config := range childrenOf(m.mc, desired.Secrets{}) {
 		must(server.Apply(b.Context(), config, client.FieldOwner(names.Operator)))
 	}
 	set := childSet(server, server)
@@ -144,49 +140,5 @@ func BenchmarkReconcile(b *testing.B) {
 		if _, err := r.Reconcile(b.Context(), req); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkDesired measures how the children are built.
-func BenchmarkDesired(b *testing.B) {
-	m := newReadyMemcached(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		childrenOf(m.mc, desired.Secrets{})
-	}
-}
-
-// BenchmarkPlan measures a comparison of children that do not differ.
-func BenchmarkPlan(b *testing.B) {
-	m := newReadyMemcached(b)
-	set := childSet(m.client, m.client)
-	set.Owner, set.State = owner(m.mc), &children.State{}
-	changes, err := set.Plan(b.Context(), m.desired, nil, m.observed)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if result := set.Apply(b.Context(), changes, time.Now()); result.Err != nil {
-		b.Fatal(result.Err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if changes, err := set.Plan(b.Context(), m.desired, nil, m.observed); err != nil || len(changes) > 0 {
-			b.Fatalf("got changes %v and error %v, want none", changes, err)
-		}
-	}
-}
-
-// BenchmarkStatus measures how the status of a Memcached that is ready is computed.
-func BenchmarkStatus(b *testing.B) {
-	m := newReadyMemcached(b)
-	pods := make([]*corev1.Pod, len(m.pods))
-	for i := range m.pods {
-		pods[i] = &m.pods[i]
-	}
-	o := status.Input{
-		Servers: status.ReadComponent(m.observed[children.Key{Kind: "Deployment", Name: "cache"}], pods)}
-	b.ReportAllocs()
-	for b.Loop() {
-		status.Compute(m.mc, o, status.Clock{}, time.Now())
 	}
 }

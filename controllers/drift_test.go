@@ -28,11 +28,12 @@ func TestDriftIsReverted(t *testing.T) {
 		obj  client.Object
 		json string
 	}{
-		"replicas":       {&appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
-		"image":          {&appsv1.Deployment{}, image(`"image":"other"`)},
-		"argument":       {&appsv1.Deployment{}, image(`"args":["-m","1"]`)},
-		"template label": {&appsv1.Deployment{}, `{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"x"}}}}}`},
-		"label":          {&appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
+		"replicas": {&appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
+		"image":    {&appsv1.Deployment{}, image(`"image":"other"`)},
+		"argument": {&appsv1.Deployment{}, image(`"args":["-m","1"]`)},
+		"template label": {&appsv1.Deployment{},
+			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"x"}}}}}`},
+		"label": {&appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
 		"label by which the cache selects the workload": {&appsv1.Deployment{},
 			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"template record": {&appsv1.Deployment{}, `{"metadata":{"annotations":{"cache.example.com/template-record":"{"}}}`},
@@ -314,7 +315,8 @@ func TestGuards(t *testing.T) {
 		guarded client.Object // that does not exist
 		named   string
 	}{
-		"NetworkPolicy": {"{size: 3, networkPolicy: {}}", &networkingv1.NetworkPolicy{}, "cache", &appsv1.Deployment{}, "cache"},
+		"NetworkPolicy": {"{size: 3, networkPolicy: {}}", &networkingv1.NetworkPolicy{}, "cache",
+			&appsv1.Deployment{}, "cache"},
 		"configuration of the proxies": {proxies, &corev1.ConfigMap{Data: map[string]string{"proxy.lua": "evil()"}},
 			"cache-proxy", &appsv1.Deployment{}, "cache-proxy"},
 		"Service of a server": {proxies, &corev1.Service{Spec: port}, "cache-0", &appsv1.StatefulSet{}, "cache"},

@@ -145,7 +145,7 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 	f.Cluster = simulator.New(t, api, types.NamespacedName{Namespace: ns.Name, Name: "cache"},
 		func() time.Time { return f.now }, func() simulator.State { return f.state })
 	f.Agents.Silent = func() bool { return f.silent }
-	f.Agents.WasReady = func(mc *v1alpha1.Memcached) bool { return status.Installed(mc) }
+	f.Agents.WasReady = status.Installed
 	f.r = &MemcachedReconciler{
 		Client: f.cacheClient(api), APIReader: f.apiReader(api), Recorder: f.events, Now: f.Clock,
 		Options:  desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true},
@@ -298,8 +298,8 @@ func (f *fixture) reconcileError(text string) {
 	}
 }
 
-// observe reads the state that the controllers see, of the kinds that the Memcached uses. It returns a text that changes
-// with it.
+// observe reads the state that the controllers see, of the kinds that the Memcached uses. It returns a text that
+// changes with it.
 func (f *fixture) observe() (versions string) {
 	f.Helper()
 	f.state = simulator.State{kindMemcached: {f.mc}}
@@ -547,12 +547,11 @@ func (f *fixture) wantRequests(want ...string) {
 	}
 }
 
-// wantQuiet fails if a reconcile writes anything.
-func (f *fixture) wantQuiet() {
+// wantBefore fails unless the last reconcile sent one request before another.
+func (f *fixture) wantBefore(first, then string) {
 	f.Helper()
-	f.mustReconcile()
-	if f.has("") {
-		f.Errorf("got requests %q, want none that writes", f.requests)
+	if i := slices.Index(f.requests, first); i < 0 || i > slices.Index(f.requests, then) {
+		f.Errorf("got requests %q, want %s before %s", f.requests, first, then)
 	}
 }
 

@@ -113,7 +113,10 @@ func TestResizeWithProxy(t *testing.T) {
 		size int
 		want []string
 		more string
-	}{{3, []string{"> 0 1", "0 1 > 0 1 2", "> 0 1 2"}, ""}, {1, []string{"> 0 1 2", "0 1 2 > 0", "> 0"}, ", 2 more to remove"}} {
+	}{
+		{3, []string{"> 0 1", "0 1 > 0 1 2", "> 0 1 2"}, ""},
+		{1, []string{"> 0 1 2", "0 1 2 > 0", "> 0"}, ", 2 more to remove"},
+	} {
 		f.set(fmt.Sprintf(`{"size":%d}`, tt.size))
 		var got, said []string
 		f.until("Ready", func() bool {
@@ -128,7 +131,8 @@ func TestResizeWithProxy(t *testing.T) {
 			t.Errorf("got the lists %q, want %q", got, tt.want)
 		}
 		for _, work := range []string{"deleting items of earlier changes, 50 %", "moving items, 50 %"} {
-			if want := fmt.Sprintf("%d of %d servers ready%s; %s", tt.size, tt.size, tt.more, work); !slices.Contains(said, want) {
+			want := fmt.Sprintf("%d of %d servers ready%s; %s", tt.size, tt.size, tt.more, work)
+			if !slices.Contains(said, want) {
 				t.Errorf("got the messages %q, want %q", slices.Compact(said), want)
 			}
 		}
@@ -256,7 +260,8 @@ func TestFailingMover(t *testing.T) {
 		f.silent = n%4 == 3
 		f.now = f.now.Add(20 * time.Second)
 		f.mustReconcile()
-		if n++; n == 5 {
+		n++
+		if n == 5 {
 			f.wantMessage(v1alpha1.ConditionReady,
 				"1 of 1 servers ready, 1 more to remove; moving items, 43 %: server cache-1 does not answer")
 		}

@@ -202,9 +202,9 @@ func TestFlush(t *testing.T) {
 	f.silent = true
 	f.annotate(v1alpha1.FlushedAtAnnotation, "again")
 	f.mustReconcile()
-	if first := slices.Index(f.requests, "patch status"); first < 0 || first > slices.Index(f.requests, "patch Pod") ||
-		f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation] == before {
-		t.Errorf("got requests %q, want Ready to be False before cache-0 is asked", f.requests)
+	f.wantBefore("patch status", "patch Pod")
+	if f.pod("cache-0").Annotations[v1alpha1.FlushAnnotation] == before {
+		t.Errorf("got requests %q, want cache-0 asked again", f.requests)
 	}
 	f.annotate(v1alpha1.FlushedAtAnnotation, "")
 	f.settle()
@@ -233,24 +233,6 @@ func TestMemory(t *testing.T) {
 		simulator.ItemMemory(pod) != 128 || f.Started["server"] != 1 {
 		t.Errorf("got a container with %+v, memcached with %d MiB, and %d servers started, want %+v, 128, and 1", got,
 			simulator.ItemMemory(pod), f.Started["server"], want)
-	}
-}
-
-// TestServerServices: each server has a Service with an address. The Service is deleted when the server is removed.
-func TestServerServices(t *testing.T) {
-	f := ready(t, "{size: 2, workload: StatefulSet, serverAddresses: ClusterIP}")
-	var want []string
-	for _, name := range []string{"cache-0", "cache-1"} {
-		want = append(want, getNamed[corev1.Service](f, name).Spec.ClusterIP+":11211")
-	}
-	if !slices.Equal(f.mc.Status.Servers, want) {
-		t.Errorf("got status.servers %q, want %q", f.mc.Status.Servers, want)
-	}
-	f.set(`{"size":1}`)
-	f.settle()
-	f.wantReady()
-	if !slices.Equal(f.mc.Status.Servers, want[:1]) || f.exists("cache-1", &corev1.Service{}) {
-		t.Errorf("got status.servers %q, want %q and no other Service", f.mc.Status.Servers, want[:1])
 	}
 }
 

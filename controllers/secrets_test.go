@@ -138,9 +138,7 @@ func TestRevokedCA(t *testing.T) {
 	}
 	f.writeCertificate(newCA, newCA)
 	f.mustReconcile()
-	if first := slices.Index(f.requests, "patch status"); first < 0 || first > slices.Index(f.requests, "apply Deployment") {
-		t.Errorf("got requests %q, want Ready to be False before servers are replaced", f.requests)
-	}
+	f.wantBefore("patch status", "apply Deployment")
 	f.wantNotReady(v1alpha1.ReasonRollingOut, "")
 	f.wantNewTemplate(template)
 	revoked := get[appsv1.Deployment](f).Spec.Template

@@ -69,9 +69,9 @@ func TestDebounce(t *testing.T) {
 	want("a pod of a deleted Memcached", pod, true)
 }
 
-// TestChanged: of what users, kubelets and controllers write, only what the operator reads leads to a reconcile. Our own
-// status leads to none, the status of another manager and a Memcached that replaced one of the same name between two
-// events do.
+// TestChanged: of what users, kubelets and controllers write, only what the operator reads leads to a reconcile. Our
+// own status leads to none, the status of another manager and a Memcached that replaced one of the same name between
+// two events do.
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	r := &MemcachedReconciler{}
@@ -95,23 +95,31 @@ func TestChanged(t *testing.T) {
 			func(o client.Object) { status(o); o.SetResourceVersion("3") }, true},
 		"successor":           {r.needsReconcile, memcached, func(o client.Object) { o.SetUID("other") }, true},
 		"labels of Memcached": {r.needsReconcile, memcached, labels, false},
-		"annotations":         {r.needsReconcile, memcached, func(o client.Object) { o.SetAnnotations(map[string]string{"a": "b"}) }, true},
-		"finalizers":          {r.needsReconcile, memcached, func(o client.Object) { o.SetFinalizers([]string{"a"}) }, true},
-		"spec":                {r.needsReconcile, memcached, generation, true},
-		"version of a pod":    {podChanged, pod, func(o client.Object) { o.SetResourceVersion("2") }, false},
-		"terminating pod":     {podChanged, pod, func(o client.Object) { o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()}) }, true},
+		"annotations": {r.needsReconcile, memcached, func(o client.Object) {
+			o.SetAnnotations(map[string]string{"a": "b"})
+		}, true},
+		"finalizers":       {r.needsReconcile, memcached, func(o client.Object) { o.SetFinalizers([]string{"a"}) }, true},
+		"spec":             {r.needsReconcile, memcached, generation, true},
+		"version of a pod": {podChanged, pod, func(o client.Object) { o.SetResourceVersion("2") }, false},
+		"terminating pod": {podChanged, pod, func(o client.Object) {
+			o.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+		}, true},
 		"adopted pod": {podChanged, pod, func(o client.Object) {
 			o.SetOwnerReferences([]metav1.OwnerReference{{UID: "rs"}})
 		}, true},
 		"labels of a pod": {podChanged, pod, labels, true},
-		"status of a pod": {podChanged, pod, func(o client.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning }, true},
-		"Service":         {childChanged, &corev1.Service{}, func(client.Object) {}, true},
+		"status of a pod": {podChanged, pod, func(o client.Object) {
+			o.(*corev1.Pod).Status.Phase = corev1.PodRunning
+		}, true},
+		"Service": {childChanged, &corev1.Service{}, func(client.Object) {}, true},
 		"status of a budget": {childChanged, budget, func(o client.Object) {
 			o.(*policyv1.PodDisruptionBudget).Status.DisruptionsAllowed = 1
 		}, false},
-		"spec of a Deployment":     {childChanged, deployment, generation, true},
-		"labels of a Deployment":   {childChanged, deployment, labels, true},
-		"replicas of a Deployment": {childChanged, deployment, func(o client.Object) { o.(*appsv1.Deployment).Status.Replicas++ }, true},
+		"spec of a Deployment":   {childChanged, deployment, generation, true},
+		"labels of a Deployment": {childChanged, deployment, labels, true},
+		"replicas of a Deployment": {childChanged, deployment, func(o client.Object) {
+			o.(*appsv1.Deployment).Status.Replicas++
+		}, true},
 		"condition of a Deployment": {childChanged, deployment, func(o client.Object) {
 			o.(*appsv1.Deployment).Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing}}
 		}, false},

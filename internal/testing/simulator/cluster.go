@@ -1,6 +1,6 @@
 // Package simulator simulates what surrounds the operator on an API server, so that each run does the same: the
-// controllers of StatefulSets and Deployments, the kubelets, and the agents. Each round, they do what the objects of the
-// round before ask for.
+// controllers of StatefulSets and Deployments, the kubelets, and the agents. Each round, they do what the objects of
+// the round before ask for.
 //
 // They read objects by functions of their own: a mistake in a function that they shared with the operator would change
 // both, and no test would see it.
@@ -31,8 +31,8 @@ import (
 // NodeName is the node of all pods.
 const NodeName = "node"
 
-// CreateNode creates the node of all pods: the API server refuses to change the memory of a pod whose node is missing or
-// has no room.
+// CreateNode creates the node of all pods: the API server refuses to change the memory of a pod whose node is missing
+// or has no room.
 func CreateNode(ctx context.Context, api client.Client) error {
 	room := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("1M"), corev1.ResourceMemory: resource.MustParse("1Pi")}
@@ -63,8 +63,8 @@ type Cluster struct {
 	terminatingSince map[types.UID]time.Time
 }
 
-// New returns a simulation of the namespace of a Memcached. Its agents answer, and check no item of a server that was not
-// ready yet, unless the caller changes Agents.
+// New returns a simulation of the namespace of a Memcached. Its agents answer, and accept that any server stops, unless
+// the caller changes Agents.
 func New(t testing.TB, api client.Client, key types.NamespacedName, clock func() time.Time, now func() State) *Cluster {
 	c := &Cluster{TB: t, Ctx: t.Context(), API: api, Key: key, Clock: clock, Now: now, Started: map[string]int{},
 		terminatingSince: map[types.UID]time.Time{}}
