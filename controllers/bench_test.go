@@ -21,6 +21,7 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
@@ -42,24 +43,18 @@ var benchOptions = desired.Options{DefaultImage: "memcached:1", AgentImage: "ope
 
 func newReadyMemcached(b *testing.B) *readyMemcached {
 	b.Helper()
-	must := func(err error) {
-		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
 	m := &readyMemcached{mc: manifest.Parse(b, manifest.Named("cache", "{size: 3}")), observed: children.Observed{}}
 	m.mc.Generation, m.mc.Finalizers = 1, []string{v1alpha1.Finalizer}
 
 	// The children as the API server would store them, with managedFields.
 	server := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithReturnManagedFields().Build()
 	for _, config := range childrenOf(m.mc, desired.Secrets{}) {
-		must(server.Apply(b.Context(), config, client.FieldOwner(names.Operator)))
+		harness.Must(b, server.Apply(b.Context(), config, client.FieldOwner(names.Operator)))
 	}
 	set := childSet(server, server)
 	set.Owner = owner(m.mc)
 	for _, kind := range childKinds {
-		must(client.IgnoreNotFound(set.LookUp(b.Context(), children.Key{Kind: kind.Kind, Name: "cache"},
+		harness.Must(b, client.IgnoreNotFound(set.LookUp(b.Context(), children.Key{Kind: kind.Kind, Name: "cache"},
 			m.observed)))
 	}
 	for _, obj := range m.observed {

@@ -175,21 +175,37 @@ func TestOneInvalidSecret(t *testing.T) {
 	f.wantNewTemplate(template)
 }
 
-// TestUnrecordedCA: servers may have read a CA that was added and removed while the workload could not be written. The
-// CA is revoked.
+// TestUnrecordedCA: a CA is revoked although it was added and removed while the workload could not be written, when
+// servers may have read it, or removed while the Secret was missing.
 func TestUnrecordedCA(t *testing.T) {
-	f := newFixture(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}}")
-	first, second := f.newCA(), f.newCA()
-	f.writeCertificate(first, first)
-	f.settle()
-	template := get[appsv1.Deployment](f).Spec.Template
-	f.failures["apply Deployment"] = errors.New("no (by the test)")
-	f.writeCertificate(first, first, second)
-	f.reconcileError("no (by the test)")
-	clear(f.failures)
-	f.writeCertificate(first, first)
-	f.mustReconcile()
-	f.wantNewTemplate(template)
+	t.Parallel()
+	for name, meanwhile := range map[string]func(f *fixture, first, second *testca.CA){
+		"workload not written": func(f *fixture, first, second *testca.CA) {
+			f.failures["apply Deployment"] = errors.New("no (by the test)")
+			f.writeCertificate(first, first, second)
+			f.reconcileError("no (by the test)")
+			clear(f.failures)
+		},
+		"Secret missing": func(f *fixture, first, second *testca.CA) {
+			f.writeCertificate(first, first, second)
+			f.settle()
+			f.Must(f.API.Delete(f.Ctx, &corev1.Secret{ObjectMeta: f.Object("certificate")}))
+			f.reconcileError("SecretNotFound")
+			f.restartOperator()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request}}")
+			first, second := f.newCA(), f.newCA()
+			f.writeCertificate(first, first)
+			f.settle()
+			template := get[appsv1.Deployment](f).Spec.Template
+			meanwhile(f, first, second)
+			f.writeCertificate(first, first)
+			f.mustReconcile()
+			f.wantNewTemplate(template)
+		})
+	}
 }
 
 // TestExpiredCertificate: the status says when the servers' certificate expired.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // NodeName is the node of all pods.
@@ -89,9 +90,7 @@ func (c *Cluster) Patch(obj client.Object, json string) {
 // Must ends the test if err is not nil.
 func (c *Cluster) Must(err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	harness.Must(c, err)
 }
 
 // Step does a round.
