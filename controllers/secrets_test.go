@@ -289,7 +289,9 @@ func TestNoReplacementWithoutSecret(t *testing.T) {
 	f.wantReady()
 	f.set(`{"threads":2}`)
 	f.mustReconcile()
-	f.Must(f.API.Delete(f.Ctx, &corev1.Secret{ObjectMeta: f.Object("passwords")}))
+	s := getNamed[corev1.Secret](f, "passwords")
+	f.Must(f.API.Delete(f.Ctx, s))
+	f.lose("cache-0")
 	for range 3 {
 		f.act()
 		f.reconcileError("SecretNotFound")
@@ -297,6 +299,7 @@ func TestNoReplacementWithoutSecret(t *testing.T) {
 			t.Errorf("got requests %q, want no pod deleted", f.requests)
 		}
 	}
+	f.wantAnnotated(s.ResourceVersion) // of the pod that was created meanwhile, too
 	f.writePasswords("app:first\n")
 	f.until("a pod deleted once the Secret exists", func() bool { return f.has("delete Pod") })
 }
