@@ -68,8 +68,8 @@ func FuzzContainerMemory(f *testing.F) {
 }
 
 // TestResources: what the user gives replaces the defaults of servers, agents and proxies. If a request is given
-// without a limit, or a limit without a request, the other one follows where it must. If both are given, both stay: the API
-// server refuses a request above its limit. The agent of a proxy has room for the largest item above its limit.
+// without a limit, or a limit without a request, the other one follows where it must. If both are given, both stay: the
+// API server refuses a request above its limit. The agent of a proxy has room for the largest item above its limit.
 func TestResources(t *testing.T) {
 	t.Parallel()
 	server := func(pod corev1.PodSpec) corev1.Container { return pod.Containers[0] }

@@ -126,6 +126,8 @@ func TestChildrenOfOptions(t *testing.T) {
 			}
 			return err
 		})
+		w.merge("cache", `{"networkPolicy":{}}`)
+		w.awaitReady("cache")
 		w.mustNotReplace(servers, w.uids("cache"))
 	})).Feature())
 }

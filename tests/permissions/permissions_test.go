@@ -50,6 +50,8 @@ var rare = []struct {
 		reason: "no request: the admission plugin OwnerReferencesPermissionEnforcement checks it"},
 	{pattern: `manager-role: patch events\.events\.k8s\.io|leader-election-role: patch events`,
 		reason: "counts an event that repeats for minutes"},
+	{pattern: `leader-election-role: create leases\..*`,
+		reason: "the first operator process of a cluster creates its lease, and no suite deletes it"},
 	{pattern: `leader-election-role: get pods|metrics-auth-role: .*`, simulated: true,
 		reason: "on kwok the operator is a process without a pod, and serves metrics without TLS"},
 	{pattern: `manager-role: (?:list pods|patch pods/resize)`, simulated: true,
