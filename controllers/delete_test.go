@@ -18,6 +18,7 @@ import (
 func (f *fixture) delete(how metav1.DeletionPropagation) {
 	f.Helper()
 	f.Must(f.API.Delete(f.Ctx, f.mc, client.PropagationPolicy(how)))
+	f.exists("cache", f.mc) // reads it
 }
 
 func (f *fixture) deleteNamespace() {
@@ -68,6 +69,15 @@ func TestDeletion(t *testing.T) {
 			t.Error("got the finalizer removed while pods exist")
 		}
 		f.finishDeletion()
+	})
+	t.Run("lets servers stop that wait for it", func(t *testing.T) {
+		f := ready(t, withProxy)
+		f.delete(metav1.DeletePropagationBackground)
+		f.Must(f.API.Delete(f.Ctx, f.pod("cache-0"))) // as the garbage collector does
+		f.mustReconcile()
+		if !f.Agents.Stopped[f.pod("cache-0").Status.PodIP] {
+			t.Error("the server was not stopped")
+		}
 	})
 	t.Run("does not fail with the status", func(t *testing.T) {
 		f := ready(t, onDeployment)
