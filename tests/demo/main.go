@@ -1,255 +1,157 @@
-// Command demo demonstrates the operator on a cluster where it is deployed. It creates memcached servers from the
-// sample of the tutorials, writes to them, reads from them and scales them.
-//
-//	demo [flags]        the whole tour
-//	demo [flags] check  only the protocol part, for an existing Memcached; fails if a server loses or misses a key
+// Command demo demonstrates the operator on a cluster where it runs. It creates memcached servers from the sample of
+// the tutorials, writes to them, reads from them and scales them. It may be repeated on the same cluster.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/example/memcached-operator/api/v1alpha1"
 )
 
-// The tour applies the sample of every operator-sdk tutorial, unchanged.
 const (
-	sample     = "config/samples/cache_v1alpha1_memcached.yaml"
-	sampleName = "memcached-sample"
+	// sample is the sample of every operator-sdk tutorial, unchanged.
+	sample = "config/samples/cache_v1alpha1_memcached.yaml"
+	name   = "memcached-sample"
+	// firstSize is the size in the sample.
+	firstSize, laterSize = 3, 5
+
+	showNodes = `kubectl get memcached ` + name + ` -o 'jsonpath={range .status.nodes[*]}{@}{"\n"}{end}'`
 )
-
-// demo is one tour and its settings.
-type demo struct {
-	kubectl    string
-	kubeconfig string
-	namespace  string
-	name       string
-	keys       int
-	scaleTo    int
-	protocol   bool
-	timeout    time.Duration
-
-	config *rest.Config
-	client client.Client
-}
 
 func main() {
+	kubeconfig := flag.String("kubeconfig", "", "the cluster's kubeconfig (default: $KUBECONFIG, then ~/.kube/config)")
+	kubectl := flag.String("kubectl", "", "the kubectl to run (default: that in $PATH)")
+	protocol := flag.Bool("protocol", true,
+		"talk to the servers; false on a cluster of simulated nodes, which run none")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(ctx)
+	err := use(*kubeconfig, *kubectl)
+	if err == nil {
+		err = tour(ctx, *protocol)
+	}
+	if err != nil && ctx.Err() == nil {
+		explain(ctx)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
+	farewell(*kubeconfig, *kubectl, *protocol)
 }
 
-func command(ctx context.Context) error {
-	d := demo{}
-	flag.StringVar(&d.kubeconfig, "kubeconfig", "", "the cluster's kubeconfig (default: $KUBECONFIG, then ~/.kube/config)")
-	flag.StringVar(&d.kubectl, "kubectl", "kubectl", "the kubectl to run")
-	flag.StringVar(&d.namespace, "namespace", "", "namespace of the Memcached (default: that of the kubeconfig)")
-	flag.StringVar(&d.name, "name", sampleName, "name of the Memcached to check; the tour has its own")
-	flag.IntVar(&d.keys, "keys", 1000, "number of keys to spread over the servers")
-	flag.IntVar(&d.scaleTo, "scale-to", 5, "number of servers that the tour scales to")
-	flag.BoolVar(&d.protocol, "protocol", true,
-		"talk to the servers; false on a cluster of simulated nodes, which run none")
-	flag.DurationVar(&d.timeout, "timeout", 3*time.Minute, "how long to wait for the servers to be ready")
-	flag.Parse()
-
-	if err := d.connect(); err != nil {
-		return err
+// use makes all commands use a kubeconfig and a kubectl, if they are given.
+func use(kubeconfig, kubectl string) (err error) {
+	if kubeconfig != "" {
+		err = os.Setenv("KUBECONFIG", kubeconfig)
 	}
-	switch {
-	case flag.NArg() == 0:
-		d.name = sampleName
-		err := d.tour(ctx)
-		if err != nil && ctx.Err() == nil {
-			d.explain(ctx)
-		}
-		return err
-	case flag.NArg() == 1 && flag.Arg(0) == "check":
-		_, err := d.check(ctx)
-		return err
+	if kubectl != "" {
+		err = errors.Join(err, os.Setenv("PATH", filepath.Dir(kubectl)+":"+os.Getenv("PATH")))
 	}
-	return fmt.Errorf("unknown arguments %q: there is only check", flag.Args())
-}
-
-func (d *demo) connect() error {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if d.kubeconfig != "" {
-		path, err := filepath.Abs(d.kubeconfig)
-		if err != nil {
-			return err
-		}
-		d.kubeconfig, rules.ExplicitPath = path, path
-	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
-	var err error
-	if d.config, err = loader.ClientConfig(); err != nil {
-		return err
-	}
-	if d.namespace == "" {
-		if d.namespace, _, err = loader.Namespace(); err != nil {
-			return err
-		}
-	}
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	d.client, err = client.New(d.config, client.Options{Scheme: scheme})
 	return err
 }
 
-// tour runs the whole demonstration. It may be repeated on the same cluster.
-func (d *demo) tour(ctx context.Context) error {
-	object := "memcached/" + d.name
+// tour is the whole demonstration.
+func tour(ctx context.Context, protocol bool) error {
 	heading("Servers from the sample of the tutorials")
-	if err := d.run(ctx, "apply", "-f", sample); err != nil {
+	err := runAll(ctx, "kubectl apply -f "+sample, waitReady, "kubectl get memcached",
+		"kubectl get deployment,service,poddisruptionbudget -l app.kubernetes.io/instance="+name, showNodes)
+	if err != nil {
 		return err
 	}
-	if err := d.waitReady(ctx); err != nil {
-		return err
-	}
-	if err := d.run(ctx, "get", "memcached"); err != nil {
-		return err
-	}
-	if err := d.run(ctx, "get", "deployment,service,poddisruptionbudget", "-l",
-		"app.kubernetes.io/instance="+d.name); err != nil {
-		return err
-	}
-	if err := d.showNodes(ctx); err != nil {
-		return err
-	}
-	servers := 0
-	if d.protocol {
-		var err error
-		if servers, err = d.check(ctx); err != nil {
-			return err
-		}
+	if protocol {
+		err = check(ctx)
 	} else {
 		heading("No protocol part on this cluster")
 		fmt.Println("Its nodes are simulated: the pods become ready, but no memcached runs in them that could be")
 		fmt.Println("written to. As root on Debian or Ubuntu, or with a Docker engine, `make demo` shows that part too.")
 	}
+	if err != nil {
+		return err
+	}
+	heading(fmt.Sprint("Scaled to ", laterSize))
+	scale := fmt.Sprintf("kubectl scale memcached/%s --replicas=%d", name, laterSize)
+	err = runAll(ctx, scale, waitReady, "kubectl get memcached", showNodes)
+	if err == nil && protocol {
+		err = checkGrowth(ctx)
+	}
+	return err
+}
 
-	heading(fmt.Sprintf("Scaled to %d", d.scaleTo))
-	if err := d.run(ctx, "scale", object, fmt.Sprintf("--replicas=%d", d.scaleTo)); err != nil {
-		return err
-	}
-	if err := d.waitReady(ctx); err != nil {
-		return err
-	}
-	if err := d.run(ctx, "get", "memcached"); err != nil {
-		return err
-	}
-	if err := d.showNodes(ctx); err != nil {
-		return err
-	}
-	if d.protocol {
-		if err := d.checkGrowth(ctx, servers); err != nil {
+// waitReady waits until the operator reports that the last change is done.
+const waitReady = "kubectl wait --for=condition=Ready memcached/" + name + " --timeout=180s"
+
+// runAll runs one command after the other.
+func runAll(ctx context.Context, commands ...string) error {
+	for _, command := range commands {
+		start := time.Now()
+		if err := run(ctx, command); err != nil {
 			return err
 		}
-	}
-	d.farewell()
-	return nil
-}
-
-// check waits until a Memcached is ready, talks to each of its servers, and returns their number.
-func (d *demo) check(ctx context.Context) (int, error) {
-	servers, err := d.servers(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer servers.close()
-	heading("Each server by itself, in the memcached protocol")
-	if err := servers.greet(); err != nil {
-		return 0, err
-	}
-	heading("All servers together, behind a client that hashes")
-	_, err = servers.spreadKeys(d.keys)
-	return len(servers.list), err
-}
-
-// checkGrowth writes the keys again after the number of servers changed, and fails if more keys were lost than
-// necessary.
-func (d *demo) checkGrowth(ctx context.Context, before int) error {
-	servers, err := d.servers(ctx)
-	if err != nil {
-		return err
-	}
-	defer servers.close()
-	kept, err := servers.spreadKeys(d.keys)
-	if err != nil {
-		return err
-	}
-	after := len(servers.list)
-	expected := d.keys * min(before, after) / max(before, after)
-	fmt.Printf("From %d to %d servers, %d of the %d keys are found again. With consistent hashing, about %d are\n"+
-		"expected; a client that takes the remainder of a hash finds far fewer.\n", before, after, kept, d.keys, expected)
-	if kept < expected*5/6 {
-		return fmt.Errorf("%d keys are found again, want about %d", kept, expected)
+		if command == waitReady {
+			fmt.Printf("(after %.1f s)\n", time.Since(start).Seconds())
+		}
 	}
 	return nil
 }
 
-func (d *demo) waitReady(ctx context.Context) error {
-	start := time.Now()
-	if err := d.run(ctx, "wait", "--for=condition=Ready", "memcached/"+d.name,
-		fmt.Sprintf("--timeout=%.0fs", d.timeout.Seconds())); err != nil {
-		return err
+// run prints a command as a user would type it, runs it and shows its output.
+func run(ctx context.Context, command string) error {
+	fmt.Println(bold("$"), command)
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+command)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", command, err)
 	}
-	fmt.Printf("(after %.1f s)\n", time.Since(start).Seconds())
 	return nil
-}
-
-func (d *demo) showNodes(ctx context.Context) error {
-	return d.run(ctx, "get", "memcached", d.name, "-o", `jsonpath={range .status.nodes[*]}{@}{"\n"}{end}`)
 }
 
 // explain shows what helps to understand why the tour failed.
-func (d *demo) explain(ctx context.Context) {
+func explain(ctx context.Context) {
 	heading("State of the cluster")
-	for _, args := range [][]string{
-		{"describe", "memcached", d.name},
-		{"get", "pods", "-o", "wide", "-l", "app.kubernetes.io/instance=" + d.name},
-		{"-n", "memcached-operator-system", "logs", "deployment/memcached-operator-controller-manager", "--tail=20"},
+	for _, command := range []string{
+		"kubectl describe memcached " + name,
+		"kubectl get pods -o wide -l app.kubernetes.io/instance=" + name,
+		"kubectl -n memcached-operator-system logs deployment/memcached-operator-controller-manager --tail=20",
 	} {
-		_ = d.run(ctx, args...) // Each one helps, even if the others fail.
+		_ = run(ctx, command) // each one helps, even if the others fail
 	}
 	fmt.Println()
 }
 
-func (d *demo) farewell() {
+// farewell says how to go on. The lines before the empty one can be pasted into a shell.
+func farewell(kubeconfig, kubectl string, protocol bool) {
 	heading("It keeps running")
-	kubectl, err := filepath.Abs(d.kubectl)
-	if _, stat := os.Stat(kubectl); err != nil || stat != nil {
-		kubectl = "" // Found in the PATH.
-	}
-	if d.kubeconfig != "" {
-		fmt.Println("  export KUBECONFIG=" + d.kubeconfig)
+	if kubeconfig != "" {
+		fmt.Println("  export KUBECONFIG=" + kubeconfig)
 	}
 	if kubectl != "" {
 		fmt.Printf("  export PATH=%s:$PATH\n", filepath.Dir(kubectl))
 	}
-	namespace := d.namespaceFlag()
-	fmt.Printf("  kubectl%s get memcached,pods\n", namespace)
-	fmt.Printf("  kubectl%s scale memcached/%s --replicas=2\n", namespace, d.name)
-	if d.protocol {
-		fmt.Printf("  kubectl%s port-forward deployment/%s 11211   # then, from another shell:\n", namespace, d.name)
+	fmt.Println("  kubectl get memcached,pods")
+	fmt.Printf("  kubectl scale memcached/%s --replicas=2\n", name)
+	if protocol {
+		fmt.Printf("  kubectl port-forward deployment/%s 11211   # then, from another shell:\n", name)
 		fmt.Println(`  bash -c 'exec 3<>/dev/tcp/127.0.0.1/11211; printf "stats\r\nquit\r\n" >&3; cat <&3'`)
 	}
-	fmt.Printf("  kubectl%s delete memcached %s\n", namespace, d.name)
+	fmt.Printf("  kubectl delete memcached %s\n", name)
 	fmt.Println("\nmake demo-down deletes the cluster.")
+}
+
+func heading(text string) { fmt.Printf("\n%s\n", bold("── "+text+" ──")) }
+
+// bold returns text unchanged if the output is not a terminal or NO_COLOR is set.
+func bold(text string) string {
+	info, err := os.Stdout.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 || os.Getenv("NO_COLOR") != "" {
+		return text
+	}
+	return "\x1b[1m" + text + "\x1b[0m"
 }
