@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,7 +32,6 @@ type options struct {
 	counts []int
 	times  int
 	others []string
-	json   string
 	update bool
 }
 
@@ -52,7 +50,6 @@ func parse() (o options, err error) {
 	flag.IntVar(&o.times, "repeat", 1, "`times` that each subject is measured; the tables show the median of each phase")
 	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
 		func(file string) error { o.others = append(o.others, file); return nil })
-	flag.StringVar(&o.json, "json", ".cluster/bench.json", "`file` that all figures are written to")
 	flag.BoolVar(&o.update, "update", false, "write the tables and the plot of docs/explanation/performance.md")
 	flag.Parse()
 	if o.times < 1 {
@@ -66,7 +63,7 @@ func parse() (o options, err error) {
 		o.counts = append(o.counts, n)
 	}
 	if o.update && len(o.counts) < 2 {
-		return o, errors.New("-update needs two numbers of objects or more, as in -n 300,5000: plot and memory compare them")
+		return o, errors.New("-update needs two numbers of objects or more, as in -n 300,5000: the plot compares them")
 	}
 	return o, nil
 }
@@ -98,7 +95,7 @@ func bench(ctx context.Context) error {
 	results, err := measureAll(ctx, o.counts, o.times, append([]*subject{&floor}, subjects...))
 	// Keeps the results from before an error.
 	fmt.Println(tables(results))
-	err = errors.Join(err, save(o.json, results))
+	err = errors.Join(err, save(results))
 	if err == nil && o.update {
 		err = publish(results)
 	}
@@ -140,10 +137,11 @@ func measureAll(ctx context.Context, counts []int, times int, subjects []*subjec
 	return results, err
 }
 
-func save(file string, results []*result) error {
+// save writes all figures into a file.
+func save(results []*result) error {
 	text, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, append(text, '\n'), 0o644))
+	return os.WriteFile(".cluster/bench.json", append(text, '\n'), 0o644)
 }

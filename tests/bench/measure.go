@@ -14,8 +14,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -25,8 +23,8 @@ import (
 // phase is what one phase cost a subject. Unless a field says otherwise, the figures are totals for all objects.
 type phase struct {
 	Name string `json:"phase"`
-	// Seconds is the time from the first request until the state that the phase wants. For a start of an operator: until
-	// it leads. For a restart: until it has reconciled every object.
+	// Seconds is the time from the first request until the state that the phase wants. For a start and a restart of an
+	// operator, it is the time since its process started: until it leads, or until it has reconciled every object.
 	Seconds float64 `json:"seconds,omitempty"`
 	// Ratio is Seconds divided by the Seconds of the floor with as many objects.
 	Ratio float64 `json:"ratio,omitempty"`
@@ -50,12 +48,6 @@ type phase struct {
 	RSS  uint64  `json:"rss"`
 	Peak uint64  `json:"peak"`
 	Heap float64 `json:"heap"`
-
-	// Leads, First and Steady are set by a restart, in seconds since the process started: until it leads, until its first
-	// reconcile ended, and until the last reconcile ended of those that reached every object.
-	Leads  float64 `json:"leads,omitempty"`
-	First  float64 `json:"first,omitempty"`
-	Steady float64 `json:"steady,omitempty"`
 }
 
 // total returns the number of requests without those of Apart.
@@ -218,11 +210,6 @@ const (
 	reconciles = "controller_runtime_reconcile_total"
 	leads      = "leader_election_master_status"
 )
-
-func parseMetrics(text io.Reader) (metrics, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(text)
-}
 
 // sum returns the sum of all counters and gauges of a name.
 func (m metrics) sum(name string) (sum float64) {

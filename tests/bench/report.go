@@ -57,14 +57,6 @@ func tables(results []*result) string {
 					return []string{number(p.Reconciles / n), number(p.CPU * 1000 / n), number(p.Allocated / n / kib),
 						number(p.CPU), number(float64(p.RSS) / mib), number(float64(p.Peak) / mib), number(p.Heap / mib)}
 				}))+
-			table("Restart: seconds since the process started", []string{"phase", "subject", "objects", "it leads",
-				"first reconcile", "all looked at"},
-				rows(operators, []string{"restart"}, func(_ *result, p *phase, _ float64) []string {
-					return []string{number(p.Leads), number(p.First), number(p.Steady)}
-				}))+
-			table("Memory", []string{"phase", "subject", "objects", "RSS MiB with none", "RSS KiB an object",
-				"heap KiB a further object", "heap KiB a further pod"},
-				rows(operators, []string{"idle"}, memory(operators)))+
 			requestTable(results)) + "\n"
 }
 
@@ -107,26 +99,6 @@ func number(x float64) string {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return text
-}
-
-// memory returns the cells of the memory table: RSS with no objects, RSS per object, and the heap for each further
-// object and for each further pod. The last two compare with a run with fewer objects; scaling adds one pod to each
-// object.
-func memory(results []*result) func(*result, *phase, float64) []string {
-	return func(r *result, idle *phase, n float64) []string {
-		start := r.phase("start").RSS
-		row := []string{number(float64(start) / mib), number((float64(idle.RSS) - float64(start)) / n / kib), "–", "–"}
-		for _, less := range results {
-			if less.Subject != r.Subject || less.N >= r.N || less.phase("scale") == nil || r.phase("scale") == nil {
-				continue
-			}
-			more := func(phase string) float64 {
-				return (r.phase(phase).Heap - less.phase(phase).Heap) / float64(r.N-less.N) / kib
-			}
-			row[2], row[3] = number(more("idle")), number(more("scale")-more("idle"))
-		}
-		return row
-	}
 }
 
 // requestTable returns the requests per object by kind, for the largest number of objects.

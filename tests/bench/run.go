@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +90,7 @@ func measure(ctx context.Context, s *subject, count int) (_ *result, err error) 
 	}
 	r := &run{world: w, result: result{Subject: s.Name, N: count}, audit: auditLog{path: c.AuditLog()}, fail: fail}
 	r.audit.take("")
-	defer func() { err = errors.Join(err, r.process.stop()) }()
+	defer func() { r.process.stop() }()
 	if s.Command == nil {
 		if w.floor, err = newFloor(ctx, w, fail); err != nil {
 			return nil, err
@@ -128,7 +127,7 @@ func (r *run) all(ctx context.Context) error {
 	phases := []struct {
 		name         string
 		operatorOnly bool // the floor skips this phase
-		act          func(context.Context, *phase) error
+		act          func(context.Context) (took time.Duration, err error)
 	}{
 		{"start", true, r.start},
 		{"create", false, r.change(firstSize, false, func(ctx context.Context) error {
@@ -156,7 +155,7 @@ func (r *run) all(ctx context.Context) error {
 }
 
 // measurePhase runs act and measures its cost until the subject makes no more requests.
-func (r *run) measurePhase(ctx context.Context, name string, act func(context.Context, *phase) error) error {
+func (r *run) measurePhase(ctx context.Context, name string, act func(context.Context) (time.Duration, error)) error {
 	limit := 5*time.Minute + time.Duration(r.N)*time.Second
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
@@ -164,8 +163,8 @@ func (r *run) measurePhase(ctx context.Context, name string, act func(context.Co
 	if err != nil {
 		return err
 	}
-	var p phase
-	if err := act(ctx, &p); err != nil {
+	took, err := act(ctx)
+	if err != nil {
 		return err
 	}
 	if err := r.audit.settle(ctx, rested); err != nil {
@@ -176,7 +175,7 @@ func (r *run) measurePhase(ctx context.Context, name string, act func(context.Co
 		return err
 	}
 	sum := r.audit.take(name)
-	sum.Seconds, sum.Leads, sum.First, sum.Steady = p.Seconds, p.Leads, p.First, p.Steady
+	sum.Seconds = took.Seconds()
 	sum.add(before, after)
 	r.Phases = append(r.Phases, &sum)
 	fmt.Fprintf(os.Stderr, "%6d %-10s %-9s %7.1f s %6.1f requests an object\n", r.N, r.Subject, name, sum.Seconds,
@@ -185,31 +184,29 @@ func (r *run) measurePhase(ctx context.Context, name string, act func(context.Co
 }
 
 // change returns a phase that ends when all Deployments of this size are complete.
-func (r *run) change(size int, otherTemplate bool, do func(context.Context) error) func(context.Context,
-	*phase) error {
-	return func(ctx context.Context, p *phase) error {
+func (r *run) change(size int, otherTemplate bool, do func(context.Context) error) func(
+	context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
 		r.expect(size, otherTemplate)
-		return r.timed(ctx, p, do)
+		return r.timed(ctx, do)
 	}
 }
 
 // timed measures the time from the first request until the expected state.
-func (r *run) timed(ctx context.Context, p *phase, do func(context.Context) error) error {
+func (r *run) timed(ctx context.Context, do func(context.Context) error) (time.Duration, error) {
 	start := time.Now()
 	if err := do(ctx); err != nil {
-		return err
+		return 0, err
 	}
-	took, err := r.await(ctx, start)
-	p.Seconds = took.Seconds()
-	return err
+	return r.await(ctx, start)
 }
 
 // remove is the phase that deletes all objects.
-func (r *run) remove(ctx context.Context, p *phase) error {
+func (r *run) remove(ctx context.Context) (time.Duration, error) {
 	if err := r.expectNothing(ctx); err != nil {
-		return err
+		return 0, err
 	}
-	return r.timed(ctx, p, func(ctx context.Context) error {
+	return r.timed(ctx, func(ctx context.Context) error {
 		return r.each(ctx, 0, func(ctx context.Context, u *unstructured.Unstructured) error {
 			return r.user.Delete(ctx, u)
 		}, r.floor.deleted)
@@ -217,61 +214,51 @@ func (r *run) remove(ctx context.Context, p *phase) error {
 }
 
 // idle lets time pass.
-func idle(ctx context.Context, p *phase) error {
-	p.Seconds = idleTime.Seconds()
+func idle(ctx context.Context) (time.Duration, error) {
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return 0, context.Cause(ctx)
 	case <-time.After(idleTime):
-		return nil
+		return idleTime, nil
 	}
 }
 
 // start starts the operator, and waits until it leads.
-func (r *run) start(ctx context.Context, p *phase) (err error) {
-	root, err := harness.Repository()
-	if err != nil {
-		return err
+func (r *run) start(ctx context.Context) (time.Duration, error) {
+	var err error
+	if r.process, err = r.subject.start(ctx, r.kubeconfig, ".cluster/bench-"+r.Subject+".log", r.fail); err != nil {
+		return 0, err
 	}
-	log := filepath.Join(root, ".cluster", "bench-"+r.Subject+".log")
-	if r.process, err = r.subject.start(r.kubeconfig, log, r.fail); err != nil {
-		return err
-	}
-	return harness.Poll(ctx, func(ctx context.Context) error {
+	err = harness.Poll(ctx, func(ctx context.Context) error {
 		m, err := r.process.scrape(ctx)
 		if err == nil && m[leads] != nil && m.sum(leads) == 0 {
 			err = errors.New("the operator does not lead")
 		}
-		p.Leads = time.Since(r.process.started).Seconds()
-		p.Seconds = p.Leads
 		return err
 	})
+	return time.Since(r.process.started), err
 }
 
 // restart stops the operator, starts it again, and waits until it has reconciled every object.
-func (r *run) restart(ctx context.Context, p *phase) error {
-	if err := r.process.stop(); err != nil {
-		return err
-	}
-	if err := r.start(ctx, p); err != nil {
-		return err
+func (r *run) restart(ctx context.Context) (took time.Duration, err error) {
+	r.process.stop()
+	if _, err := r.start(ctx); err != nil {
+		return 0, err
 	}
 	last := 0
-	return steady(ctx, quiet, func() (int, error) {
+	err = steady(ctx, quiet, func() (int, error) {
 		m, err := r.process.scrape(ctx)
 		if err != nil {
 			return 0, err
 		}
-		n, now := int(m.sum(reconciles)), time.Since(r.process.started).Seconds()
-		if n > 0 && p.First == 0 {
-			p.First = now
-		}
+		n := int(m.sum(reconciles))
 		if n > last {
-			last, p.Steady, p.Seconds = n, now, now
+			last, took = n, time.Since(r.process.started)
 		}
 		if n < r.N {
 			return 0, fmt.Errorf("%d reconciles", n)
 		}
 		return n, nil
 	})
+	return took, err
 }

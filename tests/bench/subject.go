@@ -11,10 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -31,9 +32,8 @@ type subject struct {
 	CRD string `json:"crd"`
 	// Setup are further manifests, or folders with kustomizations, applied in this order.
 	Setup []string `json:"setup,omitempty"`
-	// ServiceAccount is the operator's service account, namespace/name. If it is empty, the benchmark creates one with all
-	// permissions.
-	ServiceAccount string `json:"serviceAccount,omitempty"`
+	// ServiceAccount is the operator's service account, namespace/name, which one of the manifests creates.
+	ServiceAccount string `json:"serviceAccount"`
 	// Command and Env run the operator. KUBECONFIG is added to Env, with the credentials of the service account.
 	Command []string          `json:"command,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
@@ -50,9 +50,6 @@ type subject struct {
 	Condition string `json:"condition"`
 }
 
-// ownNamespace is the namespace of the service accounts that the benchmark creates.
-const ownNamespace = "bench-operator"
-
 func readSubject(file string) (*subject, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -62,7 +59,6 @@ func readSubject(file string) (*subject, error) {
 	if err := yaml.UnmarshalStrict(text, s); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	s.ServiceAccount = cmp.Or(s.ServiceAccount, ownNamespace+"/"+s.Name)
 	return s, nil
 }
 
@@ -98,14 +94,6 @@ func (s *subject) install(ctx context.Context, c *cluster.Cluster) (kubeconfig s
 			return "", err
 		}
 	}
-	if namespace == ownNamespace {
-		if err := errors.Join(kubectl("create", "namespace", namespace),
-			kubectl("create", "serviceaccount", name, "--namespace", namespace),
-			kubectl("create", "clusterrolebinding", "bench-"+name, "--clusterrole=cluster-admin",
-				"--serviceaccount="+namespace+":"+name)); err != nil {
-			return "", err
-		}
-	}
 	if err := kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
 		return "", err
 	}
@@ -118,13 +106,12 @@ type process struct {
 	started    time.Time
 	metricsURL string
 
-	cmd      *exec.Cmd
-	stopping atomic.Bool
-	exited   chan struct{}
+	terminate context.CancelFunc
+	exited    chan struct{}
 }
 
 // start runs the operator until stop. It calls fail if the operator exits by itself.
-func (s *subject) start(kubeconfig, log string, fail func(error)) (*process, error) {
+func (s *subject) start(ctx context.Context, kubeconfig, log string, fail func(error)) (*process, error) {
 	metrics, err1 := harness.FreeAddress()
 	probes, err2 := harness.FreeAddress()
 	out, err3 := os.Create(log)
@@ -137,42 +124,36 @@ func (s *subject) start(kubeconfig, log string, fail func(error)) (*process, err
 	for i, arg := range s.Command {
 		args[i] = expand(arg)
 	}
-	p := &process{metricsURL: expand(s.MetricsURL), exited: make(chan struct{})}
-	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	ctx, terminate := context.WithCancel(context.WithoutCancel(ctx))
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	// SIGTERM makes the operator release its lease.
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(syscall.SIGTERM) }, 30*time.Second
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	for name, value := range s.Env {
-		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+		cmd.Env = append(cmd.Env, name+"="+value)
 	}
-	p.started = time.Now()
-	if err := p.cmd.Start(); err != nil {
+	p := &process{started: time.Now(), metricsURL: expand(s.MetricsURL), terminate: terminate,
+		exited: make(chan struct{})}
+	if err := cmd.Start(); err != nil {
+		terminate()
 		return nil, err
 	}
-	p.pid = p.cmd.Process.Pid
+	p.pid = cmd.Process.Pid
 	go func() {
-		err := p.cmd.Wait()
-		close(p.exited)
-		if !p.stopping.Load() {
+		defer close(p.exited)
+		if err := cmd.Wait(); ctx.Err() == nil {
 			fail(fmt.Errorf("%s exited (%w): see %s", s.Name, cmp.Or(err, errors.New("status 0")), log))
 		}
 	}()
 	return p, nil
 }
 
-// stop sends SIGTERM, so that the process releases its lease, and waits until the process has exited.
-func (p *process) stop() error {
-	if p == nil {
-		return nil
-	}
-	p.stopping.Store(true)
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.exited:
-		return nil
-	case <-time.After(30 * time.Second):
-		_ = p.cmd.Process.Kill()
+// stop ends the process, and waits until it has exited. The floor has none.
+func (p *process) stop() {
+	if p != nil {
+		p.terminate()
 		<-p.exited
-		return fmt.Errorf("%s did not exit on SIGTERM", p.cmd.Path)
 	}
 }
 
@@ -191,5 +172,6 @@ func (p *process) scrape(ctx context.Context) (metrics, error) {
 		text, _ := io.ReadAll(response.Body)
 		return nil, fmt.Errorf("%s: %s: %s", p.metricsURL, response.Status, text)
 	}
-	return parseMetrics(response.Body)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(response.Body)
 }
