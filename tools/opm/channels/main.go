@@ -14,7 +14,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,22 +32,16 @@ const (
 	stable    = "stable"
 )
 
-// template is a basic template of opm.
+// template is a basic template of opm. Of a bundle it has only the image: opm render reads the rest from there.
 type template struct {
-	Schema  string            `json:"schema"`
-	Entries []json.RawMessage `json:"entries"`
-}
-
-// image is a bundle in a basic template: opm render reads the rest from the image.
-type image struct {
-	Schema string `json:"schema"`
-	Image  string `json:"image"`
+	Schema  string          `json:"schema"`
+	Entries []*declcfg.Meta `json:"entries"`
 }
 
 // catalog is the content of a template.
 type catalog struct {
+	*declcfg.DeclarativeConfig
 	pkg        declcfg.Package
-	bundles    []image
 	versions   []semver.Version // ascending
 	deprecated []declcfg.DeprecationEntry
 }
@@ -123,50 +116,29 @@ func parse(text []byte) (*catalog, error) {
 	if err := yaml.UnmarshalStrict(text, &t); err != nil {
 		return nil, err
 	}
-	c := &catalog{}
-	for _, entry := range t.Entries {
-		var meta struct{ Schema string }
-		if err := json.Unmarshal(entry, &meta); err != nil {
-			return nil, err
-		}
-		var err error
-		switch meta.Schema {
-		case declcfg.SchemaPackage:
-			err = json.Unmarshal(entry, &c.pkg)
-		case declcfg.SchemaBundle:
-			c.bundles = append(c.bundles, image{})
-			err = json.Unmarshal(entry, &c.bundles[len(c.bundles)-1])
-		case declcfg.SchemaChannel:
-			var channel declcfg.Channel
-			if err = json.Unmarshal(entry, &channel); err == nil {
-				err = c.read(channel)
+	config, err := declcfg.LoadSlice(t.Entries)
+	if err != nil {
+		return nil, err
+	}
+	if len(config.Packages) != 1 || len(config.Others) > 0 {
+		return nil, errors.New("the template must have one package, its channels, bundles and deprecations")
+	}
+	c := &catalog{DeclarativeConfig: config, pkg: config.Packages[0]}
+	for _, deprecation := range config.Deprecations {
+		c.deprecated = append(c.deprecated, deprecation.Entries...)
+	}
+	for _, channel := range config.Channels {
+		for _, entry := range channel.Entries {
+			version, err := parseVersion(strings.TrimPrefix(entry.Name, c.pkg.Name+".v"))
+			if err != nil {
+				return nil, err
 			}
-		case declcfg.SchemaDeprecation:
-			var deprecation declcfg.Deprecation
-			err = json.Unmarshal(entry, &deprecation)
-			c.deprecated = append(c.deprecated, deprecation.Entries...)
-		default:
-			err = fmt.Errorf("unknown schema %q", meta.Schema)
-		}
-		if err != nil {
-			return nil, err
+			if _, found := c.find(version); !found {
+				c.insert(version)
+			}
 		}
 	}
 	return c, nil
-}
-
-// read adds the releases of a channel.
-func (c *catalog) read(channel declcfg.Channel) error {
-	for _, entry := range channel.Entries {
-		version, err := semver.Parse(strings.TrimPrefix(entry.Name, c.pkg.Name+".v"))
-		if err != nil {
-			return fmt.Errorf("%s: %w", entry.Name, err)
-		}
-		if _, found := c.find(version); !found {
-			c.insert(version)
-		}
-	}
-	return nil
 }
 
 // name returns the name of the bundle of a release.
@@ -195,13 +167,13 @@ func (c *catalog) add(text, bundle string) error {
 		return fmt.Errorf("%s is not pinned by digest", bundle)
 	}
 	_, found := c.find(version)
-	known := slices.ContainsFunc(c.bundles, func(i image) bool { return i.Image == bundle })
+	known := slices.ContainsFunc(c.Bundles, func(b declcfg.Bundle) bool { return b.Image == bundle })
 	if found != known {
 		return fmt.Errorf("the catalog has v%s with another bundle, or %s with another version", version, bundle)
 	}
 	if !found {
 		c.insert(version)
-		c.bundles = append(c.bundles, image{declcfg.SchemaBundle, bundle})
+		c.Bundles = append(c.Bundles, declcfg.Bundle{Schema: declcfg.SchemaBundle, Image: bundle})
 	}
 	return nil
 }
@@ -236,18 +208,18 @@ func (c *catalog) deprecation(version semver.Version) int {
 }
 
 func (c *catalog) format() ([]byte, error) {
-	channels := []declcfg.Channel{c.channel(candidate), c.channel(stable)}
-	// opm accepts no channel without releases.
-	channels = slices.DeleteFunc(channels, func(c declcfg.Channel) bool { return len(c.Entries) == 0 })
+	candidates, stables := c.channel(candidate), c.channel(stable)
 	c.pkg.DefaultChannel = stable
-	if len(channels) == 1 {
+	if len(candidates.Entries) > 0 && len(stables.Entries) == 0 {
 		c.pkg.DefaultChannel = candidate // so far, there are only pre-releases
 	}
 	entries := []any{c.pkg}
-	for _, channel := range channels {
-		entries = append(entries, channel)
+	for _, channel := range []declcfg.Channel{candidates, stables} {
+		if len(channel.Entries) > 0 { // opm accepts no channel without releases
+			entries = append(entries, channel)
+		}
 	}
-	for _, bundle := range c.bundles {
+	for _, bundle := range c.Bundles {
 		entries = append(entries, bundle)
 	}
 	if len(c.deprecated) > 0 {
@@ -274,17 +246,15 @@ func (c *catalog) channel(name string) declcfg.Channel {
 	for _, version := range c.versions {
 		entry := declcfg.ChannelEntry{Name: c.name(version)}
 		isMember := slices.ContainsFunc(members, version.Equals)
-		switch {
-		case !isMember:
-			skips = append(skips, entry.Name)
-			continue
-		case c.deprecation(version) >= 0 && !version.Equals(members[len(members)-1]):
-			skips = append(skips, entry.Name)
-		default:
+		if isMember && (c.deprecation(version) < 0 || version.Equals(members[len(members)-1])) {
 			entry.Replaces, entry.Skips = replaces, skips
 			replaces, skips = entry.Name, nil
+		} else {
+			skips = append(skips, entry.Name)
 		}
-		channel.Entries = append(channel.Entries, entry)
+		if isMember {
+			channel.Entries = append(channel.Entries, entry)
+		}
 	}
 	return channel
 }
@@ -338,19 +308,11 @@ func verify(text, rendered []byte) error {
 	if !bytes.Equal(append(comment(text), formatted...), text) {
 		return errors.New("the template is not as channels writes it: edit it only with tools/catalog")
 	}
-	var entries struct{ Entries []*declcfg.Meta }
-	if err := yaml.Unmarshal(text, &entries); err != nil {
-		return err
-	}
-	want, err := declcfg.LoadSlice(entries.Entries)
-	if err != nil {
-		return err
-	}
 	got, err := declcfg.LoadReader(bytes.NewReader(rendered))
 	if err != nil {
 		return err
 	}
-	wantText, err := content(want)
+	wantText, err := content(c.DeclarativeConfig)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/operator-framework/operator-registry/alpha/model"
 	"github.com/operator-framework/operator-registry/alpha/property"
 	"github.com/operator-framework/operator-registry/pkg/lib/config"
-	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -47,20 +46,20 @@ func apply(t *testing.T, text []byte, command string) []byte {
 	return text
 }
 
-// render does what opm does with the template: it adds what it reads from the images.
-func render(t *testing.T, text []byte, versions []string) *declcfg.DeclarativeConfig {
+// parsed returns the content of a template.
+func parsed(t *testing.T, text []byte) *declcfg.DeclarativeConfig {
 	t.Helper()
-	var basic struct {
-		Schema  string
-		Entries []*declcfg.Meta
-	}
-	if err := yaml.Unmarshal(text, &basic); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := declcfg.LoadSlice(basic.Entries)
+	c, err := parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c.DeclarativeConfig
+}
+
+// render does what opm does with the template: it adds what it reads from the images.
+func render(t *testing.T, text []byte, versions []string) *declcfg.DeclarativeConfig {
+	t.Helper()
+	cfg := parsed(t, text)
 	if len(cfg.Bundles) != len(versions) {
 		t.Fatalf("%d bundles for %d versions", len(cfg.Bundles), len(versions))
 	}
@@ -202,15 +201,8 @@ func TestRandomReleases(t *testing.T) {
 // channelsOf returns the edges of a template, a line for each release: "0.1.1 replaces 0.1.0".
 func channelsOf(t *testing.T, text []byte) string {
 	t.Helper()
-	var basic struct{ Entries []declcfg.Channel }
-	if err := yaml.Unmarshal(text, &basic); err != nil {
-		t.Fatal(err)
-	}
 	var lines []string
-	for _, channel := range basic.Entries {
-		if channel.Schema != declcfg.SchemaChannel {
-			continue
-		}
+	for _, channel := range parsed(t, text).Channels {
 		lines = append(lines, channel.Name)
 		for _, e := range channel.Entries {
 			line := e.Name
