@@ -92,8 +92,7 @@ func deletePolicyRules(ctx context.Context) error {
 }
 
 // beside runs a program of bin until stop is called. It first stops a process that an earlier test left. The arguments
-// must name a file in the cluster's folder, as for start. checkProcesses ignores the program, as it ignores the
-// operator: the cluster is up without it too.
+// must name a file in the cluster's folder, as for start.
 func (c *Cluster) beside(name string, args ...string) (stop func() error, err error) {
 	pidFile := c.path("pids", "beside", name+".pid")
 	stop = func() error {
@@ -101,11 +100,8 @@ func (c *Cluster) beside(name string, args ...string) (stop func() error, err er
 		defer cancel()
 		return c.signal(ctx, pidFile, syscall.SIGTERM)
 	}
-	if err := errors.Join(stop(), os.MkdirAll(filepath.Dir(pidFile), 0o755)); err != nil {
+	if err := stop(); err != nil {
 		return nil, err
 	}
-	if err := c.start(name, nil, filepath.Join(c.bin, name), args...); err != nil {
-		return nil, err
-	}
-	return stop, os.Rename(c.path("pids", name+".pid"), pidFile)
+	return stop, c.startAs(pidFile, name, nil, filepath.Join(c.bin, name), args...)
 }

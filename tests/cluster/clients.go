@@ -64,5 +64,5 @@ func (c *Cluster) LoadClients(ctx context.Context) error {
 	if err := img.write(archive); err != nil {
 		return err
 	}
-	return c.LoadImageArchive(ctx, archive, ClientsImage)
+	return c.driver.loadArchive(ctx, archive, ClientsImage)
 }

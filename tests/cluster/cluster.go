@@ -33,7 +33,7 @@ import (
 type Cluster struct {
 	// Kind is kwok, node or kind.
 	Kind string
-	// Nodes is the number of simulated nodes of a kwok cluster. 0 means the present number, or 3 for a new cluster.
+	// Nodes is the number of simulated nodes of a new kwok cluster; 0 means 3.
 	Nodes int
 	// AuditedNamespace is the namespace whose service accounts' requests the API server of a new cluster writes to its
 	// audit log. By default, that is the operator's, and what the operator writes is logged too. kind clusters have no
@@ -66,10 +66,10 @@ type driver interface {
 	loadArchive(ctx context.Context, archive, ref string) error
 }
 
-var _ support.E2EClusterProviderWithImageLoader = (*Cluster)(nil)
+var _ support.E2EClusterProvider = (*Cluster)(nil)
 
 // New returns the cluster of this kind that belongs to this clone of the repository.
-func New(kind string) (*Cluster, error) {
+func New(kindName string) (*Cluster, error) {
 	root, err := harness.Repository()
 	if err != nil {
 		return nil, err
@@ -77,32 +77,23 @@ func New(kind string) (*Cluster, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(root))
 	c := &Cluster{
-		Kind: kind, Log: os.Stderr,
+		Kind: kindName, Log: os.Stderr,
 		root: root,
 		bin:  filepath.Join(root, "bin"),
-		dir:  filepath.Join(root, ".cluster", kind),
+		dir:  filepath.Join(root, ".cluster", kindName),
 		name: fmt.Sprintf("memcached-operator-%08x", hash.Sum32()),
 	}
-	switch kind {
+	switch kindName {
 	case "kwok":
 		c.driver = &kwok{c}
 	case "node":
 		c.driver = &node{c}
 	case "kind":
-		c.driver = newKind(c)
+		c.driver = &kind{c}
 	default:
-		return nil, fmt.Errorf("no cluster of kind %q: use kwok, node or kind", kind)
+		return nil, fmt.Errorf("no cluster of kind %q: use kwok, node or kind", kindName)
 	}
 	return c, nil
-}
-
-// WithNodes sets the number of simulated nodes of a kwok cluster.
-func WithNodes(n int) support.ClusterOpts {
-	return func(p support.E2EClusterProvider) {
-		if c, ok := p.(*Cluster); ok {
-			c.Nodes = n
-		}
-	}
 }
 
 // Create starts the cluster if it is not up, and returns the path of its kubeconfig.
@@ -114,9 +105,6 @@ func (c *Cluster) Create(ctx context.Context, _ ...string) (string, error) {
 	defer unlock()
 
 	if err := c.driver.check(ctx); err == nil {
-		if k, ok := c.driver.(*kwok); ok && c.Nodes > 0 {
-			return c.GetKubeconfig(), k.scale(ctx, c.Nodes)
-		}
 		return c.GetKubeconfig(), nil
 	}
 	start := time.Now()
@@ -131,11 +119,6 @@ func (c *Cluster) Create(ctx context.Context, _ ...string) (string, error) {
 	}
 	c.logf("%s cluster is up in %.1f s: export KUBECONFIG=%s", c.Kind, time.Since(start).Seconds(), c.GetKubeconfig())
 	return c.GetKubeconfig(), nil
-}
-
-// CreateWithConfig calls Create: the clusters have no configuration files.
-func (c *Cluster) CreateWithConfig(ctx context.Context, _ string) (string, error) {
-	return c.Create(ctx)
 }
 
 // Destroy stops the cluster and removes its state. It may be called in any state, also twice.
@@ -157,12 +140,6 @@ func (c *Cluster) Check(ctx context.Context) error { return c.driver.check(ctx) 
 // GetKubeconfig returns the path of the administrator's kubeconfig.
 func (c *Cluster) GetKubeconfig() string { return filepath.Join(c.dir, "kubeconfig") }
 
-// GenerateKubeconfig calls GetKubeconfig.
-func (c *Cluster) GenerateKubeconfig(...string) (string, error) { return c.GetKubeconfig(), nil }
-
-// GetKubectlContext returns "": the kubeconfig has only one context.
-func (c *Cluster) GetKubectlContext() string { return "" }
-
 // KubernetesRestConfig returns the administrator's client configuration, or nil while the cluster is down.
 func (c *Cluster) KubernetesRestConfig() *rest.Config {
 	cfg, err := RestConfig(c.GetKubeconfig())
@@ -182,22 +159,9 @@ func RestConfig(kubeconfig string) (*rest.Config, error) {
 	return cfg, rest.LoadTLSFiles(cfg)
 }
 
-// ExportLogs copies the logs of the cluster's components to dest.
-func (c *Cluster) ExportLogs(_ context.Context, dest string) error {
-	var errs []error
-	for _, log := range c.logs() {
-		text, err := os.ReadFile(log)
-		errs = append(errs, err)
-		if err == nil {
-			errs = append(errs, os.WriteFile(filepath.Join(dest, filepath.Base(log)), text, 0o644))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // LoadImage makes an image of the local engine (see BuildImage) available to the nodes. On a kwok cluster it does
 // nothing, because simulated nodes run no containers.
-func (c *Cluster) LoadImage(ctx context.Context, image string, _ ...string) error {
+func (c *Cluster) LoadImage(ctx context.Context, image string) error {
 	if c.Kind == "kwok" {
 		return nil
 	}
@@ -210,30 +174,24 @@ func (c *Cluster) LoadImage(ctx context.Context, image string, _ ...string) erro
 	if err := c.engine().save(ctx, image, archive.Name()); err != nil {
 		return err
 	}
-	return c.LoadImageArchive(ctx, archive.Name(), image)
+	return c.driver.loadArchive(ctx, archive.Name(), image)
 }
 
-// LoadImageArchive makes the image of a docker archive available to the nodes under the name in args.
-func (c *Cluster) LoadImageArchive(ctx context.Context, archive string, args ...string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("load %s: exactly one image name is needed", archive)
-	}
-	return c.driver.loadArchive(ctx, archive, args[0])
-}
+// The other methods of the provider interface of e2e-framework: names, versions and paths are fixed by the clone and by
+// the pinned tools, the kubeconfig has one context, and the logs are in the cluster's folder.
 
-// SetDefaults, WithName, WithVersion, WithPath and WithOpts complete the provider interface. Names, versions
-// and paths are fixed by the clone and by the pinned tools.
-func (c *Cluster) SetDefaults() support.E2EClusterProvider                  { return c }
-func (c *Cluster) WithName(string) support.E2EClusterProvider               { return c }
-func (c *Cluster) WithVersion(string) support.E2EClusterProvider            { return c }
-func (c *Cluster) WithPath(string) support.E2EClusterProvider               { return c }
-func (c *Cluster) WaitForControlPlane(context.Context, klient.Client) error { return nil }
-func (c *Cluster) WithOpts(opts ...support.ClusterOpts) support.E2EClusterProvider {
-	for _, o := range opts {
-		o(c)
-	}
-	return c
+func (c *Cluster) SetDefaults() support.E2EClusterProvider                    { return c }
+func (c *Cluster) WithName(string) support.E2EClusterProvider                 { return c }
+func (c *Cluster) WithVersion(string) support.E2EClusterProvider              { return c }
+func (c *Cluster) WithPath(string) support.E2EClusterProvider                 { return c }
+func (c *Cluster) WithOpts(...support.ClusterOpts) support.E2EClusterProvider { return c }
+func (c *Cluster) WaitForControlPlane(context.Context, klient.Client) error   { return nil }
+func (c *Cluster) CreateWithConfig(ctx context.Context, _ string) (string, error) {
+	return c.Create(ctx)
 }
+func (c *Cluster) GenerateKubeconfig(...string) (string, error) { return c.GetKubeconfig(), nil }
+func (c *Cluster) GetKubectlContext() string                    { return "" }
+func (c *Cluster) ExportLogs(context.Context, string) error     { return nil }
 
 // lock prevents two commands from starting or stopping the same cluster at the same time: the second one waits.
 func (c *Cluster) lock() (func(), error) {

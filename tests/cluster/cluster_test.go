@@ -88,8 +88,8 @@ func TestMemcachedPins(t *testing.T) {
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		pins := pinned(arch)
-		if len(pins) != 9 {
-			t.Fatalf("want memcached and 8 libraries for %s, got %v", arch, pins)
+		if len(pins) != 10 {
+			t.Fatalf("want memcached, 8 libraries and busybox for %s, got %v", arch, pins)
 		}
 		if !strings.HasPrefix(filepath.Base(pins[0].path), "memcached_"+tags[0]+"-") {
 			t.Errorf("%s is not memcached %s: run `make memcached-packages` once Debian has that version", pins[0].path, tags[0])

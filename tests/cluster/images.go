@@ -157,7 +157,7 @@ func (n *node) pause(ctx context.Context) (*image, error) {
 
 // busybox returns the image of test clients. Like upstream's image, it sets no user.
 func (n *node) busybox(ctx context.Context) (*image, error) {
-	binary, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
+	binary, err := n.busyboxProgram(ctx)
 	if err != nil {
 		return nil, err
 	}

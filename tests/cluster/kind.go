@@ -5,26 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
-
-	"sigs.k8s.io/e2e-framework/support"
-	kindprovider "sigs.k8s.io/e2e-framework/support/kind"
 )
 
-// kind is e2e-framework's own provider, with the pinned kind and with the kubeconfig in the same place as the other
-// clusters. KIND_NODE_IMAGE selects another version of Kubernetes.
-type kind struct {
-	*Cluster
-	provider support.E2EClusterProviderWithImageLoader
-}
-
-func newKind(c *Cluster) *kind {
-	provider := kindprovider.NewCluster(c.name)
-	provider.WithPath(c.bin + "/kind")
-	provider.WithOpts(kindprovider.WithImage(os.Getenv("KIND_NODE_IMAGE")))
-	return &kind{c, provider}
-}
+// kind is a cluster in a container of Docker. KIND_NODE_IMAGE selects another version of Kubernetes.
+type kind struct{ *Cluster }
 
 func (k *kind) check(ctx context.Context) error { return k.checkAPI(ctx) }
 
@@ -35,25 +22,33 @@ func (k *kind) up(ctx context.Context) error {
 	if _, err := run(ctx, nil, "docker", "version"); err != nil {
 		return fmt.Errorf("kind needs a Docker engine that answers: %w", err)
 	}
-	kubeconfig, err := k.provider.Create(ctx, "--wait", "2m")
-	if err != nil {
-		return err
+	args := []string{"create", "cluster", "--wait", "2m"}
+	if image := os.Getenv("KIND_NODE_IMAGE"); image != "" {
+		args = append(args, "--image", image)
 	}
-	return os.Rename(kubeconfig, k.GetKubeconfig())
+	return k.kind(ctx, append(args, "--kubeconfig", k.GetKubeconfig())...)
 }
 
 func (k *kind) down(ctx context.Context) error {
 	if !isDir(k.dir) {
 		return nil
 	}
-	if err := errors.Join(k.kill(ctx, k.allPIDFiles()...), k.deleteRoutes(ctx), k.provider.Destroy(ctx)); err != nil {
+	err := errors.Join(k.kill(ctx, k.allPIDFiles()...), k.deleteRoutes(ctx),
+		k.kind(ctx, "delete", "cluster", "--kubeconfig", k.GetKubeconfig()))
+	if err != nil {
 		return err
 	}
 	return os.RemoveAll(k.dir)
 }
 
+// kind runs kind for this cluster.
+func (k *kind) kind(ctx context.Context, args ...string) error {
+	_, err := run(ctx, nil, filepath.Join(k.bin, "kind"), append(args, "--name", k.name)...)
+	return err
+}
+
 func (k *kind) loadArchive(ctx context.Context, archive, _ string) error {
-	return k.provider.LoadImageArchive(ctx, archive)
+	return k.kind(ctx, "load", "image-archive", archive)
 }
 
 // reachPods routes the addresses of pods and Services through the node, which is a neighbor of this machine on Docker's

@@ -2,13 +2,11 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/discovery"
+
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 //go:embed kwokctl.yaml
@@ -62,16 +62,9 @@ func (k *kwok) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if k.Nodes == 0 {
-		return k.scale(ctx, 3)
-	}
-	return k.scale(ctx, k.Nodes)
-}
-
-func (k *kwok) scale(ctx context.Context, nodes int) error {
 	// Each simulated node has room for a thousand pods.
-	_, err := k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(nodes), "--param", ".allocatable.pods=1000",
-		"--param", ".allocatable.cpu=1000")
+	_, err = k.kwokctl(ctx, "scale", "node", "--replicas", strconv.Itoa(cmp.Or(k.Nodes, 3)),
+		"--param", ".allocatable.pods=1000", "--param", ".allocatable.cpu=1000")
 	return err
 }
 
@@ -101,7 +94,7 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 	}
 	values := map[string]any{"Bin": c.bin, "Node": node, "AuditPolicy": c.path("audit-policy.yaml"),
 		"AuditLog": c.AuditLog()}
-	err := template.Must(template.New("").Funcs(template.FuncMap{"port": freePort}).Parse(kwokctlConfig)).
+	err := template.Must(template.New("").Funcs(template.FuncMap{"port": harness.FreePort}).Parse(kwokctlConfig)).
 		Execute(&config, values)
 	if err != nil {
 		return fmt.Errorf("kwokctl.yaml: %w", err)
@@ -128,18 +121,13 @@ func (c *Cluster) startControlPlane(ctx context.Context, node *nodeOptions) erro
 // addStages adds what kwok simulates: its own defaults, which it leaves out as soon as there is any other stage, and
 // proxies.
 func (c *Cluster) addStages(ctx context.Context, config *bytes.Buffer) error {
-	output, err := run(ctx, nil, "go", "-C", filepath.Join(c.root, "tools", "kwok"), "mod", "download", "-json",
-		"sigs.k8s.io/kwok")
+	dir, _, err := harness.Module(ctx, filepath.Join(c.root, "tools/kwok"), "sigs.k8s.io/kwok")
 	if err != nil {
-		return err
-	}
-	var module struct{ Dir string }
-	if err := json.Unmarshal([]byte(output), &module); err != nil {
 		return err
 	}
 	for _, name := range []string{"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease",
 		"pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"} {
-		stage, err := os.ReadFile(filepath.Join(module.Dir, "kustomize", "stage", filepath.FromSlash(name+".yaml")))
+		stage, err := os.ReadFile(filepath.Join(dir, "kustomize/stage", name+".yaml"))
 		if err != nil {
 			return err
 		}
@@ -188,16 +176,4 @@ func (c *Cluster) needTools(names ...string) error {
 		}
 	}
 	return nil
-}
-
-// freePort returns a free port outside of the ranges of node ports and of outgoing connections.
-func freePort() (int, error) {
-	for range 100 {
-		port := 20000 + rand.IntN(10000)
-		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-		if err == nil {
-			return port, listener.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port between 20000 and 29999")
 }

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// memcachedPins are the packages for the stand-in for the memcached image.
+// memcachedPins are the packages for the stand-in for the memcached image, and busybox for it and other images.
 //
 //go:embed node/memcached.sha256
 var memcachedPins string
@@ -39,13 +39,9 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	shell, err := n.debianFile(ctx, "busybox-static", "bin/busybox")
-	if err != nil {
-		return nil, err
-	}
 	files := map[string]file{
 		"usr/local/bin/memcached": {from: filepath.Join(root, "usr/bin/memcached"), mode: 0o755},
-		"bin/sh":                  {from: shell, mode: 0o755},
+		"bin/sh":                  {from: filepath.Join(root, busyboxFile), mode: 0o755},
 		"lib":                     {link: "usr/lib"},
 		"lib64":                   {link: "usr/lib64"}, // amd64 programs look for their loader here
 		"etc/passwd": {text: "root:x:0:0:root:/root:/bin/sh\nmemcache:x:11211:11211::/home/memcache:/bin/sh\n",
@@ -59,6 +55,15 @@ func (n *node) memcached(ctx context.Context) (*image, error) {
 		name: "docker.io/library/memcached", tags: append(tags, "1.6", "latest"), user: "memcache",
 		cmd: []string{"memcached"}, env: defaultPath, files: files,
 	}, err
+}
+
+// busyboxFile is the path of busybox in its package.
+const busyboxFile = "usr/bin/busybox"
+
+// busyboxProgram returns the path of a static busybox, with which images get a shell.
+func (c *Cluster) busyboxProgram(ctx context.Context) (string, error) {
+	root, err := c.memcachedRoot(ctx)
+	return filepath.Join(root, busyboxFile), err
 }
 
 // memcachedRoot returns the folder with the unpacked packages. It downloads them the first time.
@@ -78,7 +83,7 @@ func (c *Cluster) memcachedRoot(ctx context.Context) (string, error) {
 	if len(pins) == 0 {
 		return "", fmt.Errorf("tests/cluster/node/memcached.sha256 has no packages for %s", runtime.GOARCH)
 	}
-	c.logf("downloading memcached and its libraries from Debian's suite %s", memcachedSuite)
+	c.logf("downloading memcached, its libraries and busybox from Debian's suite %s", memcachedSuite)
 	if err = c.unpack(ctx, mirror, pins, root); err == nil {
 		return root, nil
 	}

@@ -1,51 +1,33 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
 // sysctls are the settings of the machine that the cluster needs or that the kubelet changes.
 var sysctls = []string{
-	"net/ipv4/ip_forward", "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
-	"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
+	"net.ipv4.ip_forward", "vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops",
+	"kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
 }
 
-// saveSysctls saves the machine's settings for restoreSysctls.
-func saveSysctls() error {
-	saved := map[string]string{}
-	for _, name := range sysctls {
-		if value, err := os.ReadFile(filepath.Join("/proc/sys", name)); err == nil {
-			saved[name] = strings.TrimSpace(string(value))
-		}
-	}
-	text, err := json.Marshal(saved)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(nodeRun, "sysctls.json"), text, 0o644)
+// saveSysctls saves the machine's settings for restoreSysctls, as `sysctl --load` reads them. Not every machine has all
+// of them.
+func saveSysctls(ctx context.Context) error {
+	saved, err := run(ctx, nil, "sysctl", append([]string{"--ignore"}, sysctls...)...)
+	return errors.Join(err, os.WriteFile(filepath.Join(nodeRun, "sysctls"), []byte(saved), 0o644))
 }
 
-func restoreSysctls() error {
-	text, err := os.ReadFile(filepath.Join(nodeRun, "sysctls.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+func restoreSysctls(ctx context.Context) error {
+	file := filepath.Join(nodeRun, "sysctls")
+	if _, err := os.Stat(file); err != nil {
+		return nil // none were changed
 	}
-	saved := map[string]string{}
-	if err := errors.Join(err, json.Unmarshal(text, &saved)); err != nil {
-		return err
-	}
-	var errs []error
-	for name, value := range saved {
-		errs = append(errs, os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0))
-	}
-	return errors.Join(errs...)
+	_, err := run(ctx, nil, "sysctl", "--load="+file)
+	return err
 }
 
 // createNetwork creates a bridge without ports for the node's address, which must exist before the API server
@@ -87,16 +69,10 @@ func (n *node) deleteNetwork(ctx context.Context) error {
 
 // deleteTable deletes a table, if it exists.
 func deleteTable(ctx context.Context, table string) error {
-	return nft(ctx, "add table "+table+"\ndelete table "+table+"\n") // delete fails if there is no table
+	return nft(ctx, "add table "+table+"\ndelete table "+table) // delete fails if there is no table
 }
 
 func nft(ctx context.Context, rules string) error {
-	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		return errors.New("nft: " + strings.TrimSpace(out.String()))
-	}
-	return nil
+	_, err := run(ctx, nil, "nft", rules)
+	return err
 }

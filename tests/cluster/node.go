@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
 // Names and addresses on the machine. A machine has at most one node cluster, so these are fixed, and each cluster can
@@ -71,7 +73,7 @@ func (n *node) up(ctx context.Context) error {
 	if err := n.needTools("kubernetes", "kubelet", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
 		return err
 	}
-	if err := n.installPackages(ctx, "runc", "nft:nftables", "ip:iproute2"); err != nil {
+	if err := n.installPackages(ctx, "runc", "nft:nftables", "ip:iproute2", "sysctl:procps"); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Minute, errors.New("not ready after 3 minutes"))
@@ -83,15 +85,14 @@ func (n *node) up(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(nodeRun, "owner"), []byte(n.root), 0o644); err != nil {
 		return err
 	}
-	port, err := freePort()
+	registry, err := harness.FreeAddress()
 	if err != nil {
 		return err
 	}
-	o := n.options(fmt.Sprintf("127.0.0.1:%d", port))
+	o := n.options(registry)
 
 	if err := n.step("network", func() error {
-		return errors.Join(saveSysctls(), createCgroup(),
-			n.createNetwork(ctx))
+		return errors.Join(saveSysctls(ctx), createCgroup(), n.createNetwork(ctx))
 	}); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (n *node) down(ctx context.Context) error {
 			return err
 		}
 		unmountAll(nodeRun, n.dir)
-		if err := errors.Join(n.deleteNetwork(ctx), restoreSysctls(), removeStrays(), os.RemoveAll(nodeRun)); err != nil {
+		if err := errors.Join(n.deleteNetwork(ctx), restoreSysctls(ctx), removeStrays(), os.RemoveAll(nodeRun)); err != nil {
 			return err
 		}
 	}
@@ -168,34 +169,30 @@ func unmountAll(dirs ...string) {
 // removeStrays removes files that the cluster's programs leave in folders that cannot be configured, and those folders
 // if they are empty then.
 func removeStrays() error {
-	var strays []string
-	links, _ := filepath.Glob("/var/log/containers/*.log")
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && strings.Contains(target, "/.cluster/node/") {
-			strays = append(strays, link)
-		}
-	}
 	open, _ := os.ReadFile("/proc/net/unix")
-	shims, _ := filepath.Glob("/run/containerd/s/*")
-	for _, socket := range shims {
-		if !strings.Contains(string(open), socket) {
-			strays = append(strays, socket)
-		}
-	}
-	results, _ := filepath.Glob("/var/lib/cni/results/" + cniName + "-*")
-	strays = append(strays, results...)
-	if !strings.Contains(string(open), "/var/lib/kubelet/device-plugins/kubelet.sock") {
-		strays = append(strays, "/var/lib/kubelet/device-plugins/kubelet.sock")
-	}
+	isUnused := func(socket string) bool { return !strings.Contains(string(open), socket) }
 	var errs []error
-	for _, path := range strays {
-		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
+	for _, strays := range []struct {
+		pattern string
+		isOurs  func(path string) bool
+	}{
+		{"/var/log/containers/*.log", func(link string) bool {
+			target, _ := os.Readlink(link)
+			return strings.Contains(target, "/.cluster/node/")
+		}},
+		{"/run/containerd/s/*", isUnused},
+		{"/var/lib/cni/results/" + cniName + "-*", func(string) bool { return true }},
+		{"/var/lib/kubelet/device-plugins/kubelet.sock", isUnused},
+	} {
+		paths, _ := filepath.Glob(strays.pattern)
+		for _, path := range paths {
+			if strays.isOurs(path) {
+				errs = append(errs, os.Remove(path))
+			}
 		}
 	}
 	for _, dir := range []string{"/var/log/containers", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results",
-		"/var/lib/cni",
-		"/var/lib/kubelet/device-plugins", "/var/lib/kubelet"} {
+		"/var/lib/cni", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet"} {
 		_ = os.Remove(dir) // fails unless it is empty
 	}
 	return errors.Join(errs...)

@@ -104,7 +104,7 @@ func (k *kind) registry(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	port, err := freePort()
+	port, err := harness.FreePort()
 	if err != nil {
 		return "", err
 	}

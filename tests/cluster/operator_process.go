@@ -22,12 +22,11 @@ import (
 type process struct {
 	name    string
 	pidFile string
-	// addressFile has the address of the metrics on its first line, and that of the probes on its second.
+	// addressFile has the address of the metrics.
 	addressFile string
 }
 
-// process returns a replica by its name. checkProcesses ignores its pid file: the cluster is up without the operator
-// too.
+// process returns a replica by its name.
 func (o *Operator) process(name string) process {
 	return process{name, o.c.path("pids", "operator", name+".pid"), o.c.path("pids", "operator", name+".addresses")}
 }
@@ -82,9 +81,6 @@ func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployme
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.c.path("pids", "operator"), 0o755); err != nil {
-		return err
-	}
 	container := deployment.Spec.Template.Spec.Containers[0]
 	env := []string{"AGENT_IMAGE=" + container.Image} // a process has no pod; the Deployment may override it
 	for _, e := range container.Env {
@@ -95,30 +91,26 @@ func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployme
 			env = append(env, fmt.Sprintf("%s=%d", e.Name, container.Resources.Limits.Memory().Value()))
 		}
 	}
-	metrics, err1 := freePort()
-	probes, err2 := freePort()
+	metrics, err1 := harness.FreeAddress()
+	probes, err2 := harness.FreeAddress()
 	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	addresses := fmt.Sprintf("127.0.0.1:%d\n127.0.0.1:%d\n", metrics, probes)
-	if err := os.WriteFile(p.addressFile, []byte(addresses), 0o644); err != nil {
 		return err
 	}
 	args := slices.Concat(container.Args, []string{"--kubeconfig=" + kubeconfig,
 		"--leader-elect-namespace=" + OperatorNamespace,
-		"--metrics-secure=false", "--metrics-cert-dir=", fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
-		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes)}, flags)
-	if err := o.c.start(name, env, manager, args...); err != nil {
+		"--metrics-secure=false", "--metrics-cert-dir=", "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes},
+		flags)
+	if err := o.c.startAs(p.pidFile, name, env, manager, args...); err != nil {
 		return err
 	}
-	if err := os.Rename(o.c.path("pids", name+".pid"), p.pidFile); err != nil {
+	if err := os.WriteFile(p.addressFile, []byte(metrics), 0o644); err != nil {
 		return err
 	}
 	err = harness.Poll(ctx, func(ctx context.Context) error {
 		if _, ok := o.c.alive(p.pidFile); !ok {
 			return nil // it exited: stop waiting
 		}
-		_, err := get(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz", probes))
+		_, err := get(ctx, "http://"+probes+"/readyz")
 		return err
 	})
 	if _, ok := o.c.alive(p.pidFile); !ok {
@@ -129,12 +121,11 @@ func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployme
 
 // metrics returns the metrics of the replica.
 func (p process) metrics(ctx context.Context) (string, error) {
-	addresses, err := os.ReadFile(p.addressFile)
+	address, err := os.ReadFile(p.addressFile)
 	if err != nil {
 		return "", err
 	}
-	address, _, _ := strings.Cut(string(addresses), "\n")
-	return get(ctx, "http://"+address+"/metrics")
+	return get(ctx, "http://"+string(address)+"/metrics")
 }
 
 func get(ctx context.Context, url string) (string, error) {

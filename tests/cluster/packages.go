@@ -48,52 +48,6 @@ func (c *Cluster) installPackages(ctx context.Context, commands ...string) error
 	return c.apt(ctx, append([]string{"install", "-y", "-q", "--no-install-recommends"}, missing...)...)
 }
 
-// debianFile returns the path of a file of a Debian package, which it downloads the first time. Several images may
-// share a package.
-func (c *Cluster) debianFile(ctx context.Context, pkg, name string) (string, error) {
-	c.packages.Lock()
-	defer c.packages.Unlock()
-	dir := c.images("debian", pkg)
-	if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-		return filepath.Join(dir, name), nil
-	}
-	return filepath.Join(dir, name), c.download(ctx, dir, pkg)
-}
-
-// download downloads a package with those of its dependencies that this machine lacks, and unpacks them into dir. It
-// does not install them: an installed memcached would run as a service.
-func (c *Cluster) download(ctx context.Context, dir, pkg string) error {
-	c.logf("downloading Debian package %s (not installed, its files go into test images)", pkg)
-	archives, err := filepath.Abs(dir + ".deb")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
-		return err
-	}
-	defer os.RemoveAll(archives)
-	err = c.apt(ctx, "install", "-y", "-q", "--no-install-recommends", "--download-only", "--reinstall", "-o",
-		"Dir::Cache::archives="+archives, pkg)
-	if err != nil {
-		return err
-	}
-	return extract(ctx, archives, dir)
-}
-
-// extract unpacks all packages of a folder into dir.
-func extract(ctx context.Context, archives, dir string) error {
-	packages, err := filepath.Glob(filepath.Join(archives, "*.deb"))
-	if err != nil || len(packages) == 0 {
-		return errors.Join(err, errors.New("apt-get downloaded nothing"))
-	}
-	for _, file := range packages {
-		if _, err := run(ctx, nil, "dpkg-deb", "--extract", file, dir); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // debianRoot returns a folder with packages of a suite and all their dependencies, which it downloads the first time.
 // Nothing is installed, and no script of a package runs.
 func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...string) (string, error) {
@@ -126,8 +80,14 @@ func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...stri
 		return "", err
 	}
 	unpacked := filepath.Join(temporary, "root")
-	if err := extract(ctx, archives, unpacked); err != nil {
-		return "", err
+	all, err := filepath.Glob(filepath.Join(archives, "*.deb"))
+	if err != nil || len(all) == 0 {
+		return "", errors.Join(err, errors.New("apt-get downloaded nothing"))
+	}
+	for _, archive := range all {
+		if _, err := run(ctx, nil, "dpkg-deb", "--extract", archive, unpacked); err != nil {
+			return "", err
+		}
 	}
 	return root, os.Rename(unpacked, root)
 }

@@ -15,11 +15,16 @@ import (
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
-// start runs a program that outlives this process: in its own session, with its output in logs/<name>.log and its
-// process ID in pids/<name>.pid. The arguments must name a file in the cluster's folder, by which alive recognizes the
-// program.
+// start runs a program that outlives this process: in its own session, with its output in logs/<name>.log. The
+// arguments must name a file in the cluster's folder, by which alive recognizes the program.
 func (c *Cluster) start(name string, env []string, command string, args ...string) error {
-	if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755), os.MkdirAll(c.path("pids"), 0o755)); err != nil {
+	return c.startAs(c.path("pids", name+".pid"), name, env, command, args...)
+}
+
+// startAs also chooses the file with the process ID. In a folder below pids, checkProcesses ignores it: the cluster is
+// up without the operator and the programs that run beside it.
+func (c *Cluster) startAs(pidFile, name string, env []string, command string, args ...string) error {
+	if err := errors.Join(os.MkdirAll(c.path("logs"), 0o755), os.MkdirAll(filepath.Dir(pidFile), 0o755)); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(c.path("logs", name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -47,7 +52,7 @@ func (c *Cluster) start(name string, env []string, command string, args ...strin
 			break
 		}
 	}
-	return os.WriteFile(c.path("pids", name+".pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
+	return os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644)
 }
 
 // allPIDFiles returns the pid files of the cluster's components, of the operator, and of programs that beside runs.

@@ -34,7 +34,7 @@ func (e *engine) standIn(ctx context.Context, dockerfile string) (options []stri
 	}
 	e.logf("%s cannot be pulled: building with this machine's own Go in its place", base)
 
-	shell, err := e.debianFile(ctx, "busybox-static", "bin/busybox")
+	shell, err := e.busyboxProgram(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -129,13 +131,21 @@ func Sum(metrics, series string) (sum float64) {
 	return sum
 }
 
+// FreePort returns a free port outside of the ranges of node ports and of outgoing connections.
+func FreePort() (int, error) {
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		if listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			return port, listener.Close()
+		}
+	}
+	return 0, errors.New("no free port between 20000 and 29999")
+}
+
 // FreeAddress returns a loopback address with a free port.
 func FreeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
+	port, err := FreePort()
+	return fmt.Sprintf("127.0.0.1:%d", port), err
 }
 
 // GiveTools gives a clone the tools of a repository, each by link, such as os.Link. It writes their stamps anew: make

@@ -13,11 +13,10 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-const usage = `usage: cluster [-kind kwok|node|kind] [-nodes n] command
+const usage = `usage: cluster [-kind kwok|node|kind] command
 
   up                  start the cluster, if it is not up
   down                stop it and remove its state
-  status              say whether it is up
   build IMAGE [FILE]  build an image from FILE (by default the operator's from Dockerfile)
   buildx IMAGE        build the operator's image for $PLATFORMS and push it
   push IMAGE          push a built image
@@ -43,27 +42,18 @@ func main() {
 
 func command(ctx context.Context) error {
 	kind := flag.String("kind", "kwok", "kwok, node or kind")
-	nodes := flag.Int("nodes", 0, "number of simulated nodes of a kwok cluster (3 in a new one)")
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.Parse()
 	c, err := cluster.New(*kind)
 	if err != nil {
 		return err
 	}
-	c.Nodes = *nodes
-
 	switch flag.Arg(0) {
 	case "up":
 		_, err := c.Create(ctx)
 		return err
 	case "down":
 		return c.Destroy(ctx)
-	case "status":
-		if err := c.Check(ctx); err != nil {
-			return err
-		}
-		fmt.Printf("%s cluster is up: export KUBECONFIG=%s\n", c.Kind, c.GetKubeconfig())
-		return nil
 	case "operator-run":
 		return c.Operator("").Run(ctx)
 	case "operator-stop":
