@@ -98,8 +98,8 @@ func (o *Operator) startProcess(ctx context.Context, deployment *appsv1.Deployme
 	}
 	args := slices.Concat(container.Args, []string{"--kubeconfig=" + kubeconfig,
 		"--leader-elect-namespace=" + OperatorNamespace,
-		"--metrics-secure=false", "--metrics-cert-dir=", "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes},
-		flags)
+		"--metrics-secure=false", "--metrics-cert-dir=", "--metrics-bind-address=" + metrics,
+		"--health-probe-bind-address=" + probes}, flags)
 	if err := o.c.startAs(p.pidFile, name, env, manager, args...); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type server struct {
 	pod     string
 	address net.Addr
 	*memcache.Client
+	stop func() // ends the forwarding
 }
 
 // servers are all servers of the Memcached. They are a memcache.ServerSelector.
@@ -77,16 +78,20 @@ func withServers(ctx context.Context, size int, do func(servers) error) error {
 		return err
 	}
 	var all servers
+	defer func() {
+		for _, server := range all {
+			_ = server.Close()
+			server.stop()
+		}
+	}()
 	for pod := range strings.FieldsSeq(nodes) {
 		address, stop, err := forward(ctx, pod)
 		if err != nil {
 			return fmt.Errorf("port-forward to pod %s: %w", pod, err)
 		}
-		defer stop()
 		client := memcache.New(address.String())
 		client.Timeout = talkTimeout
-		defer func() { _ = client.Close() }()
-		all = append(all, server{pod, address, client})
+		all = append(all, server{pod, address, client, stop})
 	}
 	if len(all) != size {
 		return fmt.Errorf("memcached %s is ready with size %d, but status.nodes has %d names: %s", name, size, len(all),
@@ -168,7 +173,8 @@ func (s servers) spreadKeys() (found int, err error) {
 			if string(item.Value) != value {
 				continue
 			}
-			if holds++; s.pick(key).pod != server.pod {
+			holds++
+			if s.pick(key).pod != server.pod {
 				return 0, fmt.Errorf("server %s holds %s, which was not written to it", server.pod, key)
 			}
 		}
