@@ -46,11 +46,11 @@ func run(to names) error {
 	if to, err = to.complete(r.names); err != nil {
 		return err
 	}
-	long, err := r.rename(to)
+	lineLength, err := r.rename(to)
 	if err != nil {
 		return err
 	}
-	if err := r.allowLongLines(long); err != nil {
+	if err := r.allowLongLines(lineLength); err != nil {
 		return err
 	}
 	for _, command := range [][]string{
@@ -58,13 +58,16 @@ func run(to names) error {
 		{"tools/catalog", "empty", "catalog"},
 		{"go", "test", "./controllers/desired", "-run", "TestGolden", "-update"},
 	} {
-		if err := show(command...); err != nil {
-			return err
+		fmt.Println("+", strings.Join(command, " "))
+		cmd := exec.CommandContext(context.Background(), command[0], command[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
 		}
 	}
 	fmt.Printf(byHand, to.group, to.registry)
-	if len(long) > 0 {
-		fmt.Printf("- The names have made %d lines of Go too long: line-length in .golangci.yml was raised.\n", len(long))
+	if lineLength > maxLine {
+		fmt.Println("- The names have made lines of Go too long: line-length in .golangci.yml was raised.")
 	}
 	return nil
 }
@@ -81,14 +84,3 @@ Left to do:
 - Nothing is published under %s yet: docs say how to release. After the first release, remove the notes about that:
   README.md, docs/getting-started/install.md, docs/how-to/kustomize.md and release.md, docs/explanation/faq.md.
 `
-
-// show runs a command with its output on the terminal.
-func show(command ...string) error {
-	fmt.Println("+", strings.Join(command, " "))
-	cmd := exec.CommandContext(context.Background(), command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
-	}
-	return nil
-}

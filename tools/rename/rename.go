@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,15 +38,10 @@ func (n names) complete(old names) (names, error) {
 	if n.owner == "" {
 		return n, errors.New("-owner is required")
 	}
-	def := func(value *string, or string) {
-		if *value == "" {
-			*value = or
-		}
-	}
-	def(&n.repository, old.repository)
-	def(&n.module, "github.com/"+n.owner+"/"+n.repository)
-	def(&n.group, "cache."+strings.ToLower(n.owner)+".github.io")
-	def(&n.registry, "ghcr.io/"+strings.ToLower(n.owner)+"/"+n.repository)
+	n.repository = cmp.Or(n.repository, old.repository)
+	n.module = cmp.Or(n.module, "github.com/"+n.owner+"/"+n.repository)
+	n.group = cmp.Or(n.group, "cache."+strings.ToLower(n.owner)+".github.io")
+	n.registry = cmp.Or(n.registry, "ghcr.io/"+strings.ToLower(n.owner)+"/"+n.repository)
 	switch {
 	case !label.MatchString(n.repository) || len(n.repository) > longest:
 		return n, fmt.Errorf("-repository %s must have at most %d characters: a-z, 0-9 and -", n.repository, longest)
@@ -96,12 +92,13 @@ func open(dir string) (*repository, error) {
 	return r, nil
 }
 
-// rename replaces the names in all texts that git tracks, and in the names of the files. It returns the lines of Go
-// that have become too long for the linter.
-func (r *repository) rename(to names) (long []string, err error) {
+// rename replaces the names in all texts that git tracks, and in the names of the files. It returns the length of the
+// lines of Go that the linter must allow.
+func (r *repository) rename(to names) (lineLength int, err error) {
+	lineLength = maxLine
 	if to.repository != r.repository {
 		if err := r.unused(to.repository); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
 	replace := r.replacer(to)
@@ -109,13 +106,13 @@ func (r *repository) rename(to names) (long []string, err error) {
 		file := filepath.Join(r.dir, name)
 		info, err := os.Lstat(file)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		renamed := replace(name)
 		if info.Mode().IsRegular() {
 			old, err := os.ReadFile(file)
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
 			text := string(old)
 			if bytes.IndexByte(old, 0) < 0 && utf8.Valid(old) {
@@ -125,29 +122,29 @@ func (r *repository) rename(to names) (long []string, err error) {
 				text = r.project(text, to)
 			}
 			if strings.HasSuffix(name, ".go") {
-				long = append(long, tooLong(string(old), text)...)
+				lineLength = max(lineLength, longestOf(string(old), text))
 				formatted, err := format.Source([]byte(text)) // other names may need another alignment
 				if err != nil {
-					return nil, fmt.Errorf("%s: %w", name, err)
+					return 0, fmt.Errorf("%s: %w", name, err)
 				}
 				text = string(formatted)
 			}
 			if text != string(old) {
 				if err := os.WriteFile(file, []byte(text), info.Mode().Perm()); err != nil {
-					return nil, err
+					return 0, err
 				}
 			}
 		}
 		if renamed != name {
 			target := filepath.Join(r.dir, renamed)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.Rename(file, target)); err != nil {
-				return nil, err
+				return 0, err
 			}
 			for dir := filepath.Dir(file); os.Remove(dir) == nil; dir = filepath.Dir(dir) { // until one is not empty
 			}
 		}
 	}
-	return long, nil
+	return lineLength, nil
 }
 
 // unused returns an error if a word occurs already: a later rename could not distinguish it.
@@ -215,31 +212,27 @@ func partOfWord(c byte, others string) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(others, c) >= 0
 }
 
-// allowLongLines raises the linter's limit to the longest of the lines that names have made longer than the limit.
-func (r *repository) allowLongLines(lines []string) error {
+// allowLongLines raises the linter's limit.
+func (r *repository) allowLongLines(limit int) error {
 	file := filepath.Join(r.dir, ".golangci.yml")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	limit := maxLine
-	for _, line := range lines {
-		limit = max(limit, utf8.RuneCountInString(line))
-	}
 	const setting = "line-length: %d\n"
-	return os.WriteFile(file, bytes.Replace(text, fmt.Appendf(nil, setting, maxLine), fmt.Appendf(nil, setting, limit), 1),
-		0o644)
+	raised := strings.Replace(string(text), fmt.Sprintf(setting, maxLine), fmt.Sprintf(setting, limit), 1)
+	return os.WriteFile(file, []byte(raised), 0o644)
 }
 
-// tooLong returns the lines that have become longer than the linter allows.
-func tooLong(before, after string) (lines []string) {
-	old := strings.Split(before, "\n")
+// longestOf returns the length of the longest line that has become longer than the linter allows, or that limit.
+func longestOf(before, after string) int {
+	longest, old := maxLine, strings.Split(before, "\n")
 	for i, line := range strings.Split(after, "\n") {
-		if utf8.RuneCountInString(line) > maxLine && utf8.RuneCountInString(old[i]) <= maxLine {
-			lines = append(lines, line)
+		if utf8.RuneCountInString(old[i]) <= maxLine {
+			longest = max(longest, utf8.RuneCountInString(line))
 		}
 	}
-	return lines
+	return longest
 }
 
 func (r *repository) git(args ...string) (string, error) {
