@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -68,14 +67,13 @@ func Before(ctx context.Context, version, folder string) (Version, error) {
 		return Version{}, err
 	}
 	v := Version{Version: "0.0.0", Source: folder}
-	list, err := harness.Command{Dir: root}.Run(ctx, "git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+	// Files that are not committed are part of it, without a change of what is to be committed.
+	index := folder + ".index"
+	defer os.Remove(index)
+	_, err = harness.Command{Dir: root, Env: []string{"GIT_INDEX_FILE=" + index}}.Run(ctx, "bash", "-c",
+		`set -euo pipefail; git add --all; git archive "$(git write-tree)" | tar --extract --directory "$0"`, folder)
 	if err != nil {
 		return v, err
-	}
-	for name := range strings.SplitSeq(strings.Trim(list, "\x00"), "\x00") {
-		if err := copyFile(root, folder, name); err != nil {
-			return v, err
-		}
 	}
 	return v, v.differ(ctx)
 }
@@ -100,20 +98,6 @@ func Release(ctx context.Context, version, folder string) (Version, error) {
 		git rev-parse --quiet --verify "$0^{commit}" >&2 || git fetch --quiet origin tag "$0"
 		git archive "$0" | tar --extract --directory "$1"`, "v"+released, folder)
 	return Version{Version: released, Source: folder}, err
-}
-
-// copyFile copies a regular file; others, and those that were just deleted, are not part of a build.
-func copyFile(from, to, name string) error {
-	info, err := os.Lstat(filepath.Join(from, name))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	content, err := os.ReadFile(filepath.Join(from, name))
-	return errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(to, name)), 0o755),
-		os.WriteFile(filepath.Join(to, name), content, info.Mode().Perm()))
 }
 
 // differ makes the differences in a copy of the source.
