@@ -49,9 +49,7 @@ func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err e
 		return nil, err
 	}
 	stop = func() error { return errors.Join(end(), deletePolicyRules(context.Background())) }
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
-	defer cancel()
-	err = harness.Poll(ctx, func(context.Context) error {
+	err = c.await(ctx, "kube-network-policies", stop, func(context.Context) error {
 		queues, err := os.ReadFile("/proc/net/netfilter/nfnetlink_queue")
 		for line := range strings.Lines(string(queues)) {
 			if strings.HasPrefix(strings.TrimSpace(line), policyQueue+" ") {
@@ -60,13 +58,13 @@ func (c *Cluster) NetworkPolicies(ctx context.Context) (stop func() error, err e
 		}
 		return errors.Join(err, errors.New("kube-network-policies does not read its queue"))
 	})
-	if err == nil {
-		// If the kernel has no nft_queue, kube-network-policies tries again and again to install its own rules. If it has,
-		// each connection is queued twice, which changes nothing.
-		err = queuePackets(ctx, "--append")
-	}
 	if err != nil {
-		return nil, c.tail(errors.Join(err, stop()), "kube-network-policies")
+		return nil, err
+	}
+	// If the kernel has no nft_queue, kube-network-policies tries again and again to install its own rules. If it has,
+	// each connection is queued twice, which changes nothing.
+	if err := queuePackets(ctx, "--append"); err != nil {
+		return nil, errors.Join(err, stop())
 	}
 	return stop, nil
 }
@@ -104,4 +102,15 @@ func (c *Cluster) beside(name string, args ...string) (stop func() error, err er
 		return nil, err
 	}
 	return stop, c.startAs(pidFile, name, nil, filepath.Join(c.bin, name), args...)
+}
+
+// await waits until a program that beside runs is ready. Otherwise it stops the program.
+func (c *Cluster) await(ctx context.Context, name string, stop func() error, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
+	defer cancel()
+	err := harness.Poll(ctx, ready)
+	if err != nil {
+		err = c.tail(errors.Join(err, stop()), name)
+	}
+	return err
 }

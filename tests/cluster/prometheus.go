@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"time"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -31,16 +30,10 @@ func (c *Cluster) Prometheus(ctx context.Context, files map[string][]byte) (url 
 	if err != nil {
 		return "", nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("not after 30 seconds"))
-	defer cancel()
-	err = harness.Poll(ctx, func(ctx context.Context) error {
+	return "http://" + address, stop, c.await(ctx, "prometheus", stop, func(ctx context.Context) error {
 		_, err := get(ctx, "http://"+address+"/-/ready")
 		return err
 	})
-	if err != nil {
-		return "", nil, c.tail(errors.Join(err, stop()), "prometheus")
-	}
-	return "http://" + address, stop, nil
 }
 
 // StateMetrics runs kube-state-metrics beside the cluster as a service account until stop is called, and returns its
