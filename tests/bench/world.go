@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -84,7 +83,8 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	if w.kubeconfig, err = s.install(ctx, c); err != nil {
 		return nil, err
 	}
-	config := unlimited(c.KubernetesRestConfig())
+	config := c.KubernetesRestConfig()
+	config.QPS = -1 // the API server's own limits remain
 	if w.user, err = client.New(config, client.Options{}); err != nil {
 		return nil, err
 	}
@@ -114,19 +114,14 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	return w, nil
 }
 
-// unlimited removes the rate limit of a client; the API server's own limits remain.
-func unlimited(config *rest.Config) *rest.Config {
-	config.QPS = -1
-	return config
-}
-
 // clientOf returns a client with the permissions of the subject.
 func (w *world) clientOf() (client.Client, error) {
 	config, err := cluster.RestConfig(w.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	return client.New(unlimited(config), client.Options{})
+	config.QPS = -1
+	return client.New(config, client.Options{})
 }
 
 // watch starts to watch the objects of a kind, and returns when it has all existing ones.

@@ -15,13 +15,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -65,25 +65,17 @@ func (n *node) serveImages(ctx context.Context, o *nodeOptions) error {
 	if err := os.WriteFile(n.path("registry.address"), []byte(o.Registry), 0o644); err != nil {
 		return err
 	}
-	makers := []func(context.Context) (*image, error){n.pause, n.busybox, n.memcached}
-	errs := make([]error, len(makers))
-	var all sync.WaitGroup
-	for i, build := range makers {
-		all.Go(func() {
+	var all errgroup.Group
+	for _, build := range []func(context.Context) (*image, error){n.pause, n.busybox, n.memcached} {
+		all.Go(func() error {
 			img, err := build(ctx)
-			if err == nil {
-				err = n.publish(ctx, img)
+			if err != nil {
+				return err
 			}
-			errs[i] = err
+			return n.publish(ctx, img)
 		})
 	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return n.tail(err, "registry")
-		}
-	}
-	return nil
+	return n.tail(all.Wait(), "registry")
 }
 
 // publish pushes an image and adds its other tags.

@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
@@ -97,16 +98,14 @@ func (n *node) up(ctx context.Context) error {
 		return err
 	}
 	// The control plane takes longest and needs only the network, so images and containerd start at the same time.
-	var control, run error
-	var both sync.WaitGroup
-	both.Go(func() { control = n.step("control plane", func() error { return n.startControlPlane(ctx, o) }) })
-	both.Go(func() {
-		run = errors.Join(
+	var both errgroup.Group
+	both.Go(func() error { return n.step("control plane", func() error { return n.startControlPlane(ctx, o) }) })
+	both.Go(func() error {
+		return errors.Join(
 			n.step("images", func() error { return n.serveImages(ctx, o) }),
 			n.step("containerd", func() error { return n.startContainerd(ctx, o) }))
 	})
-	both.Wait()
-	if err := errors.Join(control, run); err != nil {
+	if err := both.Wait(); err != nil {
 		return err
 	}
 	return n.step("node", func() error { return n.startNode(ctx, o) })

@@ -81,16 +81,15 @@ func (o *Operator) Start(ctx context.Context, replicas int) error {
 func (o *Operator) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("not ready after 2 minutes"))
 	defer cancel()
-	text, err := o.c.kubectl(ctx, "get", "deployment", OperatorDeployment, "--namespace", OperatorNamespace,
-		"--output", "yaml")
+	client, err := kubernetes.NewForConfig(o.c.KubernetesRestConfig())
 	if err != nil {
 		return err
 	}
-	var deployment appsv1.Deployment
-	if err := yaml.Unmarshal([]byte(text), &deployment); err != nil {
+	deployment, err := client.AppsV1().Deployments(OperatorNamespace).Get(ctx, OperatorDeployment, metav1.GetOptions{})
+	if err != nil {
 		return err
 	}
-	return o.startProcesses(ctx, &deployment, int(*deployment.Spec.Replicas))
+	return o.startProcesses(ctx, deployment, int(*deployment.Spec.Replicas))
 }
 
 // Stop stops every replica with SIGTERM, so that the leader releases its lease, and waits until all are gone.

@@ -3,7 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"os"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
@@ -44,23 +44,13 @@ func (c *Cluster) StateMetrics(ctx context.Context, namespace, account, config s
 	if err != nil {
 		return "", nil, err
 	}
-	address, err = harness.FreeAddress()
-	if err != nil {
+	port, err1 := harness.FreePort()
+	own, err2 := harness.FreePort() // for the metrics about kube-state-metrics itself
+	if err := errors.Join(err1, err2); err != nil {
 		return "", nil, err
 	}
-	own, err := harness.FreeAddress() // for the metrics about kube-state-metrics itself
-	if err != nil {
-		return "", nil, err
-	}
-	args := []string{"--kubeconfig=" + kubeconfig, "--custom-resource-state-only",
-		"--custom-resource-state-config-file=" + config}
-	for prefix, address := range map[string]string{"": address, "telemetry-": own} {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil {
-			return "", nil, err
-		}
-		args = append(args, "--"+prefix+"host="+host, "--"+prefix+"port="+port)
-	}
-	stop, err = c.beside("kube-state-metrics", args...)
-	return address, stop, err
+	stop, err = c.beside("kube-state-metrics", "--kubeconfig="+kubeconfig, "--custom-resource-state-only",
+		"--custom-resource-state-config-file="+config, "--host=127.0.0.1", fmt.Sprint("--port=", port),
+		"--telemetry-host=127.0.0.1", fmt.Sprint("--telemetry-port=", own))
+	return fmt.Sprintf("127.0.0.1:%d", port), stop, err
 }
