@@ -131,11 +131,11 @@ func (e *engine) buildArgs(ctx context.Context, dockerfile, version string) ([]s
 	values := []string{"VERSION=" + version, "REVISION=" + revision, "CREATED=" +
 		time.Unix(epoch, 0).UTC().Format(time.RFC3339)}
 	for _, name := range []string{"GOPROXY", "GOSUMDB"} {
-		value, err := goenv(ctx, name)
+		value, err := run(ctx, nil, "go", "env", name)
 		if err != nil {
 			return nil, err
 		}
-		values = append(values, name+"="+value)
+		values = append(values, name+"="+strings.TrimSpace(value))
 	}
 	if e.command == "docker" { // the timestamp of all that Docker creates
 		values = append(values, fmt.Sprint("SOURCE_DATE_EPOCH=", epoch))
@@ -217,9 +217,4 @@ func (e *engine) save(ctx context.Context, image, archive string) error {
 
 func (e *engine) run(ctx context.Context, args ...string) (string, error) {
 	return run(ctx, isolation, e.command, append(e.options, args...)...)
-}
-
-func goenv(ctx context.Context, name string) (string, error) {
-	out, err := run(ctx, nil, "go", "env", name)
-	return strings.TrimSpace(out), err
 }
