@@ -75,22 +75,25 @@ func (c *Cluster) memcachedRoot(ctx context.Context) (string, error) {
 	if isDir(root) {
 		return root, nil
 	}
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return "", err
+	}
 	pins := pinned(runtime.GOARCH)
 	if len(pins) == 0 {
 		return "", fmt.Errorf("tests/cluster/node/memcached.sha256 has no packages for %s", runtime.GOARCH)
 	}
 	c.logf("downloading memcached, its libraries and busybox from Debian's suite %s", memcachedSuite)
-	err := c.unpack(ctx, pins, root)
-	if err == nil {
+	if err = c.unpack(ctx, mirror, pins, root); err == nil {
 		return root, nil
 	}
 	c.logf("using the newest packages, because those of tests/cluster/node/memcached.sha256 cannot be downloaded: %v", err)
-	newest, err := c.newest(ctx, runtime.GOARCH)
+	newest, err := c.newest(ctx, mirror, runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}
 	c.logf("memcached is from %s", path.Base(newest[0].path))
-	return root, c.unpack(ctx, newest, root)
+	return root, c.unpack(ctx, mirror, newest, root)
 }
 
 // MemcachedCommand returns a command that runs the image's memcached as a process of this machine. It downloads
@@ -128,10 +131,14 @@ func (c *Cluster) memcachedTags(names ...string) (tags []string, err error) {
 
 // PinMemcached pins the newest packages of the suite: it writes them into node/memcached.sha256.
 func (c *Cluster) PinMemcached(ctx context.Context) error {
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return err
+	}
 	head, _, _ := strings.Cut(memcachedPins, "\n")
 	lines := []string{head}
 	for _, arch := range []string{"amd64", "arm64"} {
-		newest, err := c.newest(ctx, arch)
+		newest, err := c.newest(ctx, mirror, arch)
 		if err != nil {
 			return err
 		}
@@ -163,7 +170,7 @@ func pinned(arch string) (pins []pin) {
 }
 
 // unpack downloads packages and unpacks them into dir.
-func (c *Cluster) unpack(ctx context.Context, pins []pin, dir string) error {
+func (c *Cluster) unpack(ctx context.Context, mirror string, pins []pin, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -175,7 +182,7 @@ func (c *Cluster) unpack(ctx context.Context, pins []pin, dir string) error {
 	root := filepath.Join(temporary, "root")
 	for _, p := range pins {
 		archive := filepath.Join(temporary, p.name()+".deb")
-		if _, err := run(ctx, debian, "/usr/lib/apt/apt-helper", "download-file", debianMirror()+p.path, archive,
+		if _, err := run(ctx, debian, "/usr/lib/apt/apt-helper", "download-file", mirror+p.path, archive,
 			"SHA256:"+p.sum); err != nil {
 			return err
 		}
@@ -187,8 +194,8 @@ func (c *Cluster) unpack(ctx context.Context, pins []pin, dir string) error {
 }
 
 // newest returns the pinned packages in the newest versions of the suite.
-func (c *Cluster) newest(ctx context.Context, arch string) (pins []pin, err error) {
-	options, err := c.suite(ctx, memcachedSuite, arch)
+func (c *Cluster) newest(ctx context.Context, mirror, arch string) (pins []pin, err error) {
+	options, err := c.suite(ctx, mirror, memcachedSuite, arch)
 	if err != nil {
 		return nil, err
 	}

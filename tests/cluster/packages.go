@@ -60,7 +60,11 @@ func (c *Cluster) debianRoot(ctx context.Context, suite string, packages ...stri
 	}
 	c.logf("downloading packages of Debian's suite %s (not installed, their files go into a test image): %s", suite,
 		strings.Join(packages, " "))
-	options, err := c.suite(ctx, suite, runtime.GOARCH)
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return "", err
+	}
+	options, err := c.suite(ctx, mirror, suite, runtime.GOARCH)
 	if err != nil {
 		return "", err
 	}
@@ -92,7 +96,7 @@ const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // suite returns the options with which apt uses one suite of Debian and nothing else, and updates the lists. Its lists
 // and sources are separate from the machine's, and signed by Debian. They need neither root nor the locks of dpkg.
-func (c *Cluster) suite(ctx context.Context, suite, arch string) ([]string, error) {
+func (c *Cluster) suite(ctx context.Context, mirror, suite, arch string) ([]string, error) {
 	if _, err := os.Stat(debianKeyring); err != nil {
 		return nil, fmt.Errorf("packages of Debian are downloaded, so install debian-archive-keyring: %w", err)
 	}
@@ -100,17 +104,16 @@ func (c *Cluster) suite(ctx context.Context, suite, arch string) ([]string, erro
 	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
 		return nil, err
 	}
-	source := fmt.Sprintf("deb [signed-by=%s target=Packages] %s %s main\n", debianKeyring, debianMirror(), suite)
+	source := fmt.Sprintf("deb [signed-by=%s target=Packages] %s %s main\n", debianKeyring, mirror, suite)
 	if err := os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644); err != nil {
 		return nil, err
 	}
-	var options []string
-	for _, option := range []string{
-		"Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "Dir::Etc::SourceParts=-",
-		"Dir::State::Lists=" + filepath.Join(dir, "lists"), "Dir::State::Status=/dev/null", "Dir::Cache=" + dir,
-		"Debug::NoLocking=true", "APT::Architecture=" + arch, "APT::Architectures=" + arch, "Acquire::Languages=none",
-	} {
-		options = append(options, "-o", option)
+	options := []string{
+		"-o", "Dir::Etc::SourceList=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::SourceParts=-",
+		"-o", "Dir::State::Lists=" + filepath.Join(dir, "lists"), "-o", "Dir::State::Status=/dev/null", "-o", "Dir::Cache=" +
+			dir,
+		"-o", "Debug::NoLocking=true", "-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch,
+		"-o", "Acquire::Languages=none",
 	}
 	_, err := run(ctx, debian, "apt-get", append(options, "update", "--error-on=any")...)
 	return options, err
@@ -131,8 +134,27 @@ func (c *Cluster) apt(ctx context.Context, args ...string) error {
 	return err
 }
 
-// debianMirror returns the mirror of Debian. What is downloaded is pinned by its hash or signed by Debian.
-func debianMirror() string {
-	mirror := cmp.Or(os.Getenv("DEBIAN_MIRROR"), "http://deb.debian.org/debian")
-	return strings.TrimSuffix(mirror, "/") + "/"
+// debianMirror returns DEBIAN_MIRROR, or the mirror of Debian in the configuration of apt, or Debian's own. What is
+// downloaded is pinned by its hash or signed by Debian.
+func debianMirror(ctx context.Context) (string, error) {
+	if mirror := os.Getenv("DEBIAN_MIRROR"); mirror != "" {
+		return strings.TrimSuffix(mirror, "/") + "/", nil
+	}
+	mirror, err := configuredMirror(ctx)
+	if err == nil && mirror == "" && os.Geteuid() == 0 {
+		if _, err := run(ctx, debian, "apt-get", "update", "-q"); err != nil { // the lists of a fresh machine are missing
+			return "", err
+		}
+		mirror, err = configuredMirror(ctx)
+	}
+	return cmp.Or(mirror, "http://deb.debian.org/debian/"), err
+}
+
+// configuredMirror returns the mirror in the configuration of apt, or "" if apt has no lists yet or those of another
+// distribution.
+func configuredMirror(ctx context.Context) (string, error) {
+	out, err := run(ctx, debian, "apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
+		"Origin: Debian", "Label: Debian")
+	mirror, _, _ := strings.Cut(out, "\n")
+	return mirror, err
 }

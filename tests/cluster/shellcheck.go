@@ -22,9 +22,13 @@ func (c *Cluster) DownloadShellCheck(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
+	mirror, err := debianMirror(ctx)
+	if err != nil {
+		return err
+	}
 	dir := c.images("shellcheck")
 	defer os.RemoveAll(dir)
-	if err := c.unpack(ctx, []pin{pinned}, dir); err != nil {
+	if err := c.unpack(ctx, mirror, []pin{pinned}, dir); err != nil {
 		return err
 	}
 	return os.Rename(filepath.Join(dir, "usr/bin/shellcheck"), filepath.Join(c.bin, "shellcheck"))
