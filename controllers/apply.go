@@ -22,8 +22,14 @@ type applyResult struct {
 	dryRunErr error
 }
 
-// apply applies a plan, or with spec.paused finds out whether that would change anything. Before Ready becomes false,
-// the status says so.
+// apply applies a plan, or with spec.paused finds out whether that would change anything. The status is written before,
+// in these cases:
+//
+//   - Servers or proxies are replaced without a new generation, such as for a restart, or restored after somebody else
+//     changed them, which may take several tries: Ready becomes False.
+//   - The proxies get another list: Stalled is removed. With whenMoveStalls Proceed, a later reconcile would give up a
+//     change that has just begun. If the informer cache shows an old Stalled, this write conflicts.
+//   - While paused, a loss is reported before the dry run.
 func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.View, plan desired.Plan,
 	st *state) (a applyResult, err error) {
 	changes, err := o.set.Plan(ctx, plan.Children, plan.Guards, o.children)
@@ -34,10 +40,6 @@ func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.
 	if !paused {
 		effect = planEffect(v, plan)
 	}
-	// A change without a new generation, such as a restart, or what somebody else changed: set Ready to False before
-	// servers are replaced or restored, which may take several tries. Remove Stalled before the proxies get another list:
-	// with whenMoveStalls Proceed, a later reconcile would give a change up that has just begun. If the informer cache
-	// shows an old Stalled, this write conflicts. While paused, tell a loss before the dry run.
 	a.mc = v.Memcached
 	drifted := changes.Drifted(workloadKey(a.mc)) || changes.Drifted(proxyKey(a.mc))
 	if (paused || effect.Changing || effect.ProxyChanging || drifted) && status.WasReady(a.mc) ||

@@ -26,12 +26,12 @@ import (
 	"github.com/example/memcached-operator/controllers/steps"
 )
 
-// execute takes a step, continues after an error, and joins the errors. It returns how far the step is, and how long
-// until the next look.
+// execute takes a step, and continues after an error. It returns how far the step is, the delay before the next
+// reconcile, and all errors.
 func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v steps.View,
 	s steps.Step) (progress status.ChangeProgress, wait time.Duration, err error) {
 	progress, wait = s.Progress, s.Wait
-	if s.IsFinal() {
+	if s.IsIrreversible() {
 		if s, err = r.verify(ctx, o, v, s); err != nil {
 			return progress, wait, err
 		}
@@ -67,18 +67,18 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 	return progress, wait, errors.Join(errs...)
 }
 
-// verify returns a step that cannot be taken back with the objects of the API server, and a conflict unless the step
-// follows from these too.
+// verify returns an irreversible step with the objects of the API server, and a conflict unless the step follows from
+// workload, pods and configuration of the proxies as the API server has them, too.
 func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps.View,
 	s steps.Step) (steps.Step, error) {
 	live, err := o.live(ctx)
 	if err != nil {
 		return s, err
 	}
-	again := live.view(v.Now)
-	again.Final, again.Secrets, again.Agents = v.Final, v.Secrets, v.Agents
-	next := steps.Next(again)
-	if !next.SameFinal(s) {
+	fresh := live.view(v.Now)
+	fresh.TemplateApplied, fresh.Secrets, fresh.Agents = v.TemplateApplied, v.Secrets, v.Agents
+	next := steps.Next(fresh)
+	if !next.SameIrreversible(s) {
 		return s, errOutdated(o.mc)
 	}
 	return next, nil
@@ -139,8 +139,8 @@ func (r *MemcachedReconciler) resize(ctx context.Context, to steps.Resize) error
 		client.RawPatch(types.StrategicMergePatchType, patch), options...)
 }
 
-// stopServers lets servers stop. It returns how long until the request must be repeated: the kubelet may not wait yet,
-// or the node may be unreachable.
+// stopServers lets servers stop. It returns the delay before the next reconcile, which is longer if no agent answers in
+// time: the kubelet may not wait yet, or the node may be unreachable.
 func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memcached,
 	pods []*corev1.Pod) (wait time.Duration) {
 	var group sync.WaitGroup

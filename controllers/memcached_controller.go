@@ -1,8 +1,8 @@
 // Package controllers turns Memcached objects into memcached servers.
 //
-// Data flows one way: observe reads the object and its children, desired builds the children that it should have,
-// children applies them, steps decides what happens to servers and proxies, before that and after, and status computes
-// the status.
+// Data flows one way: observe reads the object and its children, steps decides which servers the proxies use, desired
+// builds the children that the object should have, children applies them, steps decides what happens to servers and
+// proxies next, and status computes the status.
 package controllers
 
 import (
@@ -172,10 +172,10 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return 0, err
 	}
 	v := o.view(now)
-	// Another list may have been in the ConfigMap of the proxies. What they confirmed before is void.
-	if void := steps.Void(v); len(void.Annotate) > 0 && !mc.Spec.Paused {
-		_, wait, err := r.execute(ctx, o, v, void)
-		return wait, err
+	// While the ConfigMap of the proxies has another list than the recorded one, they have confirmed nothing.
+	if step := steps.ClearConfirmations(v); len(step.Annotate) > 0 && !mc.Spec.Paused {
+		_, requeueAfter, err = r.execute(ctx, o, v, step)
+		return requeueAfter, err
 	}
 	move, err := o.nextMove(ctx, v)
 	if err != nil {
@@ -189,34 +189,41 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err != nil {
 		return 0, err
 	}
-	mc = applied.mc
-
 	if len(applied.Written) > 0 {
 		v = o.view(now)
 	}
-	v.Secrets, v.Final = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(mc)]
+	v.Secrets, v.TemplateApplied = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(applied.mc)]
+	applied.Err = errors.Join(secretsErr, applied.Err)
+	requeueAfter, err = r.takeStep(ctx, o, v, applied, st)
+	return steps.Soonest(requeueAfter, untilExpiry(secrets, now)), err
+}
+
+// takeStep takes the next step of servers and proxies, and writes the status. It returns the delay before the next
+// reconcile that no watch event would trigger; 0 for none.
+func (r *MemcachedReconciler) takeStep(ctx context.Context, o observation, v steps.View, applied applyResult,
+	st *state) (requeueAfter time.Duration, err error) {
+	mc := applied.mc
 	step, v := r.decide(ctx, v, st)
-	if len(step.Delete) > 0 && status.WasReady(mc) { // somebody else changed the template
+	if len(step.Delete) > 0 && status.WasReady(mc) { // servers are replaced although no apply has changed them
 		applied.effect.Changing = true
 	}
-	s, failure := statusInput(v, r.Options, applied.effect), errors.Join(secretsErr, applied.Err)
-	s.Problem, s.Waiting, s.Work.Progress = problem(failure), applied.Waiting, step.Progress
-	if step.IsFinal() && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
-		if mc, err = r.writeStatus(ctx, mc, st, s, now); err != nil {
+	s := statusInput(v, r.Options, applied.effect)
+	s.Problem, s.Waiting, s.Work.Progress = problem(applied.Err), applied.Waiting, step.Progress
+	if step.IsIrreversible() && status.WasReady(mc) { // Ready becomes False before servers are replaced or flushed
+		if mc, err = r.writeStatus(ctx, mc, st, s, v.Now); err != nil {
 			return 0, err
 		}
 	}
-	progress, stepWait, stepErr := r.execute(ctx, o, v, step)
+	progress, requeueAfter, stepErr := r.execute(ctx, o, v, step)
 	if st.isTransient(stepErr) {
 		return 0, stepErr
 	}
-	failure = errors.Join(failure, stepErr)
+	failure := errors.Join(applied.Err, stepErr)
 	s.Problem, s.Work.Progress = problem(failure), progress
-	mc, err = r.writeStatus(ctx, mc, st, s, now)
-	if err != nil {
+	if mc, err = r.writeStatus(ctx, mc, st, s, v.Now); err != nil {
 		return 0, err
 	}
-	requeueAfter = steps.Soonest(stepWait, untilExpiry(secrets, now), st.untilDeadline(mc, now))
+	requeueAfter = steps.Soonest(requeueAfter, st.untilDeadline(mc, v.Now))
 	switch {
 	case s.Problem != nil && s.Problem.Stalled:
 		return steps.Soonest(requeueAfter, stalledRetry), nil

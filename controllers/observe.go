@@ -61,8 +61,9 @@ func (o *observation) setPods(list []corev1.Pod) {
 	}
 }
 
-// live returns what the API server has of that which decides what happens to servers. What cannot be taken back is
-// decided by that: the informer cache may not show yet what another operator process has written, or a new proxy.
+// live returns the observation with workload, pods and configuration of the proxies as the API server has them. What
+// cannot be taken back is decided by these: the informer cache may not show yet what another operator process has
+// written, or a new proxy.
 func (o observation) live(ctx context.Context) (observation, error) {
 	existed, set := o.workload() != nil, *o.set
 	set.New = false
@@ -143,7 +144,7 @@ func (o observation) setWritten(written []children.Written) {
 	}
 }
 
-// view returns what is decided from, before the agents are asked.
+// view returns the view of what is observed.
 func (o observation) view(now time.Time) steps.View {
 	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
 		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
@@ -160,8 +161,8 @@ func (o observation) lookUp(ctx context.Context) error {
 	return o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children)
 }
 
-// nextMove returns the next step of the servers that the proxies use. What is not done yet follows from what the API
-// server has.
+// nextMove returns the next list of servers for the proxies. Unless it is recorded already, it is decided by what the
+// API server has.
 func (o observation) nextMove(ctx context.Context, v steps.View) (steps.Move, error) {
 	next := steps.NextMove(v)
 	if o.mc.Spec.Proxy == nil || !status.Installed(o.mc) || next.IsDone(v) {
@@ -171,7 +172,7 @@ func (o observation) nextMove(ctx context.Context, v steps.View) (steps.Move, er
 	return steps.NextMove(live.view(v.Now)), err
 }
 
-// statusInput returns what the status is computed from, except errors.
+// statusInput returns what the status is computed from, except errors and the progress of a step.
 func statusInput(v steps.View, options desired.Options, effect status.Effect) status.Input {
 	list := v.Routing.List
 	s := status.Input{Servers: status.ReadComponent(v.Workload, v.Servers), Effect: effect,

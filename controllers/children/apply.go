@@ -63,10 +63,10 @@ func (c Changes) Drifted(key Key) bool {
 	return slices.ContainsFunc(c, func(c change) bool { return c.Key == key && c.drifted })
 }
 
-// Plan returns the children that may not be as desired: those of which State does not know that the desired one was
-// applied and the existing one is what the API server stored then. They are in the order of desired; after them come
-// the children to delete: those that were applied for the owner or its predecessor and are not desired. guards are, for
-// a desired child, those without which it is not written.
+// Plan returns the children that may not be as desired: those that are missing, those of which the desired one was not
+// the last that was applied, and those that somebody else has changed since. They are in the order of desired; after
+// them come the children to delete: those that were applied for the owner or its predecessor and are not desired.
+// guards are, for a desired child, those without which it is not written.
 func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 	guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration, observed Observed) (Changes, error) {
 	var changes Changes
@@ -82,9 +82,9 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 			c.guards = append(c.guards, keyOf(guard))
 		}
 		last, known := s.State.applied[key]
-		isWanted := known && last.digest == c.digest
-		c.drifted = isWanted && c.existing != nil && !last.resultedIn(&c)
-		if c.drifted || !isWanted || c.existing == nil {
+		isLastApplied := known && last.digest == c.digest
+		c.drifted = isLastApplied && c.existing != nil && !last.resultedIn(&c)
+		if c.drifted || !isLastApplied || c.existing == nil {
 			changes = append(changes, c)
 		}
 	}
@@ -107,9 +107,9 @@ func (s *Set) WouldChange(ctx context.Context, changes Changes) (bool, error) {
 		if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours {
 			return true, nil
 		}
-		_, changes, err := s.wouldChange(ctx, &c)
+		_, differs, err := s.wouldChange(ctx, &c)
 		switch isRefused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err); {
-		case isRefused, err == nil && changes:
+		case isRefused, err == nil && differs:
 			return true, nil
 		case err != nil:
 			return true, fmt.Errorf("dry-run the write of %s: %w", c.Key, err)

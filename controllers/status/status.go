@@ -23,7 +23,7 @@ type Input struct {
 	Proxies Component
 	Work    Work
 	Effect
-	// Problem is the error of this reconcile: of a Secret, of a child, or of the replacement of servers; nil for none.
+	// Problem is the error of this reconcile: of a Secret, a child or a step; nil for none.
 	Problem *Problem
 	// Waiting is a message that names an object whose deletion a child waits for; empty for none.
 	Waiting string

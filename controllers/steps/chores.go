@@ -19,8 +19,8 @@ const (
 	reachDelay = 10 * time.Second
 )
 
-// chores is what is always done, whatever step is next. While the Memcached is paused, no pod changes; a server that
-// somebody deletes then stops at once.
+// chores is what is always done, whatever step is next. While the Memcached is paused, it only records what agents
+// report, and lets a server that somebody deletes stop at once.
 func chores(v View) (s Step, busy bool) {
 	atOnce := !v.Routing.Moves || v.Memcached.Spec.Paused
 	s.Stop = filter(v.Servers, func(pod *corev1.Pod) bool { return isDraining(pod) && (atOnce || !v.Routing.mayUse(pod)) })
@@ -48,8 +48,8 @@ func chores(v View) (s Step, busy bool) {
 	return s, false
 }
 
-// Void voids what proxies have confirmed, because their ConfigMap has another list than they are told.
-func Void(v View) (s Step) {
+// ClearConfirmations clears what proxies have confirmed while their ConfigMap has another list than the recorded one.
+func ClearConfirmations(v View) (s Step) {
 	if v.Routing.digest == "" {
 		for _, pod := range v.Routing.toAnnotate() {
 			s.annotate(pod, v1alpha1.ProxyConfigAnnotation, "")

@@ -16,7 +16,7 @@ import (
 // flush makes servers drop their items, one after the other, for each new value of FlushedAtAnnotation. It ends once
 // all servers have reported that they did.
 //
-//   - Behind proxies, it begins once no items move. None move until it has ended.
+//   - Behind proxies, no server is asked while items move. No further move begins until the flush has ended.
 //   - The next server is asked once the one before has dropped its items and, with warmUp, is warm or had time for
 //     that.
 //   - A server that is about to stop stops with its items.
@@ -39,15 +39,15 @@ func flush(v View) (s Step, busy bool) {
 			if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
 				s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], f.Value, v.Now))
 			}
-		case len(f.Stopping) == 0 && s.haveFlushed(v, f.Asked):
+		case len(f.Stopping) == 0 && s.allFlushed(v, f.Asked):
 			s.Flushed = f.Value
 		}
 	}
 	return s, false
 }
 
-// haveFlushed asks whether all of these servers have dropped their items.
-func (s *Step) haveFlushed(v View, pods []*corev1.Pod) bool {
+// allFlushed asks whether all of these servers have dropped their items.
+func (s *Step) allFlushed(v View, pods []*corev1.Pod) bool {
 	all := true
 	for _, pod := range pods {
 		all = s.hasFlushed(v, pod) && all
@@ -79,8 +79,8 @@ func (s *Step) hasFlushed(v View, pod *corev1.Pod) bool {
 // isWarm reports whether a server that has dropped its items need not warm up any more.
 func (s *Step) isWarm(v View, pod *corev1.Pod, peers []*corev1.Pod) bool {
 	spec := v.Memcached.Spec.Rollout.WarmUp
-	asked, _ := flushOf(pod)
-	return spec == nil || !v.Now.Before(asked.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) ||
+	askedAt, _ := flushOf(pod)
+	return spec == nil || !v.Now.Before(askedAt.Add(time.Duration(spec.TimeoutSeconds)*time.Second)) ||
 		len(s.warmUp(v, []*corev1.Pod{pod}, peers)) > 0
 }
 

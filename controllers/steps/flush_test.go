@@ -119,7 +119,7 @@ func TestFlush(t *testing.T) {
 		}
 		asks := strings.Join(asked, " ")
 		if asks != tt.asks || toDrop != tt.toDrop || ended != wantEnd || !strings.HasPrefix(s.Progress.Text, tt.says) ||
-			(s.Progress.Text == "") != (tt.says == "") || (asks != "" || len(s.Stop) > 0) != s.IsFinal() {
+			(s.Progress.Text == "") != (tt.says == "") || (asks != "" || len(s.Stop) > 0) != s.IsIrreversible() {
 			t.Errorf("%s: asks %q, %d have items to drop, ended %q, says %q, want %+v", name, asks, toDrop, s.Flushed,
 				s.Progress.Text, tt)
 		}

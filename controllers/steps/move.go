@@ -14,30 +14,32 @@ import (
 	"github.com/example/memcached-operator/controllers/status"
 )
 
-// Move is the next step of the servers that the proxies use.
+// Move is the next list of servers for the proxies.
 type Move struct {
-	// List are the servers that the proxies are told.
+	// List is the list to record, from which the configuration of the proxies follows.
 	List contract.Servers
 	// MinServers is the number of servers that must run, even if the spec asks for fewer.
 	MinServers int32
 }
 
-// IsDone reports whether the proxies were told this step, and the servers run that it needs.
+// IsDone reports whether the workload has the list and the number of replicas of this move.
 func (m Move) IsDone(v View) bool {
 	return m.List.Equal(v.Routing.List) && Replicas(v.Workload) == max(m.MinServers, names.Size(v.Memcached))
 }
 
-// NextMove returns the next step of the servers that the proxies use. Proxies are never more than one step apart: each
-// step waits until all have confirmed the one before. A change that proxies know of is finished before the next begins.
+// NextMove returns the next list of servers for the proxies. While items move, proxies are never more than one phase
+// apart: each phase begins once all have loaded the list before. A change that proxies know of is finished before the
+// next begins.
 //
 //	now           once                                         then
 //	no change     items cannot move, or there are none         no change, with the wanted servers
 //	              other servers are wanted, all have loaded    purge: the mover deletes what is on a wrong server
 //	purge         the mover has done that, all have loaded     prefer before: proxies know of both lists
 //	              another size is wanted                       no change, with the servers before
-//	prefer before all have loaded                              prefer after: the mover moves the items
+//	prefer before all have loaded                              prefer after, without a mover yet
+//	prefer after  all have loaded, there is no mover           the same, with a mover, which moves the items
 //	prefer after  the mover has done that, all have loaded     no change, with the servers after
-//	any           it stalled, and whenMoveStalls is Proceed    no change, with the servers after
+//	any change    it stalled, and whenMoveStalls is Proceed    no change, with the servers after
 //
 // Items must not move past a flush, and a flush must not drop what proxies note on servers while items move: no change
 // begins while there are servers to flush.

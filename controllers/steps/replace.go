@@ -26,7 +26,7 @@ import (
 //   - A server that is ready is deleted only while these, and all that are not ready, are fewer than maxUnavailable.
 //   - A new server is available once it is ready for minReadySeconds and, with warmUp, once its pod is annotated as
 //     warm, or after the timeout.
-//   - Otherwise, servers with a higher ordinal are deleted first.
+//   - Among servers in the same state, those with a higher ordinal are deleted first.
 func replace(v View) (s Step, busy bool) {
 	set := v.set()
 	switch {
@@ -103,7 +103,7 @@ func isOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	return isDown(pod) && (changed || !status.HasMemory(pod, status.ReadMemory(&set.Spec.Template.Spec)))
 }
 
-// isReady reports whether a pod is ready and not about to stop.
+// isReady reports whether a pod is ready and not being deleted.
 func isReady(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp.IsZero() && status.IsTrue(pod, corev1.PodReady)
 }

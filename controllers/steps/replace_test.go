@@ -99,7 +99,7 @@ func TestReplace(t *testing.T) {
 			v.statefulSet().DeletionTimestamp = &metav1.Time{Time: now}
 			return v
 		}, "", "", 0},
-		"template not final": {list{outdated()}, func(v View) View { v.Final = false; return v }, "", "", 0},
+		"template not final": {list{outdated()}, func(v View) View { v.TemplateApplied = false; return v }, "", "", 0},
 		"paused":             {list{outdated()}, func(v View) View { v.Memcached.Spec.Paused = true; return v }, "", "", 0},
 
 		"none is new":          {list{outdated(), outdated()}, warmUp, "1", "", 0},
@@ -130,7 +130,7 @@ func TestReplace(t *testing.T) {
 		s, busy := replace(v)
 		deletes := strings.ReplaceAll(strings.Join(podNames(s.Delete), " "), "cache-", "")
 		asks := strings.ReplaceAll(strings.Join(podNames(s.Ask), " "), "cache-", "")
-		if deletes != tt.deletes || asks != tt.asks && deletes == "" || s.IsFinal() != (deletes != "") ||
+		if deletes != tt.deletes || asks != tt.asks && deletes == "" || s.IsIrreversible() != (deletes != "") ||
 			s.Wait != tt.wait && asks == "" && deletes == "" || deletes+asks != "" && !busy {
 			t.Errorf("%s: deletes %q, asks %q, waits %s, busy %t, want %+v", name, deletes, asks, s.Wait, busy, tt)
 		}

@@ -29,11 +29,11 @@ const (
 	hasMoved confirmation = "moved"
 )
 
-// Routing says which servers the proxies use. An annotation of the StatefulSet has the list that the proxies are told,
-// their ConfigMap follows from it, and an annotation of each proxy's pod has what the proxy has confirmed, so that any
+// Routing says which servers the proxies use. An annotation of the StatefulSet records the list for the proxies, their
+// ConfigMap follows from it, and an annotation of each proxy's pod has what the proxy has confirmed, so that any
 // operator process can go on.
 type Routing struct {
-	// List are the servers that the proxies are told, and Stored those in their ConfigMap, which follows.
+	// List is the recorded list, and Stored the one in the ConfigMap of the proxies, which follows.
 	List, Stored contract.Servers
 	// Moves says that the items of a server move before it is replaced.
 	Moves bool
@@ -42,7 +42,7 @@ type Routing struct {
 	digest  string        // of their newest configuration; empty while their ConfigMap has another list than List
 }
 
-// newRouting returns which servers the proxies use. While their ConfigMap has another list than they are told, they
+// newRouting returns which servers the proxies use. While their ConfigMap has another list than the recorded one, they
 // have confirmed nothing.
 func newRouting(v View) (r Routing) {
 	if v.Memcached.Spec.Proxy == nil {
@@ -70,9 +70,9 @@ const noAddress = "127.0.0.1:1"
 // addressed returns servers with the addresses of their Services. It omits those that cannot be ours, and repeated
 // ones: somebody else may have changed the list.
 func (v View) addressed(ordinals []int) (list []contract.Server) {
-	most := int(max(Replicas(v.Workload), names.Size(v.Memcached)))
+	spare := int(max(Replicas(v.Workload), names.Size(v.Memcached)))
 	for i, n := range ordinals {
-		if n >= 0 && n <= most && !slices.Contains(ordinals[:i], n) {
+		if n >= 0 && n <= spare && !slices.Contains(ordinals[:i], n) {
 			list = append(list, contract.Server{Name: names.Server(v.Memcached, int32(n)),
 				Address: cmp.Or(status.ServerAddress(v.Memcached, int32(n), v.Service), noAddress)})
 		}

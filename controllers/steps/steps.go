@@ -1,8 +1,8 @@
 // Package steps decides what happens to pods next: which servers are replaced, resized or flushed, and what proxies
 // have confirmed. It is pure: it has no client, and the caller passes the time.
 //
-// Each step is a file with a function of a View, and inOrder has them all. A step that needs to know what agents report
-// asks for their reports first.
+// inOrder has the steps, each in a file of its own. A step that needs to know what agents report asks for their reports
+// first. NextMove decides which servers the proxies use next, before the children are applied.
 package steps
 
 import (
@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// Soon is the delay before something is looked at again that takes a moment, and that no watch event tells.
+	// Soon is the delay before a reconcile that looks for what takes a moment, and what no watch event tells.
 	Soon = 500 * time.Millisecond
-	// Pace is the least time between two looks at servers that come and go.
-	Pace = 2 * time.Second
 	// Later is that delay if somebody must act first, or if an agent did not answer, which costs a worker its timeout.
 	Later = 10 * time.Second
+	// Pace is the least time between two reconciles while servers come and go.
+	Pace = 2 * time.Second
 )
 
 // Step is what to do next.
@@ -34,7 +34,7 @@ type Step struct {
 	Ask []*corev1.Pod
 	// Delete are servers of a StatefulSet, whose controller recreates them.
 	Delete []*corev1.Pod
-	// Stop are servers that may stop, and wait for that.
+	// Stop are servers that are about to stop, and may do so now.
 	Stop []*corev1.Pod
 	// Flushed is the value of FlushedAtAnnotation for which all servers have dropped their items; empty for none.
 	Flushed string
@@ -97,11 +97,11 @@ func (s Step) and(other Step) Step {
 	return s
 }
 
-// IsFinal reports whether the step cannot be taken back: it must also follow from what the API server has.
-func (s Step) IsFinal() bool { return len(s.Delete)+len(s.Stop)+len(s.flushes()) > 0 }
+// IsIrreversible reports whether the step cannot be taken back. Then it must also follow from what the API server has.
+func (s Step) IsIrreversible() bool { return len(s.Delete)+len(s.Stop)+len(s.flushes()) > 0 }
 
-// SameFinal reports whether two steps do the same that cannot be taken back.
-func (s Step) SameFinal(other Step) bool {
+// SameIrreversible reports whether two steps do the same that cannot be taken back.
+func (s Step) SameIrreversible(other Step) bool {
 	same := func(a, b *corev1.Pod) bool { return a.Name == b.Name && a.UID == b.UID }
 	return slices.EqualFunc(s.Delete, other.Delete, same) && slices.EqualFunc(s.Stop, other.Stop, same) &&
 		slices.EqualFunc(s.flushes(), other.flushes(), same)

@@ -27,8 +27,9 @@ type View struct {
 	Routing Routing
 	// Secrets is SecretsAnnotation of the servers; empty for none.
 	Secrets string
-	// Final says that the pod template is the one that servers must have.
-	Final bool
+	// TemplateApplied says that the pod template is the one that servers must have. It is set, as Secrets is, after the
+	// children were applied.
+	TemplateApplied bool
 	// Agents hold what agents report.
 	Agents Agents
 	Now    time.Time
@@ -59,7 +60,7 @@ type Report struct {
 	Err error
 }
 
-// NewView returns the view of a Memcached, before agents are asked.
+// NewView returns the view of a Memcached, before its children are applied and agents are asked.
 func NewView(mc *v1alpha1.Memcached, observed Observed, now time.Time) View {
 	v := View{Memcached: mc, Observed: observed, Now: now}
 	v.Record = desired.ReadRecord(v.annotations())
@@ -71,7 +72,7 @@ func NewView(mc *v1alpha1.Memcached, observed Observed, now time.Time) View {
 // until the controller of the StatefulSet has observed it.
 func (v View) set() *appsv1.StatefulSet {
 	set, ok := v.Workload.(*appsv1.StatefulSet)
-	if !ok || !v.Final || v.Memcached.Spec.Paused || set.Status.ObservedGeneration < set.Generation ||
+	if !ok || !v.TemplateApplied || v.Memcached.Spec.Paused || set.Status.ObservedGeneration < set.Generation ||
 		!set.DeletionTimestamp.IsZero() {
 		return nil
 	}

@@ -19,7 +19,8 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // viewOf is a View of the StatefulSet "cache", whose newest template is "new", and of its servers, by ordinal, as in
 // the informer cache. Each has a Service.
 func viewOf(servers ...*server) View {
-	v := View{Memcached: &v1alpha1.Memcached{}, Final: true, Agents: Agents{Reports: map[string]Report{}}, Now: now}
+	v := View{Memcached: &v1alpha1.Memcached{}, TemplateApplied: true, Now: now,
+		Agents: Agents{Reports: map[string]Report{}}}
 	v.Memcached.Name, v.Memcached.Generation = "cache", 1
 	v.Memcached.Spec.Size = ptr.To(int32(len(servers)))
 	v.Memcached.Spec.Rollout.MaxUnavailable = 1

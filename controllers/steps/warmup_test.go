@@ -43,7 +43,7 @@ func TestWarmUp(t *testing.T) {
 		}
 		s, busy := replace(v)
 		isWarm := len(s.Annotate) == 1 && s.Annotate[0].Key == v1alpha1.WarmAnnotation
-		if isWarm != tt.isWarm || s.Progress.Text != tt.says || !busy || s.IsFinal() {
+		if isWarm != tt.isWarm || s.Progress.Text != tt.says || !busy || s.IsIrreversible() {
 			t.Errorf("%s: got the step %+v, want %+v", name, s, tt)
 		}
 	}
