@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/memcached_exporter/pkg/exporter"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/memcached"
@@ -63,7 +64,9 @@ func Run(ctx context.Context, args []string) error {
 		}
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-		background(func(ctx context.Context) { relayExporter(ctx, c, log) })
+		background(func(ctx context.Context) {
+			wait.UntilWithContext(ctx, func(ctx context.Context) { relayExporter(ctx, c, log) }, readInterval)
+		})
 		group.Go(func() error { return serve(ctx, o.MetricsPort, mux) })
 	}
 	if o.ReportPort != 0 {

@@ -21,7 +21,7 @@ import (
 // connection that stays open.
 const socket = contract.RunPath + "/memcached.sock"
 
-// relayExporter relays the requests of the exporter until ctx is done.
+// relayExporter relays the requests of the exporter until ctx is done, or until it cannot accept connections.
 func relayExporter(ctx context.Context, c *client, log *slog.Logger) {
 	_ = os.Remove(socket) // left behind by an agent that was killed
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
@@ -29,11 +29,12 @@ func relayExporter(ctx context.Context, c *client, log *slog.Logger) {
 		log.Error("the exporter cannot reach memcached", "error", err)
 		return
 	}
+	defer func() { _ = listener.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
-			return // ctx is done
+			return // ctx is done, or the agent has no file descriptor left
 		}
 		go func() {
 			if err := relay(ctx, c, conn); err != nil {

@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	// pageTimeout is how long memcached may take to give back a page, and pageInterval the time between two requests.
-	pageTimeout, pageInterval = 10 * time.Second, 5 * time.Millisecond
+	// pageTimeout is how long memcached may take to give back a page. minPause and maxPause bound the time between two
+	// requests: it doubles while memcached gives back none.
+	pageTimeout        = 10 * time.Second
+	minPause, maxPause = 5 * time.Millisecond, 500 * time.Millisecond
 	// crawlTimeout is how long memcached may take to remove what was dropped.
 	crawlTimeout, crawlInterval = time.Minute, 100 * time.Millisecond
 )
@@ -153,20 +155,28 @@ func (s *cacheServer) setMemory(ctx context.Context, wanted string) error {
 // freePages waits until memcached has given back the pages above a limit in bytes. memcached keeps each page until it
 // is asked for, and always one page of each slab class.
 func (s *cacheServer) freePages(ctx context.Context, limit int64) error {
-	least, since := int64(math.MaxInt64), time.Now()
-	return wait.PollUntilContextCancel(ctx, pageInterval, true, func(ctx context.Context) (bool, error) {
+	least, since, pause := int64(math.MaxInt64), time.Now(), minPause
+	for {
 		stats, err := s.client.stats(ctx, "stats slabs")
 		pages := stats.Number("total_malloced")
 		switch {
 		case err != nil || pages <= limit+stats.Number("active_slabs")*mebi:
-			return true, err
+			return err
 		case pages < least:
-			least, since = pages, time.Now()
+			least, since, pause = pages, time.Now(), minPause
 		case time.Since(since) >= pageTimeout:
-			return false, fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
+			return fmt.Errorf("memcached still has %d MiB of items, and gives back no more", pages/mebi)
 		}
-		return false, s.client.expect(ctx, "slabs reassign -1 0", "OK", "BUSY")
-	})
+		if err := s.client.expect(ctx, "slabs reassign -1 0", "OK", "BUSY"); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, maxPause)
+		}
+	}
 }
 
 // report says what the server holds.

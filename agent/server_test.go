@@ -112,7 +112,7 @@ func TestSetMemory(t *testing.T) {
 	}
 }
 
-// TestFreePages: a memcached that gives back no page is asked for some time, and not without a pause.
+// TestFreePages: a memcached that gives back no page is asked for some time, and seldom.
 func TestFreePages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestFreePages(t *testing.T) {
 		})
 		begin := time.Now()
 		err := s.freePages(t.Context(), 64*mebi)
-		most := 2*int(pageTimeout/pageInterval) + 2
-		if took := time.Since(begin); err == nil || took != pageTimeout || requests > most {
+		took := time.Since(begin)
+		if err == nil || took < pageTimeout || took > pageTimeout+maxPause || requests > 100 {
 			t.Errorf("got %v after %s and %d requests", err, took, requests)
 		}
 	})

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,12 +9,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -35,25 +38,72 @@ func reportAddress(mc *v1alpha1.Memcached, pod *corev1.Pod) string {
 	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(int(names.ReportPort(mc))))
 }
 
-// askAgents asks the agents of pods for their reports, many at once, and adds the reports, or why there is none.
+// decide returns the next step, for which it asks agents for their reports, and the view with these reports.
+func (r *MemcachedReconciler) decide(ctx context.Context, v steps.View, st *state) (steps.Step, steps.View) {
+	interval := steps.PollInterval(v)
+	v.Agents.Reports = map[string]steps.Report{}
+	if v.Agents.Poll = interval > 0 && !v.Now.Before(st.polled.Add(interval)); v.Agents.Poll {
+		st.polled = v.Now
+	}
+	s := steps.Next(v)
+	for len(s.Ask) > 0 {
+		r.askAgents(ctx, v.Memcached, s.Ask, v.Agents.Reports)
+		s = steps.Next(v)
+	}
+	if interval > 0 {
+		s.Wait = steps.Soonest(s.Wait, cmp.Or(max(st.polled.Add(interval).Sub(v.Now), 0), steps.Soon))
+	}
+	return s, v
+}
+
+// askAgents asks the agents of pods for their reports, and adds the reports, or why there is none.
 func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcached, pods []*corev1.Pod,
 	reports map[string]steps.Report) {
-	var mu sync.Mutex
+	answers := forEach(pods, func(pod *corev1.Pod) (report steps.Report) {
+		if pod.Status.PodIP == "" {
+			return steps.Report{Err: errors.New("the pod has no address")}
+		}
+		report.Report, report.Err = r.AskAgent(ctx, reportAddress(mc, pod))
+		return report
+	})
+	for i, pod := range pods {
+		reports[pod.Name] = answers[i]
+	}
+}
+
+// stopServers lets servers stop. It returns the delay before the next reconcile, which is longer if no agent answers in
+// time: the kubelet may not wait yet, or the node may be unreachable.
+func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memcached,
+	pods []*corev1.Pod) (wait time.Duration) {
+	errs := forEach(pods, func(pod *corev1.Pod) error {
+		err := r.StopServer(ctx, reportAddress(mc, pod), pod.Annotations[v1alpha1.DrainAnnotation])
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", err.Error())
+		}
+		return err
+	})
+	switch {
+	case len(pods) == 0:
+		return 0
+	case slices.ContainsFunc(errs, func(err error) bool { return !os.IsTimeout(err) }):
+		return steps.Soon
+	}
+	return steps.Later
+}
+
+// forEach calls a function for each pod, many at once, and returns the results in the order of the pods.
+func forEach[T any](pods []*corev1.Pod, do func(*corev1.Pod) T) []T {
+	results := make([]T, len(pods))
 	var group errgroup.Group
 	group.SetLimit(maxRequests)
-	for _, pod := range pods {
+	for i, pod := range pods {
 		group.Go(func() error {
-			report := steps.Report{Err: errors.New("the pod has no address")}
-			if pod.Status.PodIP != "" {
-				report.Report, report.Err = r.AskAgent(ctx, reportAddress(mc, pod))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			reports[pod.Name] = report
+			results[i] = do(pod)
 			return nil
 		})
 	}
 	_ = group.Wait()
+	return results
 }
 
 // agentClient opens a connection for each request, because the agent closes it. Another process in the pod could listen

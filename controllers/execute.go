@@ -1,18 +1,13 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"slices"
-	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,45 +132,4 @@ func (r *MemcachedReconciler) resize(ctx context.Context, to steps.Resize) error
 	}
 	return r.Client.SubResource("resize").Patch(ctx, to.Pod.DeepCopy(),
 		client.RawPatch(types.StrategicMergePatchType, patch), options...)
-}
-
-// stopServers lets servers stop. It returns the delay before the next reconcile, which is longer if no agent answers in
-// time: the kubelet may not wait yet, or the node may be unreachable.
-func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memcached,
-	pods []*corev1.Pod) (wait time.Duration) {
-	var group sync.WaitGroup
-	errs := make([]error, len(pods))
-	for i, pod := range pods {
-		group.Go(func() {
-			if errs[i] = r.StopServer(ctx, reportAddress(mc, pod), pod.Annotations[v1alpha1.DrainAnnotation]); errs[i] != nil {
-				log.FromContext(ctx).V(1).Info("a server cannot be stopped yet", "pod", pod.Name, "cause", errs[i].Error())
-			}
-		})
-	}
-	group.Wait()
-	switch {
-	case len(pods) == 0:
-		return 0
-	case slices.ContainsFunc(errs, func(err error) bool { return !os.IsTimeout(err) }):
-		return steps.Soon
-	}
-	return steps.Later
-}
-
-// decide returns the next step, for which it asks agents for their reports, and the view with these reports.
-func (r *MemcachedReconciler) decide(ctx context.Context, v steps.View, st *state) (steps.Step, steps.View) {
-	interval := steps.PollInterval(v)
-	v.Agents.Reports = map[string]steps.Report{}
-	if v.Agents.Poll = interval > 0 && !v.Now.Before(st.polled.Add(interval)); v.Agents.Poll {
-		st.polled = v.Now
-	}
-	s := steps.Next(v)
-	for len(s.Ask) > 0 {
-		r.askAgents(ctx, v.Memcached, s.Ask, v.Agents.Reports)
-		s = steps.Next(v)
-	}
-	if interval > 0 {
-		s.Wait = steps.Soonest(s.Wait, cmp.Or(max(st.polled.Add(interval).Sub(v.Now), 0), steps.Soon))
-	}
-	return s, v
 }

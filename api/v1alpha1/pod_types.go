@@ -70,6 +70,7 @@ type PodSpec struct {
 	// schedulerName is the scheduler of the pods, the cluster's default scheduler by default.
 	//
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a scheduler: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Scheduler name"
 	SchedulerName string `json:"schedulerName,omitempty"`

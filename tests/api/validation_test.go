@@ -96,6 +96,7 @@ var refused = []struct {
 		`{workload: StatefulSet, proxy: {memory: 1G}}`,
 	}},
 	{"spec.containerPort", "should be greater than or equal to 1024", []string{`{containerPort: 80}`}},
+	{"spec.pod.schedulerName", "must be the name of a scheduler", []string{`{pod: {schedulerName: A}}`}},
 	{"spec.containerPort", "should be less than or equal to 65535", []string{`{containerPort: 70000}`}},
 	{"spec.image", imageRule, []string{
 		`{image: ""}`, `{image: UPPER/x}`, `{image: Memcached}`, `{image: "a b"}`, `{image: " memcached"}`,
