@@ -118,7 +118,8 @@ func (w *world) runMemcached(args []string, proxy map[string]string) bool {
 	defer cancel()
 	cmd, output := exec.CommandContext(ctx, command[0], command[1:]...), &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = output, output
-	for fd := 3; fd < 256; fd++ { // with few connections, memcached has no descriptor to spare for what a shell leaves open
+	// With few connections, memcached has no descriptor to spare for what a shell leaves open.
+	for fd := 3; fd < 256; fd++ {
 		syscall.CloseOnExec(fd)
 	}
 	w.Must(cmd.Start())
