@@ -40,7 +40,7 @@ func TestDriftIsReverted(t *testing.T) {
 		"label by which the cache selects the Service": {&corev1.Service{},
 			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"target port": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
-		"selector":    {&corev1.Service{}, `{"spec":{"selector":{"app.kubernetes.io/instance":"other"}}}`},
+		"selector":    {&corev1.Service{}, `{"spec":{"selector":{"cache.example.com/name":"other"}}}`},
 		"budget":      {&policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
 		"owner":       {&policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
 	}

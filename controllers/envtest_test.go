@@ -193,7 +193,7 @@ func (f *fixture) cacheClient(api client.WithWatch) client.Client {
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 			err := c.List(ctx, list, client.InNamespace(f.Key.Namespace),
-				client.MatchingLabels{names.LabelInstance: f.Key.Name, names.LabelManagedBy: names.Operator})
+				client.MatchingLabels{v1alpha1.NameLabel: f.Key.Name, names.LabelManagedBy: names.Operator})
 			if err != nil {
 				return err
 			}
@@ -441,7 +441,7 @@ func (f *fixture) pods(component string) (list []*corev1.Pod) {
 	f.Helper()
 	f.observe()
 	for _, obj := range f.state["Pod"] {
-		if component == "" || obj.GetLabels()[names.LabelComponent] == component {
+		if component == "" || obj.GetLabels()[v1alpha1.ComponentLabel] == component {
 			list = append(list, obj.(*corev1.Pod))
 		}
 	}

@@ -41,7 +41,7 @@ const (
 
 // childSet returns the table with a manager's clients.
 func childSet(c client.Client, reader client.Reader) *children.Set {
-	return &children.Set{Client: c, APIReader: reader, FieldManager: names.Operator, InstanceLabel: names.LabelInstance,
+	return &children.Set{Client: c, APIReader: reader, FieldManager: names.Operator, InstanceLabel: v1alpha1.NameLabel,
 		Kinds: childKinds}
 }
 

@@ -78,7 +78,7 @@ func (o observation) live(ctx context.Context) (observation, error) {
 	}
 	var pods corev1.PodList
 	if err := o.set.APIReader.List(ctx, &pods, client.InNamespace(o.mc.Namespace),
-		client.MatchingLabels(names.Labels(o.mc))); err != nil {
+		client.MatchingLabels{v1alpha1.NameLabel: o.mc.Name}); err != nil {
 		return o, fmt.Errorf("list pods: %w", err)
 	}
 	o.setPods(pods.Items)

@@ -21,7 +21,6 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/children"
-	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
 )
@@ -59,13 +58,13 @@ func (w Watch) changes() builder.Predicates {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// toOwner enqueues the Memcached of a child or pod. It reads the instance label, which also identifies the Memcached of
-// a child that lost its owner reference. While servers come and go, one reconcile each steps.Pace is enough. At once
-// follow what ends a wait, the deletion of a workload or the availability of all servers, and any change of a Memcached
-// that is ready: its status must not call lost servers healthy.
+// toOwner enqueues the Memcached of a child or pod. It reads the label with its name, which also identifies the
+// Memcached of a child that lost its owner reference. While servers come and go, one reconcile each steps.Pace is
+// enough. At once follow what ends a wait, the deletion of a workload or the availability of all servers, and any
+// change of a Memcached that is ready: its status must not call lost servers healthy.
 func (r *MemcachedReconciler) toOwner() handler.EventHandler {
 	return onEvent(func(ctx context.Context, obj client.Object, deleted bool, q queue) {
-		req := request(obj.GetNamespace(), obj.GetLabels()[names.LabelInstance])
+		req := request(obj.GetNamespace(), obj.GetLabels()[v1alpha1.NameLabel])
 		mc := &v1alpha1.Memcached{}
 		if r.Client.Get(ctx, req.NamespacedName, mc, client.UnsafeDisableDeepCopy) != nil {
 			return // deleted, or not in the informer cache yet
@@ -96,8 +95,8 @@ func (r *MemcachedReconciler) toMemcachedsOfSecret() handler.EventHandler {
 	})
 }
 
-// onEvent calls enqueue for every event. If an update changes the instance label, it calls enqueue for the old object
-// too, because both Memcacheds need a reconcile.
+// onEvent calls enqueue for every event. If an update changes the label with the name, it calls enqueue for the old
+// object too, because both Memcacheds need a reconcile.
 func onEvent(enqueue func(ctx context.Context, obj client.Object, deleted bool, q queue)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
@@ -107,7 +106,7 @@ func onEvent(enqueue func(ctx context.Context, obj client.Object, deleted bool, 
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			enqueue(ctx, e.ObjectNew, false, q)
-			if e.ObjectOld.GetLabels()[names.LabelInstance] != e.ObjectNew.GetLabels()[names.LabelInstance] {
+			if e.ObjectOld.GetLabels()[v1alpha1.NameLabel] != e.ObjectNew.GetLabels()[v1alpha1.NameLabel] {
 				enqueue(ctx, e.ObjectOld, false, q)
 			}
 		},

@@ -85,7 +85,6 @@ type ServiceSpec struct {
 
 	// labels are added to the Services, at most 15. Labels of the operator are refused.
 	//
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/'))",message="must not use the prefix app.kubernetes.io/: it belongs to the operator"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels Labels `json:"labels,omitempty"`

@@ -19,6 +19,13 @@ const (
 	// is flushed. On the workload, it is the value of the last flush that has ended.
 	FlushedAtAnnotation = "cache.example.com/flushedAt"
 
+	// NameLabel on a child or pod is the name of its Memcached. Selectors use this label and ComponentLabel, not those
+	// that Kubernetes recommends, by which charts of memcached select their pods.
+	NameLabel = "cache.example.com/name"
+
+	// ComponentLabel on a child or pod is the component that it belongs to: server or proxy.
+	ComponentLabel = "cache.example.com/component"
+
 	// GenerationLabel on a workload is the generation of the Memcached that the workload was built from. Unless
 	// spec.paused is set, Ready is not True while the workload has another generation. It is no annotation: the Deployment
 	// controller copies annotations, but not labels, to the ReplicaSet, and that write conflicts with its next one, which

@@ -12,7 +12,7 @@ import (
 type PodSpec struct {
 	// labels are added to the pods, at most 15. Labels of the operator and of workload controllers are refused.
 	//
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !['app.kubernetes.io/', 'apps.kubernetes.io/', 'statefulset.kubernetes.io/'].exists(p, k.startsWith(p)) && !(k in ['pod-template-hash', 'controller-revision-hash', 'pod-template-generation']))",message="must not use the prefixes app.kubernetes.io/, apps.kubernetes.io/ and statefulset.kubernetes.io/ or the keys pod-template-hash, controller-revision-hash and pod-template-generation: they belong to the operator and to workload controllers"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !['apps.kubernetes.io/', 'statefulset.kubernetes.io/'].exists(p, k.startsWith(p)) && !(k in ['pod-template-hash', 'controller-revision-hash', 'pod-template-generation']))",message="must not use the prefixes apps.kubernetes.io/ and statefulset.kubernetes.io/ or the keys pod-template-hash, controller-revision-hash and pod-template-generation: they belong to workload controllers"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels Labels `json:"labels,omitempty"`
@@ -135,16 +135,17 @@ type Placement struct {
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
 }
 
-// Annotations are annotations of pods or Services.
+// Annotations are annotations of pods or of objects that the operator creates.
 //
 // +kubebuilder:validation:MaxProperties=32
 // +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('cache.example.com/'))",message="must not use the prefix cache.example.com/: it belongs to the operator"
 // +kubebuilder:validation:XValidation:rule="self.map(k, k.size() + self[k].size()).sum() <= 261120",message="must have at most 255 KiB in all, keys and values together: Kubernetes allows 256 KiB, of which 1 KiB is kept for the operator's own"
 type Annotations map[string]string
 
-// Labels are labels of pods or Services.
+// Labels are labels of pods or of objects that the operator creates.
 //
 // +kubebuilder:validation:MaxProperties=15
+// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('app.kubernetes.io/') && !k.startsWith('cache.example.com/'))",message="must not use the prefixes app.kubernetes.io/ and cache.example.com/: they belong to the operator"
 type Labels map[string]string
 
 // ResourceRequirements are requests and limits of a container. Unlike those of core/v1 they have no claims.

@@ -143,7 +143,7 @@ func (s *Set) Observe(ctx context.Context) (Observed, error) {
 	return observed, nil
 }
 
-// List reads the objects with the owner's name in the instance label, from the cache and without copying them.
+// List reads the objects with the owner's name in InstanceLabel, from the cache and without copying them.
 func (s *Set) List(ctx context.Context, list client.ObjectList) error {
 	err := s.Client.List(ctx, list, client.InNamespace(s.Owner.GetNamespace()),
 		client.MatchingFields{byInstance: s.Owner.GetName()}, client.UnsafeDisableDeepCopy)

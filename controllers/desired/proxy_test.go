@@ -8,6 +8,7 @@ import (
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/manifest"
 )
@@ -82,7 +83,7 @@ func TestSpread(t *testing.T) {
 				t.Errorf("%s: want %d terms that spread each %s, got %v", pod, want, component, terms)
 			}
 			for _, term := range terms {
-				if got := term.PodAffinityTerm.LabelSelector.MatchLabels[names.LabelComponent]; got != component {
+				if got := term.PodAffinityTerm.LabelSelector.MatchLabels[v1alpha1.ComponentLabel]; got != component {
 					t.Errorf("%s: each %s is spread against the pods of %q", pod, component, got)
 				}
 			}

@@ -28,12 +28,12 @@ const (
 	MetricsPort = "metrics"
 )
 
-// Labels of every child.
+// Labels of every child that Kubernetes recommends. Nothing of ours selects pods by them.
 const (
-	LabelName      = "app.kubernetes.io/name"
-	LabelInstance  = "app.kubernetes.io/instance"
-	LabelComponent = "app.kubernetes.io/component"
-	LabelPartOf    = "app.kubernetes.io/part-of"
+	labelName      = "app.kubernetes.io/name"
+	labelInstance  = "app.kubernetes.io/instance"
+	labelComponent = "app.kubernetes.io/component"
+	labelPartOf    = "app.kubernetes.io/part-of"
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 )
 
@@ -48,11 +48,7 @@ const (
 
 // Selector selects the pods of a component of mc, and no others: two Memcacheds in one namespace never share a pod.
 func (c Component) Selector(mc *v1alpha1.Memcached) map[string]string {
-	return map[string]string{
-		LabelName:      "memcached",
-		LabelInstance:  mc.Name,
-		LabelComponent: string(c),
-	}
+	return map[string]string{v1alpha1.NameLabel: mc.Name, v1alpha1.ComponentLabel: string(c)}
 }
 
 // SelectorQuery is Selector in the form of a label query.
@@ -63,7 +59,7 @@ func (c Component) SelectorQuery(mc *v1alpha1.Memcached) string {
 // Labels are on every child and pod of a component of mc. They do not copy those of mc itself: tracking labels of
 // GitOps tools would make the children look like objects of the application, which the tools then prune.
 func (c Component) Labels(mc *v1alpha1.Memcached) map[string]string {
-	return labels.Merge(Labels(mc), c.Selector(mc))
+	return labels.Merge(Labels(mc), map[string]string{v1alpha1.ComponentLabel: string(c), labelComponent: string(c)})
 }
 
 // PodLabels returns the labels of the pods of a component of mc: the user's, overridden by ours.
@@ -71,13 +67,15 @@ func (c Component) PodLabels(mc *v1alpha1.Memcached) map[string]string {
 	return labels.Merge(labels.Set(Pod(mc).Labels), c.Labels(mc))
 }
 
-// Labels are on every child of mc, whatever its component.
+// Labels are on every child of mc, whatever its component. The recommended name is not memcached: by that name and the
+// instance, a chart's Service, budget or policy would select the pods of a Memcached with the name of its release.
 func Labels(mc *v1alpha1.Memcached) map[string]string {
 	return map[string]string{
-		LabelName:      "memcached",
-		LabelInstance:  mc.Name,
-		LabelPartOf:    "memcached",
-		LabelManagedBy: Operator,
+		v1alpha1.NameLabel: mc.Name,
+		labelName:          "managed-memcached",
+		labelInstance:      mc.Name,
+		labelPartOf:        "memcached",
+		LabelManagedBy:     Operator,
 	}
 }
 

@@ -18,7 +18,7 @@ func TestScale(t *testing.T) {
 	obj := memcached("")
 	create(t, obj)
 	obj.Object["status"] = map[string]any{"replicas": int64(1), "nodes": []any{"a"},
-		"selector": "app.kubernetes.io/instance=x"}
+		"selector": "cache.example.com/name=x"}
 	if err := c.Status().Update(t.Context(), obj); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestScale(t *testing.T) {
 	if err := c.SubResource("scale").Get(t.Context(), typed, scale); err != nil {
 		t.Fatal(err)
 	}
-	if scale.Spec.Replicas != 1 || scale.Status.Replicas != 1 || scale.Status.Selector != "app.kubernetes.io/instance=x" {
+	if scale.Spec.Replicas != 1 || scale.Status.Replicas != 1 || scale.Status.Selector != "cache.example.com/name=x" {
 		t.Errorf("want the default size, the replicas and the selector, got %+v %+v", scale.Spec, scale.Status)
 	}
 	for _, size := range []int32{5, 0, 1000} {

@@ -30,7 +30,8 @@ const (
 	fullRule       = "must not hold no_maxconns_fast, nor no_modern unless maxconns_fast follows"
 	quantityRule   = "must be quantities of at most 20 characters, without sign or exponent"
 	userRule       = "must not be 0: memcached refuses to run as root"
-	ownLabels      = "they belong to the operator and to workload controllers"
+	ownLabels      = "they belong to workload controllers"
+	reservedLabels = "must not use the prefixes app.kubernetes.io/ and cache.example.com/"
 	memoryLimit    = "must be at least spec.memory + 48Mi + 4Mi·threads"
 	proxyMemory    = "must be at least 64Mi + 4Mi·threads"
 	sizeRule       = "must have at most 255 KiB in all"
@@ -183,7 +184,6 @@ var refused = []struct {
 		args("--extended=maxconns_fast,no_modern"),
 	}},
 	{"spec.pod.labels", ownLabels, []string{
-		`{pod: {labels: {app.kubernetes.io/name: x}}}`, `{pod: {labels: {app.kubernetes.io/instance: x}}}`,
 		`{pod: {labels: {pod-template-hash: x}}}`, `{pod: {labels: {controller-revision-hash: x}}}`,
 		`{pod: {labels: {pod-template-generation: "1"}}}`, `{pod: {labels: {statefulset.kubernetes.io/pod-name: x}}}`,
 		`{pod: {labels: {apps.kubernetes.io/pod-index: "0"}}}`,
@@ -221,8 +221,11 @@ var refused = []struct {
 	{"spec.service.type", "must be ClusterIP without spec.proxy or", []string{
 		`{service: {type: LoadBalancer}}`, `{workload: StatefulSet, service: {type: NodePort}}`,
 	}},
-	{"spec.service.labels", "must not use the prefix app.kubernetes", []string{
-		`{service: {labels: {app.kubernetes.io/name: a}}}`,
+	{"spec.pod.labels", reservedLabels, []string{
+		`{pod: {labels: {app.kubernetes.io/name: x}}}`, `{pod: {labels: {cache.example.com/name: x}}}`,
+	}},
+	{"spec.service.labels", reservedLabels, []string{
+		`{service: {labels: {app.kubernetes.io/name: a}}}`, `{service: {labels: {cache.example.com/component: a}}}`,
 	}},
 	{"spec.service.annotations", "must not use the prefix cache.example.com/", []string{
 		`{service: {annotations: {cache.example.com/a: b}}}`,

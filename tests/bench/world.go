@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
@@ -169,7 +169,7 @@ func (w *world) observe(t *tally, obj client.Object, gone bool) {
 	case t == w.deployments && t.good[name] && !before:
 		w.floor.queueReady(name)
 	case t == w.pods && gone == known: // a new pod, or the deletion of a known one
-		w.floor.countPod(obj.GetLabels()[names.LabelInstance], gone)
+		w.floor.countPod(obj.GetLabels()[v1alpha1.NameLabel], gone)
 	}
 	w.check()
 }

@@ -99,7 +99,7 @@ func (w *world) watchServers(ctx context.Context, least map[string]int) (seen fu
 		available := map[string]int{}
 		for _, obj := range informer.GetStore().List() {
 			pod := obj.(*corev1.Pod)
-			mc := pod.Labels[names.LabelInstance]
+			mc := pod.Labels[v1alpha1.NameLabel]
 			if _, isWatched := least[mc]; !isWatched || pod.DeletionTimestamp != nil {
 				continue
 			}

@@ -62,7 +62,7 @@ func use(kubeconfig, kubectl string) (err error) {
 func tour(ctx context.Context, protocol bool) error {
 	heading("Servers from the sample of the tutorials")
 	err := runAll(ctx, "kubectl apply -f "+sample, waitReady, "kubectl get memcached",
-		"kubectl get deployment,service,poddisruptionbudget -l app.kubernetes.io/instance="+name, showNodes)
+		"kubectl get deployment,service,poddisruptionbudget -l cache.example.com/name="+name, showNodes)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func explain(ctx context.Context) {
 	heading("State of the cluster")
 	for _, command := range []string{
 		"kubectl describe memcached " + name,
-		"kubectl get pods -o wide -l app.kubernetes.io/instance=" + name,
+		"kubectl get pods -o wide -l cache.example.com/name=" + name,
 		"kubectl -n memcached-operator-system logs deployment/memcached-operator-controller-manager --tail=20",
 	} {
 		_ = run(ctx, command) // each one helps, even if the others fail

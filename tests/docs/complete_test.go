@@ -21,7 +21,7 @@ func TestComplete(t *testing.T) {
 		"reasons": {"api/v1alpha1/*.go", `\bReason\w+ += "(\w+)"`,
 			[]string{"how-to/troubleshooting.md", "reference/status.md"}},
 		"labels and annotations": {"api/v1alpha1/*.go", `"(cache\.example\.com/[\w-]+)"`, []string{"reference/labels.md"}},
-		"labels of children":     {"controllers/names/*.go", `Label\w+ += "(.*)"`, []string{"reference/labels.md"}},
+		"labels of children":     {"controllers/names/*.go", `[lL]abel\w+ += "(.*)"`, []string{"reference/labels.md"}},
 		"metrics of the agent":   {"agent/*.go", `Name: +"(memcached_agent_\w+)"`, []string{"reference/metrics.md"}},
 		"other metrics": {"config/kube-state-metrics/custom-resource-state.yaml", `- name: (\w+)`,
 			[]string{"reference/metrics.md"}},

@@ -136,7 +136,7 @@ func TestRotation(t *testing.T) {
 // annotates pods only for valid content, so the test annotates them itself.
 func (w world) awaitRefusedByAgents(name, secret string) {
 	w.Helper()
-	w.mustKubectl("annotate", "pods", "--selector", "app.kubernetes.io/instance="+name, "--overwrite",
+	w.mustKubectl("annotate", "pods", "--selector", "cache.example.com/name="+name, "--overwrite",
 		"example.com/look-at="+secret)
 	w.awaitSeries(name, fmt.Sprintf("memcached_agent_secret_pending_seconds{secret=%q}", secret), positive)
 	w.awaitSeries(name, fmt.Sprintf("memcached_agent_reload_failures_total{secret=%q}", secret), positive)

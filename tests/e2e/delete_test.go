@@ -50,7 +50,7 @@ func (w world) deleteAndWatch(policy metav1.DeletionPropagation) {
 	} else {
 		for range 2 {
 			pod := await(w, pods, "a server is gone", func(e watch.EventType, p *corev1.Pod) bool {
-				return e == watch.Deleted && p.Labels["app.kubernetes.io/component"] == "server"
+				return e == watch.Deleted && p.Labels["cache.example.com/component"] == "server"
 			})
 			if c, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, end.ResourceVersion); err != nil || c > 0 {
 				w.Errorf("server %s was gone only after the Memcached (%v)", pod.Name, err)

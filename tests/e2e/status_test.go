@@ -61,7 +61,7 @@ func TestKubectlWait(t *testing.T) {
 	}
 	feature.Assess("after the loss of all servers", step(func(w world) {
 		events := w.watch(&v1alpha1.MemcachedList{})
-		w.mustKubectl("delete", "pods", "-l", "app.kubernetes.io/instance=cache", "--wait=false")
+		w.mustKubectl("delete", "pods", "-l", "cache.example.com/name=cache", "--wait=false")
 		lost := await(w, events, "the loss is reported", func(_ watch.EventType, mc *v1alpha1.Memcached) bool {
 			s, err := kstatus(mc)
 			return err != nil || s != status.CurrentStatus

@@ -254,11 +254,11 @@ func (w world) mustSelectOwnPods() {
 	services, selected, proxies := map[string]string{}, 0, 0
 	w.must(w.eachChild(func(child client.Object) {
 		if s, ok := child.(*corev1.Service); ok && len(s.Spec.Ports) > 0 {
-			services[net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))] = s.Labels[names.LabelInstance]
+			services[net.JoinHostPort(s.Spec.ClusterIP, strconv.Itoa(int(s.Spec.Ports[0].Port)))] = s.Labels[v1alpha1.NameLabel]
 		}
 	}))
 	w.must(w.eachChild(func(child client.Object) {
-		instance, selector := child.GetLabels()[names.LabelInstance], labels.Nothing()
+		instance, selector := child.GetLabels()[v1alpha1.NameLabel], labels.Nothing()
 		var err error
 		switch child := child.(type) {
 		case *corev1.Service:
@@ -280,7 +280,7 @@ func (w world) mustSelectOwnPods() {
 		for i := range pods.Items {
 			if pod := &pods.Items[i]; selector.Matches(labels.Set(pod.Labels)) {
 				selected++
-				if pod.Labels[names.LabelInstance] != instance {
+				if pod.Labels[v1alpha1.NameLabel] != instance {
 					w.Errorf("%T %s of %s selects pod %s", child, child.GetName(), instance, pod.Name)
 				}
 			}

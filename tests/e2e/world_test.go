@@ -134,8 +134,8 @@ func (w world) podsOf(name, component string) []corev1.Pod {
 
 func (w world) listPods(name, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{"app.kubernetes.io/name": "memcached",
-		"app.kubernetes.io/instance": name, "app.kubernetes.io/component": component})
+	err := w.List(w.ctx, &pods, client.InNamespace(w.ns), client.MatchingLabels{
+		"cache.example.com/name": name, "cache.example.com/component": component})
 	list := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
 	slices.SortFunc(list, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return list, err

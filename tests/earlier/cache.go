@@ -107,7 +107,7 @@ func (c *Cache) templateOf(name string) (t podTemplate) {
 // podsOf returns the UIDs of the servers, each with the number of its restarts.
 func (c *Cache) podsOf(name string) []string {
 	c.t.Helper()
-	return strings.Fields(c.run("get", "pods", "--namespace", namespace, "--selector", "app.kubernetes.io/instance="+name,
+	return strings.Fields(c.run("get", "pods", "--namespace", namespace, "--selector", "cache.example.com/name="+name,
 		"--output", `jsonpath={range .items[*]}{.metadata.uid}/{.status.containerStatuses[0].restartCount}{"\n"}{end}`))
 }
 

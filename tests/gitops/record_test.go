@@ -52,7 +52,7 @@ func TestContractLive(t *testing.T) {
 	e.create(lost)
 	seen.until("lost", rowOf("ready").check)
 	for _, pod := range e.list(podKind) {
-		if pod.GetLabels()["app.kubernetes.io/instance"] == "lost" {
+		if pod.GetLabels()["cache.example.com/name"] == "lost" {
 			e.delete(&pod, metav1.DeletePropagationBackground)
 			break
 		}

@@ -97,7 +97,7 @@ func (w *world) servers(namespace string) []string {
 func (w *world) uids(namespace string) []string {
 	w.Helper()
 	uids := strings.Fields(w.kubectl("get", "pods", "--namespace", namespace,
-		"--selector=app.kubernetes.io/instance=memcached-sample", "--output=jsonpath={.items[*].metadata.uid}"))
+		"--selector=cache.example.com/name=memcached-sample", "--output=jsonpath={.items[*].metadata.uid}"))
 	require.Len(w, uids, 3)
 	slices.Sort(uids)
 	return uids

@@ -54,7 +54,7 @@ func (c *cache) ready() {
 
 // state returns everything about the servers that must not change while nobody changes the Memcached.
 func (c *cache) state() string {
-	return c.kubectl("get", "pods", "--namespace", c.namespace, "--selector", "app.kubernetes.io/instance="+c.name,
+	return c.kubectl("get", "pods", "--namespace", c.namespace, "--selector", "cache.example.com/name="+c.name,
 		"--sort-by=.metadata.name", "--output",
 		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} `+
 			`restarts={.status.containerStatuses[*].restartCount} {.metadata.deletionTimestamp}{"\n"}{end}`)

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers"
 	"github.com/example/memcached-operator/controllers/desired"
-	"github.com/example/memcached-operator/controllers/names"
 )
 
 // start starts an operator process, which knows nothing of the one before.
@@ -121,7 +121,7 @@ func (w *world) listCached(_ context.Context, _ client.WithWatch, list client.Ob
 	kind := itemKind(list)
 	var items []runtime.Object
 	for _, obj := range w.seen(kind) {
-		if kind != "Memcached" && obj.GetLabels()[names.LabelInstance] != w.Key.Name {
+		if kind != "Memcached" && obj.GetLabels()[v1alpha1.NameLabel] != w.Key.Name {
 			continue
 		}
 		cached, err := w.cached(kind, obj)

@@ -37,7 +37,7 @@ func (s State) Proxies() (list ProxyList) {
 
 // Names in the objects of the operator, as docs/reference describes them.
 const (
-	ComponentLabel     = "app.kubernetes.io/component"
+	ComponentLabel     = v1alpha1.ComponentLabel
 	ProxyComponent     = "proxy"
 	MemcachedContainer = "memcached"
 )

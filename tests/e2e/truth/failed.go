@@ -20,7 +20,7 @@ const (
 	// operator is the field manager of all writes of the operator, and the managed-by label of every child.
 	operator       = "memcached-operator"
 	labelManagedBy = "app.kubernetes.io/managed-by"
-	labelInstance  = "app.kubernetes.io/instance"
+	labelName      = "cache.example.com/name"
 )
 
 // failure is a period in which kstatus is Failed: a client that waits for the Memcached gives up.
@@ -137,7 +137,7 @@ func isForeign(o *unstructured.Unstructured, memcached string) bool {
 	if c := metav1.GetControllerOfNoCopy(o); c != nil {
 		return c.Kind != "Memcached" || c.Name != memcached
 	}
-	return o.GetLabels()[labelManagedBy] != operator || o.GetLabels()[labelInstance] != memcached
+	return o.GetLabels()[labelManagedBy] != operator || o.GetLabels()[labelName] != memcached
 }
 
 // writtenByOthers reports whether a manager other than the operator wrote this subresource between two events of an

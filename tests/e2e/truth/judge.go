@@ -150,7 +150,7 @@ func memcachedsOf(o *unstructured.Unstructured) []string {
 	case "Memcached":
 		return []string{name}
 	case "Pod":
-		return []string{o.GetLabels()[labelInstance]}
+		return []string{o.GetLabels()[labelName]}
 	}
 	list := []string{name}
 	if m := numbered.FindStringSubmatch(name); m != nil && o.GetKind() == "Service" {

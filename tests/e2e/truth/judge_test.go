@@ -31,13 +31,13 @@ kind: Service
 metadata: {namespace: ns, name: c, uid: s, labels: {app: foreign}}`
 	serverPod = `
 kind: Pod
-metadata: {namespace: ns, name: c-1, uid: p, labels: {app.kubernetes.io/instance: c},
+metadata: {namespace: ns, name: c-1, uid: p, labels: {cache.example.com/name: c},
   ownerReferences: [{kind: StatefulSet, name: c, uid: d, controller: true}]}
 spec: {containers: [{image: "memcached:1",
   args: ["-p", "11211", "-m", "64", "-c", "1026", "-t", "4", "-I", 1024k, --verbose]}]}`
 	readyPod = `
 kind: Pod
-metadata: {namespace: ns, name: c-1, uid: p, labels: {app.kubernetes.io/instance: c}}
+metadata: {namespace: ns, name: c-1, uid: p, labels: {cache.example.com/name: c}}
 status: {conditions: [{type: Ready, status: "True"}]}`
 	binding  = "kind: ValidatingAdmissionPolicyBinding\nmetadata: {name: strict, uid: v}"
 	password = "kind: Secret\nmetadata: {namespace: ns, name: passwords, uid: x}"
@@ -83,7 +83,7 @@ const (
 
 	ofMemcached = `labels: {app: foreign}=>ownerReferences: [{kind: Memcached, name: c, uid: m, controller: true}]`
 	ofAnother   = `uid: m=>uid: x`
-	asOrphan    = `app: foreign=>app.kubernetes.io/managed-by: memcached-operator, app.kubernetes.io/instance: c`
+	asOrphan    = `app: foreign=>app.kubernetes.io/managed-by: memcached-operator, cache.example.com/name: c`
 	asConfigMap = `kind: Service=>kind: ConfigMap`
 	ofServer    = `name: c=>name: c-1`
 
@@ -251,7 +251,7 @@ func TestJudge(t *testing.T) {
 			service(0, ofMemcached, "Memcached, name: c=>Memcached, name: d"), stalled(1, conflict)),
 		truthful("conflict with an orphan of another operator",
 			service(0, asOrphan, "managed-by: memcached-operator=>managed-by: other"), stalled(1, conflict)),
-		truthful("conflict with an orphan of another Memcached", service(0, asOrphan, "instance: c=>instance: d"),
+		truthful("conflict with an orphan of another Memcached", service(0, asOrphan, "com/name: c=>com/name: d"),
 			stalled(1, conflict)),
 		truthful("stalled until somebody else writes", stalled(0), notReady(1, statusByOthers)),
 		truthful("contradicting conditions by somebody else", notReady(0, statusByOthers, reconcilingAndStalled)),
