@@ -10,6 +10,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/manifest"
@@ -52,5 +53,43 @@ func TestFieldsAreRemoved(t *testing.T) {
 	}
 	if changed < 50 {
 		t.Errorf("only %d specs changed the template", changed)
+	}
+}
+
+// TestLabelsOfChildren: labels and annotations of the spec are on each child until they are removed, and replace
+// no pod.
+func TestLabelsOfChildren(t *testing.T) {
+	f := ready(t, "{size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {}, proxy: {size: 1}}")
+	pods := f.pods("")
+	set := func(spec string) children.Observed {
+		f.set(spec)
+		f.settle()
+		f.wantReady()
+		for i, pod := range f.pods("") {
+			if pod.UID != pods[i].UID || pod.Labels["team"] != "" || pod.Annotations["note"] != "" {
+				t.Errorf("with %s, the pod %s became %v", spec, pods[i].Name, pod.ObjectMeta)
+			}
+		}
+		set := childSet(f.r.Client, f.r.APIReader)
+		set.Owner = owner(f.mc)
+		observed, err := set.Observe(f.Ctx)
+		f.Must(err)
+		return observed
+	}
+	kinds := map[string]bool{}
+	for key, child := range set(`{"labels":{"team":"shop"},"annotations":{"note":"a"}}`) {
+		kinds[key.Kind] = true
+		if child.GetLabels()["team"] != "shop" || child.GetAnnotations()["note"] != "a" {
+			t.Errorf("%s has the labels %v and the annotations %v", key, child.GetLabels(), child.GetAnnotations())
+		}
+	}
+	if len(kinds) != len(childKinds) {
+		t.Errorf("got only children of the kinds %v", kinds)
+	}
+	for key, child := range set(`{"labels":null,"annotations":null}`) {
+		if child.GetLabels()["team"] != "" || child.GetAnnotations()["note"] != "" {
+			t.Errorf("%s still has the labels %v and the annotations %v", key, child.GetLabels(),
+				child.GetAnnotations())
+		}
 	}
 }

@@ -291,6 +291,23 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
+	// labels are added to each object that the operator creates for the Memcached, such as Services and workloads, at most
+	// 15. Not to pods, which have pod.labels: a change replaces no server and no proxy. Those in service.labels take
+	// precedence. Labels of the operator are refused.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Labels Labels `json:"labels,omitempty"`
+
+	// annotations are added to each object that the operator creates for the Memcached, such as Services and workloads,
+	// at most 32. Not to pods, which have pod.annotations: a change replaces no server and no proxy. Those in
+	// service.annotations take precedence; put there what configures the Services for clients, such as a load balancer.
+	//
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('deployment.kubernetes.io/'))",message="must not use the prefix deployment.kubernetes.io/: it belongs to the controller of Deployments"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Annotations Annotations `json:"annotations,omitempty"`
+
 	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. Argo CD shows
 	// a paused object as Suspended, which delays later sync waves.
 	//

@@ -149,12 +149,13 @@ func forClients(mc *v1alpha1.Memcached, s *corev1ac.ServiceApplyConfiguration) {
 	}
 }
 
-// owned completes a child with its labels and the controller owner reference.
+// owned completes a child with its labels and annotations and the controller owner reference.
 func owned[T interface {
 	WithLabels(map[string]string) T
+	WithAnnotations(map[string]string) T
 	WithOwnerReferences(...*metav1ac.OwnerReferenceApplyConfiguration) T
 }](child T, mc *v1alpha1.Memcached, component names.Component) T {
-	return child.WithLabels(component.Labels(mc)).
+	return child.WithLabels(mc.Spec.Labels).WithLabels(component.Labels(mc)).WithAnnotations(mc.Spec.Annotations).
 		WithOwnerReferences(metav1ac.OwnerReference().
 			WithAPIVersion(v1alpha1.GroupVersion.String()).
 			WithKind("Memcached").

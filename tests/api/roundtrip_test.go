@@ -74,6 +74,8 @@ image: docker.io/library/memcached:1.6
 extraArgs: []
 paused: false
 rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}
+labels: {}
+annotations: {example.com/empty: ""}
 disruptionBudget: {maxUnavailable: 0, minAvailable: 50%}
 service: {type: NodePort, labels: {}, annotations: {example.com/empty: ""}, ipFamilyPolicy: SingleStack}
 pod:

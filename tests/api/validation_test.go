@@ -227,6 +227,15 @@ var refused = []struct {
 	{"spec.service.labels", reservedLabels, []string{
 		`{service: {labels: {app.kubernetes.io/name: a}}}`, `{service: {labels: {cache.example.com/component: a}}}`,
 	}},
+	{"spec.labels", reservedLabels, []string{
+		`{labels: {app.kubernetes.io/instance: a}}`, `{labels: {cache.example.com/name: a}}`,
+	}},
+	{"spec.annotations", "must not use the prefix cache.example.com/", []string{
+		`{annotations: {cache.example.com/template-record: a}}`,
+	}},
+	{"spec.annotations", "must not use the prefix deployment.kubernetes.io/", []string{
+		`{annotations: {deployment.kubernetes.io/revision: "1"}}`,
+	}},
 	{"spec.service.annotations", "must not use the prefix cache.example.com/", []string{
 		`{service: {annotations: {cache.example.com/a: b}}}`,
 	}},

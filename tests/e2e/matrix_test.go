@@ -35,7 +35,7 @@ var optional = [][]string{
 var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --extended=no_lru_crawler]",
 	"maxItemSize: 512Ki", "rollout: {minReadySeconds: 1}", "disruptionBudget: {maxUnavailable: 0}",
 	"disruptionBudget: {minAvailable: 50%}",
-	"agent: {resources: {requests: {cpu: 6m}}}",
+	"labels: {team: shop}", "annotations: {example.com/note: a}", "agent: {resources: {requests: {cpu: 6m}}}",
 	"service: {labels: {team: shop}, ipFamilyPolicy: PreferDualStack}",
 	"image: docker.io/library/memcached:1.6"}
 

@@ -57,6 +57,8 @@ func (g generator) spec() object {
 		"rollout": g.some(object{"maxUnavailable": g.one(1, 1000), "minReadySeconds": g.one(0, 10, 599),
 			"warmUp":                  g.some(object{"percent": g.one(1, 100), "timeoutSeconds": g.one(1, 86400)}),
 			"progressDeadlineSeconds": g.one(1, 600, 172800)}),
+		"labels":      g.labels(),
+		"annotations": g.one(object{}, object{"example.com/Note": "a\nb"}),
 		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000),
 			"minAvailable": g.one(0, 1000, 1001, "0%", "75%", "101%")}),
 		"paused": g.one(true, false),

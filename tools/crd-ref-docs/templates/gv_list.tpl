@@ -20,6 +20,7 @@ These are the fields of a `Memcached`. `kubectl explain memcached.spec` prints t
 | `tls`, `auth`, `networkPolicy` | [Security](../how-to/security.md) |
 | `metrics` | [Monitoring](../how-to/monitoring.md) |
 | `image`, `rollout`, `disruptionBudget`, `paused` | [Operations](../how-to/operations.md) |
+| `labels`, `annotations` | [Labels and annotations](labels.md) |
 | a condition to wait for | [Status](status.md) |
 {{ range . }}{{ template "gvDetails" . }}{{ end }}
 {{- end -}}
