@@ -56,8 +56,8 @@ func TestFieldsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestLabelsOfChildren: labels and annotations of the spec are on each child until they are removed, and replace
-// no pod.
+// TestLabelsOfChildren: labels and annotations of the spec are on each child until they are removed, and neither they
+// nor a budget that is left out replace a pod. A budget that existed is deleted.
 func TestLabelsOfChildren(t *testing.T) {
 	f := ready(t, "{size: 2, workload: StatefulSet, metrics: {}, networkPolicy: {}, proxy: {size: 1}}")
 	pods := f.pods("")
@@ -86,9 +86,9 @@ func TestLabelsOfChildren(t *testing.T) {
 	if len(kinds) != len(childKinds) {
 		t.Errorf("got only children of the kinds %v", kinds)
 	}
-	for key, child := range set(`{"labels":null,"annotations":null}`) {
-		if child.GetLabels()["team"] != "" || child.GetAnnotations()["note"] != "" {
-			t.Errorf("%s still has the labels %v and the annotations %v", key, child.GetLabels(),
+	for key, child := range set(`{"labels":null,"annotations":null,"disruptionBudget":{"policy":"None"}}`) {
+		if child.GetLabels()["team"] != "" || child.GetAnnotations()["note"] != "" || key.Kind == "PodDisruptionBudget" {
+			t.Errorf("%s still exists, or has the labels %v and the annotations %v", key, child.GetLabels(),
 				child.GetAnnotations())
 		}
 	}

@@ -282,7 +282,7 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Rollout",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
-	// disruptionBudget limits voluntary disruptions, such as node drains. A PodDisruptionBudget always exists.
+	// disruptionBudget limits voluntary disruptions, such as node drains, by a PodDisruptionBudget unless policy is None.
 	// Unhealthy servers may always be evicted. Beside an agent they may be evicted only while enough others are healthy:
 	// if only its agent is down, an unhealthy server may still serve clients.
 	//
@@ -410,7 +410,18 @@ type WarmUpSpec struct {
 }
 
 // DisruptionBudgetSpec limits voluntary disruptions.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.policy) || self.policy != 'None' || (!has(self.minAvailable) && (!has(self.maxUnavailable) || self.maxUnavailable == 1))",fieldPath=".policy",message="None cannot be combined with maxUnavailable or minAvailable: there is no budget then"
 type DisruptionBudgetSpec struct {
+	// policy says who limits disruptions. Managed, the default: the operator, by a PodDisruptionBudget for the servers,
+	// and one for the proxies. None: the operator creates no budget, for a cluster whose platform adds one to each
+	// workload. Kubernetes evicts no pod that two budgets select.
+	//
+	// +kubebuilder:default=Managed
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Policy",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Managed","urn:alm:descriptor:com.tectonic.ui:select:None"}
+	Policy DisruptionBudgetPolicy `json:"policy,omitempty"`
+
 	// maxUnavailable is the number of servers that voluntary disruptions may make unavailable at the same time, from 0
 	// to 1000, 1 by default. Zero blocks every drain of a node that a server runs on.
 	//
@@ -431,6 +442,17 @@ type DisruptionBudgetSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min available"
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
 }
+
+// DisruptionBudgetPolicy says who limits voluntary disruptions.
+//
+// +kubebuilder:validation:Enum=Managed;None
+type DisruptionBudgetPolicy string
+
+// Who limits voluntary disruptions: the operator, or nobody but the platform.
+const (
+	DisruptionBudgetManaged DisruptionBudgetPolicy = "Managed"
+	DisruptionBudgetNone    DisruptionBudgetPolicy = "None"
+)
 
 // Condition types of a Memcached. Reconciling and Stalled follow kstatus: they exist only while they are true, and
 // never together.

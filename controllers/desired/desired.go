@@ -56,7 +56,7 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 	default:
 		workload = deployment(mc, in)
 	}
-	p.add(guards, podDisruptionBudget(mc, names.Servers), workload)
+	p.add(guards, disruptionBudgets(mc, names.Servers), workload)
 	if workload != nil {
 		p.Servers = &Workload{Replicas: in.size, NewTemplate: in.newTemplate,
 			ProxyServers: in.annotations[v1alpha1.ProxyServersAnnotation]}
@@ -68,15 +68,15 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 		}
 		proxyGuards = append(proxyGuards, proxyService(mc), config)
 		proxy := proxyDeployment(mc, in)
-		p.add(proxyGuards, podDisruptionBudget(mc, names.Proxies), proxy)
+		p.add(proxyGuards, disruptionBudgets(mc, names.Proxies), proxy)
 		p.Proxies = &Workload{Replicas: mc.Spec.Proxy.Size, Template: proxy.Annotations[v1alpha1.TemplateAnnotation]}
 	}
 	return p
 }
 
 // add adds the children of one component; workload is nil where it cannot be built.
-func (p *Plan) add(guards []runtime.ApplyConfiguration, budget, workload runtime.ApplyConfiguration) {
-	p.Children = append(append(p.Children, guards...), budget)
+func (p *Plan) add(guards, budgets []runtime.ApplyConfiguration, workload runtime.ApplyConfiguration) {
+	p.Children = append(append(p.Children, guards...), budgets...)
 	if workload != nil {
 		p.Children = append(p.Children, workload)
 		p.Guards[workload] = guards

@@ -15,12 +15,14 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// podDisruptionBudget limits how many pods of a component a node drain stops at a time. An unhealthy server holds no
-// data, and never blocks a drain; nor does a proxy. With an agent, a server may hold data nevertheless: its pod is also
-// not ready if only the agent is down.
-func podDisruptionBudget(mc *v1alpha1.Memcached,
-	component names.Component) *policyv1ac.PodDisruptionBudgetApplyConfiguration {
+// disruptionBudgets limit how many pods of a component a node drain stops at a time; none if the platform does. An
+// unhealthy server holds no data, and never blocks a drain; nor does a proxy. With an agent, a server may hold data
+// nevertheless: its pod is also not ready if only the agent is down.
+func disruptionBudgets(mc *v1alpha1.Memcached, component names.Component) []runtime.ApplyConfiguration {
 	budget := mc.Spec.DisruptionBudget
+	if budget.Policy == v1alpha1.DisruptionBudgetNone {
+		return nil
+	}
 	name, unhealthy := mc.Name, policyv1.AlwaysAllow
 	switch {
 	case component == names.Proxies:
@@ -36,7 +38,8 @@ func podDisruptionBudget(mc *v1alpha1.Memcached,
 	} else {
 		spec.WithMaxUnavailable(intstr.FromInt32(ptr.Deref(budget.MaxUnavailable, 1)))
 	}
-	return owned(policyv1ac.PodDisruptionBudget(name, mc.Namespace).WithSpec(spec), mc, component)
+	child := owned(policyv1ac.PodDisruptionBudget(name, mc.Namespace).WithSpec(spec), mc, component)
+	return []runtime.ApplyConfiguration{child}
 }
 
 type peers []*networkingv1ac.NetworkPolicyPeerApplyConfiguration

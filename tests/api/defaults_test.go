@@ -23,7 +23,7 @@ maxConnections: 1024
 threads: 4
 maxItemSize: 1Mi
 rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}
-disruptionBudget: {maxUnavailable: 1}
+disruptionBudget: {policy: Managed, maxUnavailable: 1}
 `
 
 // defaultStatus is the status before an operator has seen the Memcached: nothing in it may look healthy.
@@ -49,7 +49,7 @@ func TestDefaultSpec(t *testing.T) {
 		"null fields":   document(nulls),
 		"nested fields": document(`{rollout: {}, disruptionBudget: {}}`),
 		"nested nulls": document(`{rollout: {maxUnavailable: null, minReadySeconds: null},
- disruptionBudget: {maxUnavailable: null, minAvailable: null}}`),
+ disruptionBudget: {policy: null, maxUnavailable: null, minAvailable: null}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := dryRun(t.Context(), document)

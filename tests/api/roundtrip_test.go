@@ -76,7 +76,7 @@ paused: false
 rollout: {maxUnavailable: 1, minReadySeconds: 0, progressDeadlineSeconds: 600}
 labels: {}
 annotations: {example.com/empty: ""}
-disruptionBudget: {maxUnavailable: 0, minAvailable: 50%}
+disruptionBudget: {policy: Managed, maxUnavailable: 0, minAvailable: 50%}
 service: {type: NodePort, labels: {}, annotations: {example.com/empty: ""}, ipFamilyPolicy: SingleStack}
 pod:
   labels: {}

@@ -218,6 +218,9 @@ var refused = []struct {
 		`{disruptionBudget: {minAvailable: -1}}`, `{disruptionBudget: {minAvailable: 1001}}`,
 		`{disruptionBudget: {minAvailable: 101%}}`, `{disruptionBudget: {minAvailable: half}}`,
 	}},
+	{"spec.disruptionBudget.policy", "None cannot be combined with", []string{
+		`{disruptionBudget: {policy: None, maxUnavailable: 0}}`, `{disruptionBudget: {policy: None, minAvailable: 1}}`,
+	}},
 	{"spec.service.type", "must be ClusterIP without spec.proxy or", []string{
 		`{service: {type: LoadBalancer}}`, `{workload: StatefulSet, service: {type: NodePort}}`,
 	}},

@@ -34,7 +34,7 @@ var optional = [][]string{
 // others are further fields. Each combination has one of them, in turn.
 var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --extended=no_lru_crawler]",
 	"maxItemSize: 512Ki", "rollout: {minReadySeconds: 1}", "disruptionBudget: {maxUnavailable: 0}",
-	"disruptionBudget: {minAvailable: 50%}",
+	"disruptionBudget: {minAvailable: 50%}", "disruptionBudget: {policy: None}",
 	"labels: {team: shop}", "annotations: {example.com/note: a}", "agent: {resources: {requests: {cpu: 6m}}}",
 	"service: {labels: {team: shop}, ipFamilyPolicy: PreferDualStack}",
 	"image: docker.io/library/memcached:1.6"}

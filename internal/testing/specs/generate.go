@@ -59,7 +59,7 @@ func (g generator) spec() object {
 			"progressDeadlineSeconds": g.one(1, 600, 172800)}),
 		"labels":      g.labels(),
 		"annotations": g.one(object{}, object{"example.com/Note": "a\nb"}),
-		"disruptionBudget": g.some(object{"maxUnavailable": g.one(0, 1, 1000),
+		"disruptionBudget": g.some(object{"policy": g.one("Managed", "None"), "maxUnavailable": g.one(0, 1, 1000),
 			"minAvailable": g.one(0, 1000, 1001, "0%", "75%", "101%")}),
 		"paused": g.one(true, false),
 	})

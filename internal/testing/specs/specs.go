@@ -115,6 +115,7 @@ var Accepted = []string{
 	`{disruptionBudget: {maxUnavailable: 0}}`,
 	`{disruptionBudget: {minAvailable: 0}}`,
 	`{disruptionBudget: {minAvailable: 75%}}`,
+	`{disruptionBudget: {policy: None}}`,
 	`{labels: {team: shop, example.com/cost-center: "0815"}, annotations: {example.com/note: "any text,\nin lines"}}`,
 	`{service: {}}`,
 	`{service: {type: ClusterIP, labels: {team: shop}, annotations: {example.com/a: b}, ipFamilyPolicy: PreferDualStack}}`,
