@@ -2,6 +2,8 @@
 package desired
 
 import (
+	"strings"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -135,6 +137,9 @@ func service(mc *v1alpha1.Memcached, name string, component names.Component) *co
 	return s
 }
 
+// serviceName in an annotation stands for the name of the Service.
+const serviceName = "$(SERVICE_NAME)"
+
 // forClients adjusts a Service that clients connect to. The others get no annotation of the user: a controller such as
 // external-dns would publish the servers behind a proxy under the name of the proxy.
 func forClients(mc *v1alpha1.Memcached, s *corev1ac.ServiceApplyConfiguration) {
@@ -142,7 +147,10 @@ func forClients(mc *v1alpha1.Memcached, s *corev1ac.ServiceApplyConfiguration) {
 	if o == nil {
 		return
 	}
-	s.WithLabels(o.Labels).WithAnnotations(o.Annotations)
+	s.WithLabels(o.Labels)
+	for key, value := range o.Annotations {
+		s.WithAnnotations(map[string]string{key: strings.ReplaceAll(value, serviceName, *s.Name)})
+	}
 	s.Spec.WithType(o.Type)
 	if o.TrafficDistribution != "" {
 		s.Spec.WithTrafficDistribution(o.TrafficDistribution)
