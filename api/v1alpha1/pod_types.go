@@ -46,7 +46,8 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Security context"
 	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
 
-	// nodeSelector restricts the nodes that the pods run on to those with all these labels.
+	// nodeSelector restricts the nodes that the pods run on to those with all these labels, and with
+	// "kubernetes.io/os: linux" unless it is given here too.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node selector"
@@ -118,14 +119,16 @@ type PodSpec struct {
 
 // Placement selects the nodes that pods run on.
 type Placement struct {
-	// affinity of the pods. Unless podAntiAffinity or topologySpreadConstraints is set, the scheduler prefers nodes, and
-	// zones, that run the fewest pods of the same Memcached.
+	// affinity of the pods. Unless podAntiAffinity is set, the scheduler prefers nodes, and zones, that run the fewest
+	// pods of the same Memcached. topologySpreadConstraints over nodes or zones replace that for nodes or zones.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Affinity"
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// topologySpreadConstraints spread the pods over nodes or zones, instead of the default preference of affinity.
+	// topologySpreadConstraints spread the pods over nodes or zones. One without a labelSelector counts the servers of the
+	// Memcached, or in proxy its proxies. The default preference of affinity stays for nodes unless a constraint has the
+	// topologyKey kubernetes.io/hostname, and for zones unless one has topology.kubernetes.io/zone.
 	//
 	// +listType=map
 	// +listMapKey=topologyKey

@@ -2,8 +2,10 @@ package desired
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -56,20 +58,34 @@ func TestProxyPlacement(t *testing.T) {
 	mc.Spec.Proxy.Affinity, mc.Spec.Pod.Affinity = mc.Spec.Pod.Affinity, nil
 	server = podTemplate(mc, Record{}, Options{}).Spec
 	proxy = proxyDeployment(mc, Inputs{size: names.Size(mc)}).Spec.Template.Spec
-	if server.Affinity != nil || len(proxy.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+	required := func(pod *corev1ac.PodSpecApplyConfiguration) int {
+		return len(pod.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+	}
+	if required(server) != 0 || required(proxy) != 1 {
 		t.Errorf("want the affinity of the proxies alone, got %+v and %+v", server.Affinity, proxy.Affinity)
 	}
 }
 
-// TestSpread: pods are spread over nodes and zones unless the user says how.
+// TestSpread: pods are spread over nodes and over zones unless the user says how. A constraint without a selector
+// counts the pods of the component.
 func TestSpread(t *testing.T) {
 	t.Parallel()
-	for pod, want := range map[string]int{
-		"{}":                                2,
-		"{affinity: {}}":                    2,
-		"{affinity: {nodeAffinity: {}}}":    2,
-		"{affinity: {podAntiAffinity: {}}}": 0,
-		"{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]}": 0,
+	const nodes, zones = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+	constraints := func(more ...string) string {
+		const constraint = "{maxSkew: 1, whenUnsatisfiable: DoNotSchedule, topologyKey: "
+		return "topologySpreadConstraints: [" + constraint + strings.Join(more, "}, "+constraint) + "}]"
+	}
+	for pod, want := range map[string][]string{
+		"{}":                                {nodes, zones},
+		"{affinity: {}}":                    {nodes, zones},
+		"{affinity: {nodeAffinity: {}}}":    {nodes, zones},
+		"{affinity: {podAntiAffinity: {}}}": nil,
+		"{" + constraints("rack") + "}":     {nodes, zones},
+		"{" + constraints(zones) + "}":      {nodes},
+		"{" + constraints(nodes+", matchLabelKeys: [a]") + "}":          {zones},
+		"{" + constraints(nodes+", labelSelector: {}") + "}":            {zones},
+		"{" + constraints(nodes, zones) + "}":                           nil,
+		"{" + constraints(zones) + ", affinity: {podAntiAffinity: {}}}": nil,
 	} {
 		mc := manifest.Parse(t, manifest.Named("cache", fmt.Sprintf("{workload: StatefulSet, pod: %s, proxy: %s}", pod, pod)))
 		for component, template := range map[string]*corev1ac.PodTemplateSpecApplyConfiguration{
@@ -79,12 +95,24 @@ func TestSpread(t *testing.T) {
 			if a := template.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
 				terms = a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 			}
-			if len(terms) != want {
-				t.Errorf("%s: want %d terms that spread each %s, got %v", pod, want, component, terms)
-			}
+			var keys []string
 			for _, term := range terms {
+				keys = append(keys, *term.PodAffinityTerm.TopologyKey)
 				if got := term.PodAffinityTerm.LabelSelector.MatchLabels[v1alpha1.ComponentLabel]; got != component {
 					t.Errorf("%s: each %s is spread against the pods of %q", pod, component, got)
+				}
+			}
+			if !slices.Equal(keys, want) {
+				t.Errorf("%s: want each %s spread over %q, got %q", pod, component, want, keys)
+			}
+			for i, c := range template.Spec.TopologySpreadConstraints {
+				wantLabels, given := names.Component(component).Selector(mc), mc.Spec.Pod.TopologySpreadConstraints[i]
+				if given.LabelSelector != nil {
+					wantLabels = nil
+				}
+				if got := c.LabelSelector.MatchLabels; !maps.Equal(got, wantLabels) ||
+					!slices.Equal(c.MatchLabelKeys, given.MatchLabelKeys) {
+					t.Errorf("%s: the constraint of each %s selects %v and %v", pod, component, got, c.MatchLabelKeys)
 				}
 			}
 		}

@@ -3,11 +3,14 @@ package desired
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/agent/contract"
@@ -113,6 +116,7 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, image strin
 		WithAutomountServiceAccountToken(false).
 		WithEnableServiceLinks(false).
 		WithTerminationGracePeriodSeconds(30).
+		WithNodeSelector(map[string]string{corev1.LabelOSStable: "linux"}).
 		WithSecurityContext(security).
 		WithContainers(restrictedContainer(mc, names.Container, image, resources).
 			WithCommand("memcached").
@@ -130,8 +134,17 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, image strin
 	if component == names.Proxies {
 		given.Placement = mc.Spec.Proxy.Placement
 	}
-	if a := given.Affinity; (a == nil || a.PodAntiAffinity == nil) && len(given.TopologySpreadConstraints) == 0 {
-		spec.WithAffinity(spread(mc, component))
+	given.TopologySpreadConstraints = slices.Clone(given.TopologySpreadConstraints) // the original is in the cache
+	preferred := sets.New(corev1.LabelHostname, corev1.LabelTopologyZone)
+	for i := range given.TopologySpreadConstraints {
+		c := &given.TopologySpreadConstraints[i]
+		preferred.Delete(c.TopologyKey)
+		if c.LabelSelector == nil { // would match no pod
+			c.LabelSelector = &metav1.LabelSelector{MatchLabels: component.Selector(mc)}
+		}
+	}
+	if a := given.Affinity; (a == nil || a.PodAntiAffinity == nil) && len(preferred) > 0 {
+		spec.WithAffinity(spread(mc, component, sets.List(preferred)))
 	}
 	if len(given.ImagePullSecrets) == 0 {
 		for _, name := range o.ImagePullSecrets {
@@ -150,13 +163,13 @@ func memcachedPod(mc *v1alpha1.Memcached, component names.Component, image strin
 		WithSpec(convert(given, spec))
 }
 
-// spread makes the scheduler prefer nodes, and zones, with the fewest pods of the component, so that the loss of a node
-// or zone loses few servers. Topology spread constraints would not do: the scheduler ignores nodes that lack one of the
-// labels, which is every node of a cluster without zones.
+// spread makes the scheduler prefer nodes and zones, those with the topology keys, with the fewest pods of the
+// component, so that the loss of a node or zone loses few servers. Topology spread constraints would not do: the
+// scheduler ignores nodes that lack one of the labels, which is every node of a cluster without zones.
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/scheduler/framework/plugins/podtopologyspread/scoring.go
-func spread(mc *v1alpha1.Memcached, component names.Component) *corev1ac.AffinityApplyConfiguration {
+func spread(mc *v1alpha1.Memcached, component names.Component, keys []string) *corev1ac.AffinityApplyConfiguration {
 	a := corev1ac.PodAntiAffinity()
-	for _, key := range []string{corev1.LabelHostname, corev1.LabelTopologyZone} {
+	for _, key := range keys {
 		a.WithPreferredDuringSchedulingIgnoredDuringExecution(corev1ac.WeightedPodAffinityTerm().
 			WithWeight(100).
 			WithPodAffinityTerm(corev1ac.PodAffinityTerm().

@@ -44,7 +44,8 @@
 {{- end }}
 {{- $_ := set $container "args" $args }}
 {{- $_ := set $container "resources" (mergeOverwrite $container.resources $values.resources) }}
-{{- range $field := list "imagePullSecrets" "nodeSelector" "tolerations" }}
+{{- $_ := set $pod "nodeSelector" (mergeOverwrite $pod.nodeSelector $values.nodeSelector) }}
+{{- range $field := list "imagePullSecrets" "tolerations" }}
 {{- with get $values $field }}
 {{- $_ := set $pod $field . }}
 {{- end }}

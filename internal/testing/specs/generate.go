@@ -136,7 +136,7 @@ func (g generator) pod() object {
 		"securityContext":           g.securityContext(),
 		"tolerations":               []any{g.toleration(), g.toleration()},
 		"affinity":                  g.affinity(),
-		"topologySpreadConstraints": []any{g.spread("a"), g.spread("topology.kubernetes.io/zone")},
+		"topologySpreadConstraints": []any{g.spread("kubernetes.io/hostname"), g.spread("topology.kubernetes.io/zone")},
 		"priorityClassName":         g.one("", "system-cluster-critical"),
 		"schedulerName":             g.one("", "binpacking"),
 		"serviceAccountName":        g.one("", "default", "caches"),

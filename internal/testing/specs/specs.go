@@ -88,6 +88,8 @@ var Accepted = []string{
 	Toleration(`key: a, operator: Equal, value: "", effect: ""`),
 	Spread(`maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, minDomains: 2, nodeAffinityPolicy: Ignore,
  nodeTaintsPolicy: Honor`),
+	Spread(`maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway,
+ matchLabelKeys: [controller-revision-hash]`),
 	Spread(`maxSkew: 2, topologyKey: any key, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {a: b},
  matchExpressions: [{key: a, operator: In, values: [b]}, {key: c, operator: DoesNotExist}]}`),
 	`{pod: {affinity: {nodeAffinity: {}, podAffinity: {}, podAntiAffinity: {}}}}`,
