@@ -47,6 +47,7 @@ func Run(ctx context.Context, args []string) error {
 	log.Info("started", "options", shown)
 	registry := prometheus.NewRegistry()
 	c := &client{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.Port)), tls: o.TLS != "", signal: signal}
+	_ = os.MkdirAll(contract.RunPath, 0o700) // what needs the folder reports an error
 	r := newReloader(o, c, log, registry)
 	group, ctx := errgroup.WithContext(ctx)
 	background := func(run func(context.Context)) {

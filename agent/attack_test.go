@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +57,10 @@ func startAgent(t *testing.T, o contract.Options) (process *os.Process, metrics,
 		_ = cmd.Wait()
 	})
 	harness.Eventually(t, "the agent answers", 10*time.Second, func() error { return scrape(metrics) })
+	info, err := os.Stat(contract.RunPath)
+	if runtime.GOOS == "linux" && (err != nil || info.Mode() != os.ModeDir|0o700) {
+		t.Errorf("the folder of the agent is %v, %v", info, err)
+	}
 	return cmd.Process, metrics, report
 }
 

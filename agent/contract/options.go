@@ -21,8 +21,11 @@ const (
 	ProxyPath = "/etc/memcached/proxy"
 	// PodPath has what the operator asks for by annotations of the pod.
 	PodPath = "/etc/memcached/pod"
-	// RunPath is a volume of the agent alone.
-	RunPath = "/run/memcached-agent"
+	// RunPath is a folder that the agent creates. All containers of a pod share /dev/shm, in memory: it belongs to the
+	// pod's sandbox and survives a restart of a container, of memcached too. An emptyDir would make `kubectl drain` refuse
+	// the pod, and keep the cluster autoscaler from removing the node.
+	// https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/server/container_create.go
+	RunPath = "/dev/shm/memcached-agent"
 )
 
 // PodName is the environment variable with the name of the agent's pod.

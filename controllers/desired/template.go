@@ -259,9 +259,6 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 		options.MetricsPort = int(m.Port)
 		c.WithPorts(containerPort(names.MetricsPort, m.Port))
 	}
-	pod.WithVolumes(corev1ac.Volume().WithName("agent").WithEmptyDir(corev1ac.EmptyDirVolumeSource().
-		WithMedium(corev1.StorageMediumMemory).WithSizeLimit(resource.MustParse("1Mi"))))
-	c.WithVolumeMounts(corev1ac.VolumeMount().WithName("agent").WithMountPath(contract.RunPath))
 	if component == names.Proxies || serversReport(mc) {
 		options.ReportPort = int(names.ReportPort(mc))
 		c.WithPorts(containerPort("report", names.ReportPort(mc)))

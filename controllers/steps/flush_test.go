@@ -32,7 +32,7 @@ func flushValue(text string) string {
 // able returns a server whose agent reads FlushAnnotation.
 func able() *server {
 	s := updated()
-	s.Spec.Volumes = []corev1.Volume{{Name: "agent"}, {Name: "pod"}}
+	s.Spec.Volumes = []corev1.Volume{{Name: "pod"}}
 	return s
 }
 

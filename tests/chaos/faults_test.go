@@ -92,7 +92,7 @@ var changes = []fault{
 			return nil, err
 		}
 		name := nodes.Items[w.random.IntN(len(nodes.Items))].Name
-		err := w.kubectl("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=20s",
+		err := w.kubectl("drain", name, "--ignore-daemonsets", "--timeout=20s",
 			"--pod-selector=app.kubernetes.io/managed-by=memcached-operator")
 		if err != nil && (strings.Contains(err.Error(), "global timeout reached") || // disruption budgets stop the drain
 			strings.Contains(err.Error(), context.DeadlineExceeded.Error())) { // or the last pod has yet to stop
