@@ -8,6 +8,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,8 +17,7 @@ import (
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
-// installPolicy installs a policy that changes the Deployments of the test's namespace where a condition holds, and
-// waits until the policy is active. spec holds the changed fields as a CEL object. The policy also sets the annotation
+// installPolicy installs a policy that changes the workloads of the test's namespace where a condition holds, and waits until the policy is active. spec holds the changed fields as a CEL object. The policy also sets the annotation
 // "policy", whose value is a CEL expression.
 func (f *fixture) installPolicy(condition, annotation, spec string, more ...admissionv1.Mutation) {
 	f.Helper()
@@ -29,7 +30,7 @@ func (f *fixture) installPolicy(condition, annotation, spec string, more ...admi
 			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
 				Rule: admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"},
-					Resources: []string{"deployments"}},
+					Resources: []string{"deployments", "statefulsets"}},
 			}}},
 		},
 		MatchConditions: []admissionv1.MatchCondition{{Name: "when", Expression: condition}},
@@ -39,20 +40,30 @@ func (f *fixture) installPolicy(condition, annotation, spec string, more ...admi
 	}
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
-	f.Must(f.API.Create(f.Ctx, policy))
-	f.Must(f.API.Create(f.Ctx, binding))
-	f.Cleanup(func() {
-		_ = f.API.Delete(context.Background(), policy)
-		_ = f.API.Delete(context.Background(), binding)
-	})
+	f.install(policy, binding)
+	f.awaitPolicy(func(probe *appsv1.Deployment, err error) bool { return err == nil && probe.Annotations["policy"] != "" })
+}
+
+// install creates a policy and its binding until the end of the test.
+func (f *fixture) install(objects ...client.Object) {
+	f.Helper()
+	for _, obj := range objects {
+		f.Must(f.API.Create(f.Ctx, obj))
+		f.Cleanup(func() { _ = f.API.Delete(context.Background(), obj) })
+	}
+}
+
+// awaitPolicy waits until a policy is active, by the API server's response to the creation of a Deployment.
+func (f *fixture) awaitPolicy(isActive func(response *appsv1.Deployment, err error) bool) {
+	f.Helper()
 	harness.Eventually(f, "the policy", 30*time.Second, func() error {
 		probe := minimalObjects()["Deployment"].(*appsv1.Deployment)
-		probe.Name, probe.Namespace = "probe", name
+		probe.Name, probe.Namespace = "probe", f.Key.Namespace
 		err := f.API.Create(f.Ctx, probe, client.DryRunAll, client.FieldOwner("somebody"))
-		if err == nil && probe.Annotations["policy"] == "" {
-			err = fmt.Errorf("it is not active")
+		if !isActive(probe, err) {
+			return fmt.Errorf("it is not active: %w", err)
 		}
-		return err
+		return nil
 	})
 }
 
@@ -120,6 +131,31 @@ func TestPolicies(t *testing.T) {
 			f.settle()
 			f.wantNotReady(v1alpha1.ReasonPaused, "")
 		})
+	}
+}
+
+// TestPolicyRefusesAll: a policy that no spec satisfies refuses each child for the same reason, which is said once.
+func TestPolicyRefusesAll(t *testing.T) {
+	f := newFixture(t, "{size: 27, workload: StatefulSet, serverAddresses: ClusterIP, networkPolicy: {}}")
+	name := f.Key.Namespace
+	rule := admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"deployments",
+		"services", "statefulsets", "networkpolicies", "poddisruptionbudgets"}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{MatchConstraints: &admissionv1.MatchResources{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": name}},
+			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: rule}}}},
+			Validations: []admissionv1.Validation{{Expression: `has(object.metadata.labels) && "team" in object.metadata.labels`,
+				Message: "each object needs the label team"}}}}
+	f.install(policy, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name,
+			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})
+	f.awaitPolicy(func(_ *appsv1.Deployment, err error) bool { return apierrors.IsInvalid(err) })
+	f.mustReconcile()
+	f.wantStalled(v1alpha1.ReasonInvalid, "apply NetworkPolicy cache, Service cache and 28 others: "+
+		"ValidatingAdmissionPolicy '"+name+"' with binding '"+name+"' denied request: each object needs the label team")
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionStalled); len(c.Message) > 300 {
+		t.Errorf("got the message %q, want one reason", c.Message)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -239,6 +240,35 @@ func TestForeignObjectWithNameOfChild(t *testing.T) {
 				f.wantReady()
 			})
 		}
+	}
+}
+
+// TestImmutableField: a child that the operator cannot make its own, such as the Deployment of the tutorials' operator,
+// which has another selector, is to be deleted, and the status says so.
+func TestImmutableField(t *testing.T) {
+	t.Parallel()
+	for kind, tt := range map[string]struct{ spec, text string }{
+		"Deployment": {onDeployment, "Deployment cache has another selector, which cannot change: delete it, and the operator " +
+			"creates it again; its servers restart empty"},
+		"Service": {onStatefulSet, "Service cache has another clusterIPs[0], which cannot change: delete it, and the operator " +
+			"creates it again"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			f := newFixture(t, tt.spec)
+			obj := minimalObjects()[kind]
+			obj.SetName("cache")
+			obj.SetNamespace(f.Key.Namespace)
+			f.Must(controllerutil.SetControllerReference(f.mc, obj, f.API.Scheme()))
+			f.Must(f.API.Create(f.Ctx, obj))
+			f.mustReconcile() // the API server refuses the creation
+			if wait := f.mustReconcile().RequeueAfter; wait != stalledRetry {
+				t.Errorf("got another reconcile after %s, want %s", wait, stalledRetry)
+			}
+			f.wantStalled(v1alpha1.ReasonInvalid, tt.text)
+			f.Must(f.API.Delete(f.Ctx, obj))
+			f.settle()
+			f.wantReady()
+		})
 	}
 }
 

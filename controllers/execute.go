@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/controllers/steps"
@@ -59,7 +60,7 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 			errs = append(errs, r.annotate(ctx, a))
 		}
 	}
-	return progress, wait, errors.Join(errs...)
+	return progress, wait, children.Join(errs...)
 }
 
 // verify returns an irreversible step with the objects of the API server, and a conflict unless the step follows from
@@ -95,7 +96,7 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) 
 	}
 	err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("annotate pod %s: %w", a.Pod.Name, err)
+		return &children.Failure{Action: "annotate", Objects: []string{"pod " + a.Pod.Name}, Err: err}
 	}
 	return nil
 }

@@ -55,6 +55,8 @@ const (
 	// same name or of a child that somebody else deleted, or until the informer cache shows that the Memcached was changed
 	// or deleted. Usually a watch event triggers a reconcile sooner.
 	deletionRetry = 5 * time.Second
+	// maxError limits an error in the log, in bytes: with its stack trace, the line has at most 4 KB.
+	maxError = 2048
 	// reconciliationTimeout cancels a reconcile that hangs.
 	reconciliationTimeout = 2 * time.Minute
 )
@@ -135,7 +137,7 @@ func (r *MemcachedReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 		st.conflicts++
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
-		return reconcile.Result{}, err
+		return reconcile.Result{}, errors.New(children.Limit(err.Error(), maxError)) // it becomes a line of the log
 	}
 	st.conflicts = 0
 	return reconcile.Result{RequeueAfter: requeueAfter}, nil
@@ -193,7 +195,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		v = o.view(now)
 	}
 	v.Secrets, v.TemplateApplied = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(applied.mc)]
-	applied.Err = errors.Join(secretsErr, applied.Err)
+	applied.Err = children.Join(secretsErr, applied.Err)
 	requeueAfter, err = r.takeStep(ctx, o, v, applied, st)
 	return steps.Soonest(requeueAfter, untilExpiry(secrets, now)), err
 }
@@ -218,7 +220,7 @@ func (r *MemcachedReconciler) takeStep(ctx context.Context, o observation, v ste
 	if st.isTransient(stepErr) {
 		return 0, stepErr
 	}
-	failure := errors.Join(applied.Err, stepErr)
+	failure := children.Join(applied.Err, stepErr)
 	s.Problem, s.Work.Progress = problem(failure), progress
 	if mc, err = r.writeStatus(ctx, mc, st, s, v.Now); err != nil {
 		return 0, err

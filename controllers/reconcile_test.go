@@ -286,6 +286,9 @@ func TestErrors(t *testing.T) {
 					t.Errorf("got a retry after %s and error %v", result.RequeueAfter, err)
 				}
 				f.wantNotReady(tt.reason, tt.text)
+				if err != nil && len(err.Error()) > maxError {
+					t.Errorf("got an error of %d bytes for the log, want at most %d", len(err.Error()), maxError)
+				}
 			}
 			f.wantEvent("Warning " + tt.reason)
 			f.failures = nil

@@ -118,7 +118,7 @@ func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Me
 		}
 	}
 	if len(keys) > 0 {
-		log.FromContext(ctx).Info("wrote children", "children", keys, "generation", mc.Generation)
+		log.FromContext(ctx).Info("wrote children", "children", children.Names(keys, 20), "generation", mc.Generation)
 	}
 }
 
@@ -167,7 +167,6 @@ func (r *MemcachedReconciler) recordTransitions(ctx context.Context, mc *v1alpha
 // record records an event about a Memcached.
 func (r *MemcachedReconciler) record(mc *v1alpha1.Memcached, related runtime.Object, eventType, reason, action,
 	note string, args ...any) {
-	text := fmt.Sprintf(note, args...)
-	text = strings.ToValidUTF8(text[:min(len(text), maxNote)], "")
+	text := children.Limit(fmt.Sprintf(note, args...), maxNote)
 	r.Recorder.Eventf(mc, related, eventType, reason, action, "%s", text)
 }

@@ -167,7 +167,7 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			}
 		}
 	}
-	r.Err = errors.Join(errs...)
+	r.Err = Join(errs...)
 	return r
 }
 
@@ -201,11 +201,7 @@ func (s *Set) writeChange(ctx context.Context, c *change) (client.Object, error)
 	if err == nil {
 		return response, nil
 	}
-	err = fmt.Errorf("apply %s: %w", c.Key, err)
-	if apierrors.IsInvalid(err) && !IsConflict(err) {
-		err = &StallError{ReasonInvalid, err.Error()}
-	}
-	return nil, err
+	return nil, c.failure(err)
 }
 
 // absentVersion is a resource version that no object has: an apply with it creates the object, or is refused if the

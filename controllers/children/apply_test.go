@@ -3,7 +3,9 @@ package children
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,5 +161,47 @@ func TestLeftoverWithAnotherOwner(t *testing.T) {
 	c.existing.SetOwnerReferences(append(c.existing.GetOwnerReferences(), metav1.OwnerReference{UID: "somebody"}))
 	if result := r.Apply(t.Context(), Changes{c}, time.Now()); len(r.written) > 0 || result.Waiting == "" {
 		t.Errorf("wrote %q, and waits with %q, want no write, and a wait", r.written, result.Waiting)
+	}
+}
+
+// TestJoin: errors of one reason are said once, with the names of the children. The error that stalls comes first, and
+// no error takes the room of the others.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	services := corev1.Resource("services")
+	failure := func(object string, err error) error { return &Failure{"apply", []string{object}, err} }
+	forbidden := func(name, reason string) error {
+		return failure("Service "+name, apierrors.NewForbidden(services, name, errors.New(reason)))
+	}
+	webhook := func(kind, name string) error {
+		return failure(kind+" "+name, fmt.Errorf("webhook denied the request: %s/default/%s has no label team", kind, name))
+	}
+	stall := failure("ConfigMap a", &StallError{ReasonInvalid, `ConfigMap "a" is invalid: data: Too long`})
+	long := strings.Repeat("x", 5000)
+	for want, errs := range map[string][]error{
+		"":                                    {nil, nil},
+		"apply Service a: quota":              {forbidden("a", "quota"), nil},
+		"apply Service a, Service a-0: quota": {forbidden("a", "quota"), forbidden("a-0", "quota")},
+		"apply Service a, Service a-0 and 2 others: quota": {forbidden("a", "quota"), forbidden("a-0", "quota"),
+			forbidden("a-1", "quota"), forbidden("a-2", "quota")},
+		"apply Service a: quota\napply Service a-0: other": {forbidden("a", "quota"), forbidden("a-0", "other")},
+		"apply Service a, ConfigMap a-0: webhook denied the request: Service/default/a has no label team": {
+			webhook("Service", "a"), webhook("ConfigMap", "a-0")},
+		"apply ConfigMap a: data: Too long\napply Service a, Service b: quota\nannotate pod a: quota": {
+			forbidden("a", "quota"), Join(stall), forbidden("b", "quota"),
+			&Failure{"annotate", []string{"pod a"}, errors.New("quota")}},
+		"apply ConfigMap a: data: Too long\nother\napply Service a: quota":  {errors.New("other"), forbidden("a", "quota"), stall},
+		"apply Service a: " + long[:maxReason] + "\napply Service b: quota": {forbidden("a", long), forbidden("b", "quota")},
+	} {
+		got := ""
+		if err := Join(errs...); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("got %d bytes, want %d: %q, want %q", len(got), len(want), Limit(got, 300), Limit(want, 300))
+		}
+	}
+	if err := Join(forbidden("a", "quota"), stall); !apierrors.IsForbidden(err) || !errors.As(err, new(*StallError)) {
+		t.Errorf("got %v, want an error that is both", err)
 	}
 }
