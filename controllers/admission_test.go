@@ -11,13 +11,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/internal/testing/harness"
 )
 
-// installPolicy installs a policy that changes the workloads of the test's namespace where a condition holds, and waits until the policy is active. spec holds the changed fields as a CEL object. The policy also sets the annotation
+// installPolicy installs a policy that changes the workloads of the test's namespace where a condition holds, and waits
+// until the policy is active. spec holds the changed fields as a CEL object. The policy also sets the annotation
 // "policy", whose value is a CEL expression.
 func (f *fixture) installPolicy(condition, annotation, spec string, more ...admissionv1.Mutation) {
 	f.Helper()
@@ -41,7 +43,9 @@ func (f *fixture) installPolicy(condition, annotation, spec string, more ...admi
 	binding := &admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name}}
 	f.install(policy, binding)
-	f.awaitPolicy(func(probe *appsv1.Deployment, err error) bool { return err == nil && probe.Annotations["policy"] != "" })
+	f.awaitPolicy(func(probe *appsv1.Deployment, err error) bool {
+		return err == nil && probe.Annotations["policy"] != ""
+	})
 }
 
 // install creates a policy and its binding until the end of the test.
@@ -130,6 +134,71 @@ func TestPolicies(t *testing.T) {
 			f.set(`{"paused":true,"memory":"128Mi"}`)
 			f.settle()
 			f.wantNotReady(v1alpha1.ReasonPaused, "")
+		})
+	}
+}
+
+// TestMovedDigest: a policy turns a tag into a digest, which has moved when only the size changes. No server is
+// replaced, and an event says what is held back. Removed fields are removed nevertheless, and changes of others are
+// reverted, also after a restart. A new template includes the new digest.
+func TestMovedDigest(t *testing.T) {
+	t.Parallel()
+	const image = `object.spec.template.spec.containers[0].image`
+	for name, spec := range map[string]string{"Deployment": onDeployment, "StatefulSet": onStatefulSet} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, spec)
+			f.installPolicy("true", `"on"`, containers(container+`{name: "memcached", image: `+image+`.contains("@") ?
+				`+image+` : `+image+` + "@" + string(object.spec.replicas)}`))
+			want := func(image string, started int) {
+				t.Helper()
+				f.settle()
+				f.wantReady()
+				if f.mc.Status.Image != image || f.Started["server"] != started {
+					t.Errorf("got image %s after %d starts, want %s after %d", f.mc.Status.Image, f.Started["server"], image, started)
+				}
+			}
+			workload := func() client.Object {
+				t.Helper()
+				if name == "Deployment" {
+					return get[appsv1.Deployment](f)
+				}
+				return get[appsv1.StatefulSet](f)
+			}
+			minReady := func() string {
+				t.Helper()
+				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(workload())
+				f.Must(err)
+				return fmt.Sprint(content["spec"].(map[string]any)["minReadySeconds"])
+			}
+			want("memcached:1@3", 3)
+			f.set(`{"size":4,"rollout":{"minReadySeconds":7}}`)
+			want("memcached:1@3", 4)
+			f.wantEvent("Normal HeldBack " + name + ` cache: an admission policy would change ` +
+				`.spec.template.spec.containers[name="memcached"].image and replace all pods`)
+			if got := minReady(); got != "7" {
+				t.Errorf("got minReadySeconds %s, want 7", got)
+			}
+			f.restartOperator()
+			f.set(`{"rollout":null}`)
+			want("memcached:1@3", 4)
+			if got := minReady(); got != "<nil>" {
+				t.Errorf("got minReadySeconds %s, want none", got)
+			}
+			f.Patch(workload(), `{"spec":{"replicas":9}}`)
+			want("memcached:1@3", 4)
+			for range 2 {
+				f.Patch(workload(), `{"spec":{"template":{"spec":{"containers":[{"name":"memcached","image":"x@1"}]}}}}`)
+				f.restartOperator()
+				f.mustReconcile()
+				f.mustReconcile()
+				if got := f.mc.Status.Image; got != "memcached:1@4" {
+					t.Errorf("got image %s, want the one that the policy makes of ours", got)
+				}
+			}
+			f.settle()
+			f.set(`{"size":5,"threads":2}`)
+			f.settle()
+			want("memcached:1@5", f.Started["server"])
 		})
 	}
 }

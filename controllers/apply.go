@@ -32,7 +32,7 @@ type applyResult struct {
 //   - While paused, a loss is reported before the dry run.
 func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.View, plan desired.Plan,
 	st *state) (a applyResult, err error) {
-	changes, err := o.set.Plan(ctx, plan.Children, plan.Guards, o.children)
+	changes, err := o.set.Plan(ctx, plan.Children, plan.Guards, plan.Preserve, o.children)
 	if err != nil {
 		return a, err
 	}

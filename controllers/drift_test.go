@@ -19,31 +19,41 @@ import (
 	"github.com/example/memcached-operator/controllers/names"
 )
 
-// TestDriftIsReverted: changes of our fields by another manager are reverted, and no server is replaced.
+// TestDriftIsReverted: changes of our fields by another manager are reverted, and no server is replaced. An event says
+// which field, whose change, and what to do instead.
 func TestDriftIsReverted(t *testing.T) {
 	t.Parallel()
 	image := func(fields string) string {
 		return `{"spec":{"template":{"spec":{"containers":[{"name":"memcached",` + fields + `}]}}}}`
 	}
 	tests := map[string]struct {
-		obj  client.Object
-		json string
+		obj   client.Object
+		json  string
+		event string
 	}{
-		"replicas": {&appsv1.Deployment{}, `{"spec":{"replicas":9}}`},
-		"image":    {&appsv1.Deployment{}, image(`"image":"other"`)},
-		"argument": {&appsv1.Deployment{}, image(`"args":["-m","1"]`)},
+		"replicas": {&appsv1.Deployment{}, `{"spec":{"replicas":9}}`,
+			"Reverted Deployment cache: reverted .spec.replicas, changed by somebody; set spec.size of the Memcached instead"},
+		"image": {&appsv1.Deployment{}, image(`"image":"other"`), `Reverted Deployment cache: reverted ` +
+			`.spec.template.spec.containers[name="memcached"].image, changed by somebody; set spec.image of the`},
+		"resources": {&appsv1.Deployment{}, image(`"resources":{"limits":{"memory":"1Gi"}}`),
+			`.resources.limits.memory, changed by somebody; set spec.memory or spec.pod.resources of the`},
+		"argument": {&appsv1.Deployment{}, image(`"args":["-m","1"]`), "set spec.pod of the"},
 		"template label": {&appsv1.Deployment{},
-			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"x"}}}}}`},
-		"label": {&appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`},
+			`{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/part-of":"x"}}}}}`, "set spec.pod of the"},
+		"label": {&appsv1.Deployment{}, `{"metadata":{"labels":{"app.kubernetes.io/part-of":null}}}`,
+			"reverted .metadata.labels.app.kubernetes.io/part-of, changed by somebody; only the operator sets this"},
 		"label by which the cache selects the workload": {&appsv1.Deployment{},
-			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
-		"template record": {&appsv1.Deployment{}, `{"metadata":{"annotations":{"cache.example.com/template-record":"{"}}}`},
+			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`, ""},
+		"template record": {&appsv1.Deployment{},
+			`{"metadata":{"annotations":{"cache.example.com/template-record":"{"}}}`, ""},
 		"label by which the cache selects the Service": {&corev1.Service{},
-			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
-		"target port": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`},
-		"selector":    {&corev1.Service{}, `{"spec":{"selector":{"cache.example.com/name":"other"}}}`},
-		"budget":      {&policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`},
-		"owner":       {&policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`},
+			`{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`, "Reverted Service cache"},
+		"target port": {&corev1.Service{}, `{"spec":{"ports":[{"port":11211,"name":"memcached","targetPort":1}]}}`,
+			"only the operator sets this"},
+		"selector": {&corev1.Service{}, `{"spec":{"selector":{"cache.example.com/name":"other"}}}`,
+			"Service cache: reverted .spec.selector, changed by somebody; only the operator sets this"},
+		"budget": {&policyv1.PodDisruptionBudget{}, `{"spec":{"maxUnavailable":5}}`, "set spec.disruptionBudget of the"},
+		"owner":  {&policyv1.PodDisruptionBudget{}, `{"metadata":{"ownerReferences":null}}`, "Adopted PodDisruptionBudget"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +76,7 @@ func TestDriftIsReverted(t *testing.T) {
 				t.Errorf("got\n%+v\nwant\n%+v", tt.obj, before)
 			}
 			f.wantReady()
+			f.wantEvent(tt.event)
 		})
 	}
 }
@@ -248,10 +259,10 @@ func TestForeignObjectWithNameOfChild(t *testing.T) {
 func TestImmutableField(t *testing.T) {
 	t.Parallel()
 	for kind, tt := range map[string]struct{ spec, text string }{
-		"Deployment": {onDeployment, "Deployment cache has another selector, which cannot change: delete it, and the operator " +
-			"creates it again; its servers restart empty"},
-		"Service": {onStatefulSet, "Service cache has another clusterIPs[0], which cannot change: delete it, and the operator " +
-			"creates it again"},
+		"Deployment": {onDeployment, "Deployment cache has another selector, which cannot change: delete it, and the " +
+			"operator creates it again; its servers restart empty"},
+		"Service": {onStatefulSet, "Service cache has another clusterIPs[0], which cannot change: delete it, and the " +
+			"operator creates it again"},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			f := newFixture(t, tt.spec)

@@ -46,7 +46,7 @@ func TestRequests(t *testing.T) {
 
 	f.set(`{"size":2}`)
 	f.mustReconcile()
-	f.wantRequests("apply Deployment", "patch status")
+	f.wantRequests("dry-run Deployment", "apply Deployment", "patch status")
 	f.wantNotReady(v1alpha1.ReasonResizing, "")
 	f.settle()
 	for len(f.events.Events) > 0 {
@@ -54,7 +54,7 @@ func TestRequests(t *testing.T) {
 	}
 	f.set(`{"disruptionBudget":{"maxUnavailable":2}}`) // touches no server
 	f.mustReconcile()
-	f.wantRequests("apply PodDisruptionBudget", "apply Deployment", "patch status")
+	f.wantRequests("apply PodDisruptionBudget", "dry-run Deployment", "apply Deployment", "patch status")
 	f.wantReady()
 	if n := len(f.events.Events); n > 0 {
 		t.Errorf("got %d events, such as %s, want none", n, <-f.events.Events)

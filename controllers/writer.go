@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -113,13 +114,42 @@ func (r *MemcachedReconciler) reportWritten(ctx context.Context, mc *v1alpha1.Me
 	var keys []string
 	for _, w := range list {
 		keys = append(keys, w.String())
-		if w.Adopted {
+		switch {
+		case w.Adopted:
 			r.record(mc, w.After, corev1.EventTypeNormal, "Adopted", "Adopt", "%s had no controller and was adopted", w.Key)
+		case w.Reverted != "":
+			r.record(mc, w.After, corev1.EventTypeNormal, "Reverted", "Apply", "%s: reverted %s; %s", w.Key, w.Reverted,
+				remedy(mc, w))
+		}
+		if w.HeldBack != "" {
+			r.record(mc, w.After, corev1.EventTypeNormal, "HeldBack", "Apply", "%s: an admission policy would change %s and "+
+				"replace all pods; that is held back until the pod template changes anyway", w.Key, w.HeldBack)
 		}
 	}
 	if len(keys) > 0 {
 		log.FromContext(ctx).Info("wrote children", "children", children.Names(keys, 20), "generation", mc.Generation)
 	}
+}
+
+// remedies are the fields of a Memcached that decide the fields of its children.
+var remedies = [][2]string{{`^Proxies \.spec\.replicas`, "spec.proxy.size"}, {`^Proxies .*\.resources`, "spec.proxy"},
+	{`\.spec\.replicas`, "spec.size"}, {`="memcached"]\.image`, "spec.image"},
+	{`="memcached"]\.resources`, "spec.memory or spec.pod.resources"}, {`\.spec\.template`, "spec.pod"},
+	{`^Service.* \.(spec\.type|metadata\.annotations)`, "spec.service"},
+	{`^PodDisruptionBudget.* \.spec`, "spec.disruptionBudget"}, {`^NetworkPolicy.* \.spec`, "spec.networkPolicy"}}
+
+// remedy says what to change instead of a field that was reverted.
+func remedy(mc *v1alpha1.Memcached, w children.Written) string {
+	kind := w.Kind
+	if w.Key == proxyKey(mc) {
+		kind = "Proxies"
+	}
+	for _, r := range remedies {
+		if ok, _ := regexp.MatchString(r[0], kind+" "+w.Reverted); ok {
+			return "set " + r[1] + " of the Memcached instead"
+		}
+	}
+	return "only the operator sets this"
 }
 
 // maxNote limits the text of an event, in bytes. The API server refuses more than 1024.

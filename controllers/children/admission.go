@@ -3,81 +3,63 @@ package children
 import (
 	"context"
 	"reflect"
-	"slices"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// wouldChange reports whether an apply would change the existing child. It returns what the API server would store.
-func (s *Set) wouldChange(ctx context.Context, c *change) (response client.Object, changes bool, err error) {
-	response, err = s.apply(ctx, c, client.DryRunAll)
-	return response, err == nil && !c.isSame(response), err
+// podTemplate matches the fields of the pod template of a workload.
+var podTemplate = fieldpath.MakePrefixMatcherOrDie("spec", "template")
+
+// wouldChange finds out by a dry run whether an apply would change the existing child.
+//
+// An admission plugin may answer differently than before, and change a pod template that the plan preserves. That would
+// replace all pods:
+//
+//   - If nothing else would change, the child need not be written.
+//   - If the plugin accepts the template that it returned before, the apply is changed: it contains the fields that the
+//     operator applies, with their existing values, so that the operator owns the same fields as after any other apply.
+//   - If the plugin changes that too, the pods are replaced, as by any write.
+//   - If the operator does not own all fields any more that it has applied, somebody else has changed the template: the
+//     apply reverts that.
+func (s *Set) wouldChange(ctx context.Context, c *change) (changes bool, err error) {
+	response, err := s.apply(ctx, c, client.DryRunAll)
+	changes = err == nil && !c.isSame(response)
+	if !changes || !c.preserveTemplate || templateDigest(response) == templateDigest(c.existing) {
+		return changes, err
+	}
+	live, err := s.read(ctx, c.Key)
+	if err != nil || !s.appliedFields(live).FilterIncludeMatches(podTemplate).Equals(
+		s.appliedFields(response).FilterIncludeMatches(podTemplate)) {
+		return true, err
+	}
+	c.template, c.heldBack = s.appliedTemplate(live, response)
+	content(response).FieldByName("Template").Set(content(c.existing).FieldByName("Template"))
+	if c.isSame(response) {
+		return false, nil
+	}
+	if response, err = s.apply(ctx, c, client.DryRunAll); err != nil ||
+		templateDigest(response) != templateDigest(c.existing) {
+		c.template, c.heldBack = nil, ""
+	}
+	return true, err
 }
 
 // isSame reports whether the existing child is what a dry run answered. An apply also removes labels and annotations
 // that are not desired any more, which the version of a child does not include.
 func (c *change) isSame(response client.Object) bool {
 	return c.version(response) == c.version(c.existing) &&
-		hasKeys(response.GetLabels(), c.existing.GetLabels()) &&
-		hasKeys(response.GetAnnotations(), c.existing.GetAnnotations())
+		len(labels.Merge(response.GetLabels(), c.existing.GetLabels())) == len(response.GetLabels()) &&
+		len(labels.Merge(response.GetAnnotations(), c.existing.GetAnnotations())) == len(response.GetAnnotations())
 }
 
-// hasKeys reports whether a map has all keys of another one.
-func hasKeys(m, other map[string]string) bool {
-	for key := range other {
-		if _, ok := m[key]; !ok {
-			return false
+// templateDigest identifies the pod template of a child; 0 if it has none.
+func templateDigest(child client.Object) uint64 {
+	if spec := content(child); spec.Kind() == reflect.Struct {
+		if template := spec.FieldByName("Template"); template.IsValid() {
+			return digest(template.Interface())
 		}
 	}
-	return true
-}
-
-// keepsPods reports whether a workload need not be applied after a restart of the operator: an apply would change
-// nothing, or only the pod template, because an admission plugin answers differently than before. That would replace
-// all pods. If the operator still owns all fields that it has applied, nobody else has changed the template.
-func (s *Set) keepsPods(ctx context.Context, c *change) bool {
-	if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours || s.State.applied[c.Key] != (applied{}) ||
-		!c.hasPods() || !c.wasApplied() {
-		return false
-	}
-	response, changes, err := s.wouldChange(ctx, c)
-	if err != nil || !changes {
-		return err == nil // the apply reports the error
-	}
-	content(response).FieldByName("Template").Set(content(c.existing).FieldByName("Template"))
-	if !c.isSame(response) {
-		return false
-	}
-	live, err := s.read(ctx, c.Key)
-	return err == nil && s.appliedFields(live) == s.appliedFields(response)
-}
-
-// wasApplied reports whether the existing child holds the labels and annotations of the desired one. For a workload,
-// that says that the operator has applied the desired pod template before: its record is among them.
-func (c *change) wasApplied() bool {
-	holds := func(existing, desired map[string]string) bool {
-		for key, value := range desired {
-			if existing[key] != value {
-				return false
-			}
-		}
-		return true
-	}
-	metadata := c.metadata()
-	return holds(c.existing.GetLabels(), metadata.Labels) && holds(c.existing.GetAnnotations(), metadata.Annotations)
-}
-
-// hasPods reports whether the child has a pod template.
-func (c *change) hasPods() bool {
-	spec := content(c.existing)
-	return spec.Kind() == reflect.Struct && spec.FieldByName("Template").IsValid()
-}
-
-// appliedFields returns the names of the fields that the operator has applied.
-func (s *Set) appliedFields(obj client.Object) string {
-	entries := obj.GetManagedFields()
-	if i := slices.IndexFunc(entries, s.isOurApply); i >= 0 {
-		return entries[i].FieldsV1.GetRawString()
-	}
-	return ""
+	return 0
 }

@@ -40,6 +40,10 @@ type Written struct {
 	After client.Object
 	// Adopted says that the child was an orphan.
 	Adopted bool
+	// Reverted says which fields somebody else had changed since they were applied, and who; empty for none.
+	Reverted string
+	// HeldBack are fields of the pod template that an admission plugin would have changed; empty for none.
+	HeldBack string
 }
 
 // change is a child that may not be as desired.
@@ -50,6 +54,10 @@ type change struct {
 	guards   []Key
 	digest   uint64 // of desired
 	drifted  bool   // somebody else changed the child since it was applied
+	// preserveTemplate says that pods need not be replaced, and nobody is known to have changed the pod template.
+	preserveTemplate bool
+	template         any    // is applied instead of the desired one; nil for none
+	heldBack         string // fields in which an admission plugin would have changed the template
 }
 
 // errTerminating means that an existing object must be deleted before the child can be written.
@@ -66,9 +74,11 @@ func (c Changes) Drifted(key Key) bool {
 // Plan returns the children that may not be as desired: those that are missing, those of which the desired one was not
 // the last that was applied, and those that somebody else has changed since. They are in the order of desired; after
 // them come the children to delete: those that were applied for the owner or its predecessor and are not desired.
-// guards are, for a desired child, those without which it is not written.
+// guards are, for a desired child, those without which it is not written. preserve is a workload whose pod template
+// stays; nil for none.
 func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
-	guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration, observed Observed) (Changes, error) {
+	guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration, preserve runtime.ApplyConfiguration,
+	observed Observed) (Changes, error) {
 	var changes Changes
 	wanted := map[Key]bool{}
 	for _, config := range desired {
@@ -85,6 +95,8 @@ func (s *Set) Plan(ctx context.Context, desired []runtime.ApplyConfiguration,
 		isLastApplied := known && last.digest == c.digest
 		c.drifted = isLastApplied && c.existing != nil && !last.resultedIn(&c)
 		if c.drifted || !isLastApplied || c.existing == nil {
+			c.preserveTemplate = config == preserve && c.existing != nil && s.Relation(c.existing) == Ours &&
+				(!known || last.template == templateDigest(c.existing))
 			changes = append(changes, c)
 		}
 	}
@@ -107,7 +119,7 @@ func (s *Set) WouldChange(ctx context.Context, changes Changes) (bool, error) {
 		if c.desired == nil || c.existing == nil || s.Relation(c.existing) != Ours {
 			return true, nil
 		}
-		_, differs, err := s.wouldChange(ctx, &c)
+		differs, err := s.wouldChange(ctx, &c)
 		switch isRefused := apierrors.IsInvalid(err) || apierrors.IsForbidden(err); {
 		case isRefused, err == nil && differs:
 			return true, nil
@@ -144,12 +156,17 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			r.Failed[c.Key] = true // the error of the guard or of the owner is reported
 			continue
 		}
-		if s.keepsPods(ctx, &c) {
-			s.State.remember(&c, c.existing)
-			continue
+		if c.preserveTemplate {
+			if changes, err := s.wouldChange(ctx, &c); err == nil && !changes { // the apply reports the error
+				s.State.remember(&c, c.existing)
+				continue
+			}
 		}
 		delete(s.State.applied, c.Key)
-		before := c.existing
+		before, drifted := c.existing, client.Object(nil)
+		if c.drifted {
+			drifted, _ = s.read(ctx, c.Key) // with all of managedFields
+		}
 		response, err := s.writeChange(ctx, &c)
 		switch {
 		case errors.Is(err, errTerminating):
@@ -163,7 +180,12 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			s.State.Expect(c.Key, response.GetResourceVersion(), now)
 			s.State.remember(&c, response)
 			if before == nil || before.GetResourceVersion() != response.GetResourceVersion() {
-				r.Written = append(r.Written, Written{c.Key, response, before != nil && s.Relation(before) == Orphaned})
+				w := Written{Key: c.Key, After: response, Adopted: before != nil && s.Relation(before) == Orphaned,
+					HeldBack: c.heldBack}
+				if drifted != nil {
+					w.Reverted = s.reverted(drifted, response)
+				}
+				r.Written = append(r.Written, w)
 			}
 		}
 	}
@@ -213,6 +235,9 @@ func (s *Set) apply(ctx context.Context, c *change, options ...client.PatchOptio
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.desired)
 	if err != nil {
 		return nil, err
+	}
+	if c.template != nil {
+		content["spec"].(map[string]any)["template"] = c.template
 	}
 	metadata := content["metadata"].(map[string]any)
 	if c.existing == nil {

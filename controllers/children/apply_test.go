@@ -190,7 +190,8 @@ func TestJoin(t *testing.T) {
 		"apply ConfigMap a: data: Too long\napply Service a, Service b: quota\nannotate pod a: quota": {
 			forbidden("a", "quota"), Join(stall), forbidden("b", "quota"),
 			&Failure{"annotate", []string{"pod a"}, errors.New("quota")}},
-		"apply ConfigMap a: data: Too long\nother\napply Service a: quota":  {errors.New("other"), forbidden("a", "quota"), stall},
+		"apply ConfigMap a: data: Too long\nother\napply Service a: quota": {errors.New("other"),
+			forbidden("a", "quota"), stall},
 		"apply Service a: " + long[:maxReason] + "\napply Service b: quota": {forbidden("a", long), forbidden("b", "quota")},
 	} {
 		got := ""

@@ -115,7 +115,7 @@ func (c *change) failure(err error) error {
 		if c.existing != nil && immutable.MatchString(cause.Message) {
 			return &StallError{ReasonInvalid, fmt.Sprintf("%s has another %s, which cannot change: delete it, and the "+
 				"operator creates it again%s", c.Key, strings.TrimPrefix(cause.Field, "spec."),
-				map[bool]string{true: "; its servers restart empty"}[c.hasPods()])}
+				map[bool]string{true: "; its servers restart empty"}[templateDigest(c.existing) != 0])}
 		}
 	}
 	return &Failure{"apply", []string{c.String()}, &StallError{ReasonInvalid, err.Error()}}

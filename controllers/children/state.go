@@ -40,6 +40,7 @@ type applied struct {
 	digest          uint64 // of the desired child
 	version         uint64 // of the existing child after the apply
 	resourceVersion string // of the existing child after the apply
+	template        uint64 // its pod template
 }
 
 // resultedIn reports whether the existing child of a change is the one after the apply. Usually its resource version
@@ -53,7 +54,8 @@ func (s *State) remember(c *change, existing client.Object) {
 	if s.applied == nil {
 		s.applied = map[Key]applied{}
 	}
-	s.applied[c.Key] = applied{c.digest, c.version(existing), existing.GetResourceVersion()}
+	s.applied[c.Key] = applied{c.digest, c.version(existing), existing.GetResourceVersion(),
+		templateDigest(existing)}
 }
 
 // Expect records the resource version of our last write, which the informer cache must show.

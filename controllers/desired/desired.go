@@ -24,6 +24,8 @@ type Plan struct {
 	// addresses of its pods, the policy that restricts access, and the configuration that the pods read. A foreign object
 	// could have the name of each. The configuration of the proxies is written after the workload of the servers.
 	Guards map[runtime.ApplyConfiguration][]runtime.ApplyConfiguration
+	// Preserve is the workload if its existing pod template stays; nil otherwise.
+	Preserve runtime.ApplyConfiguration
 	// Servers and Proxies are the workloads; nil for none.
 	Servers, Proxies *Workload
 }
@@ -59,6 +61,9 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 		workload = deployment(mc, in)
 	}
 	p.add(guards, disruptionBudgets(mc, names.Servers), workload)
+	if in.preserveTemplate {
+		p.Preserve = workload
+	}
 	if workload != nil {
 		p.Servers = &Workload{Replicas: in.size, NewTemplate: in.newTemplate,
 			ProxyServers: in.annotations[v1alpha1.ProxyServersAnnotation]}

@@ -72,7 +72,9 @@ type Inputs struct {
 	image        string // of servers and proxies
 	record       Record // of the servers' template, which is nil if a Secret is unavailable and no workload exists
 	// newTemplate says that an existing workload gets another template.
-	newTemplate         bool
+	newTemplate bool
+	// preserveTemplate says that the template of an existing workload with pods stays.
+	preserveTemplate    bool
 	podAnnotations      map[string]string // that the user gives to the pods of servers
 	labels, annotations map[string]string // of the workload; the labels also of the proxies
 }
@@ -127,6 +129,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
+	in.preserveTemplate = exists && !in.newTemplate && !current.isEmpty()
 	record, _ := json.Marshal(in.record) // cannot fail: JSON types
 	in.annotations = map[string]string{
 		v1alpha1.TemplateRecordAnnotation: string(record),
