@@ -23,7 +23,8 @@ const moveLimit rate.Limit = 20000
 
 const (
 	// checkInterval is the pause between two checks whether the servers answer, and checkTimeout is how long one may take.
-	checkInterval = 3 * time.Second
+	// A new server counts as available two seconds after it was ready, or later, and must not be reported from before then.
+	checkInterval = 1500 * time.Millisecond
 	checkTimeout  = 2 * memcached.Timeout
 	// maxChecks is the number of servers that are checked at the same time, and maxNames the number that a Report names.
 	maxChecks, maxNames = 64, 16

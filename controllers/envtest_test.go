@@ -103,6 +103,7 @@ type fixture struct {
 	cached   map[string]client.Object // what the cache shows instead of the current object, by kind; nil for no object
 	silent   bool                     // no agent answers
 	now      time.Time
+	skew     time.Duration // of the operator's clock
 }
 
 // The specs of most tests.
@@ -117,6 +118,12 @@ func newFixture(t *testing.T, spec string) *fixture {
 	t.Helper()
 	apiserver.Need(t)
 	t.Parallel()
+	return newFixtureIn(t, spec)
+}
+
+// newFixtureIn creates a Memcached with this spec for a test that has others.
+func newFixtureIn(t *testing.T, spec string) *fixture {
+	t.Helper()
 	api, err := apiServer()
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +154,8 @@ func newFixtureOn(t *testing.T, api client.WithWatch, spec string) *fixture {
 	f.Agents.Silent = func() bool { return f.silent }
 	f.Agents.WasReady = status.Installed
 	f.r = &MemcachedReconciler{
-		Client: f.cacheClient(api), APIReader: f.apiReader(api), Recorder: f.events, Now: f.Clock,
+		Client: f.cacheClient(api), APIReader: f.apiReader(api), Recorder: f.events,
+		Now:      func() time.Time { return f.now.Add(f.skew) },
 		Options:  desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1", CanResize: true},
 		AskAgent: f.Agents.Ask, StopServer: f.Agents.Stop,
 	}
@@ -210,6 +218,16 @@ func (f *fixture) cacheClient(api client.WithWatch) client.Client {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
+		},
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			verb := "create "
+			if slices.Contains(opts, client.CreateOption(client.DryRunAll)) {
+				verb = "dry-run "
+			}
+			if err := f.record(verb+reflect.TypeOf(obj).Elem().Name(), obj.GetName()); err != nil {
+				return err
+			}
+			return c.Create(ctx, obj, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch,
 			opts ...client.PatchOption) error {
@@ -507,6 +525,14 @@ func (f *fixture) wantReady() {
 	f.Helper()
 	f.wantCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	f.wantNotStalled()
+}
+
+// readyMessage returns the message of Ready.
+func (f *fixture) readyMessage() string {
+	if c := meta.FindStatusCondition(f.mc.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return c.Message
+	}
+	return ""
 }
 
 // wantNotReady fails unless Ready is False for this reason, with a message that has a text.

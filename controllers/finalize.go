@@ -17,9 +17,9 @@ import (
 	"github.com/example/memcached-operator/controllers/steps"
 )
 
-// finalizeTimeout is how long the finalizer waits for the servers after their workload was deleted. The pods of a lost
-// node are never deleted, and must not block the deletion of the Memcached for ever. For thousands of workloads, the
-// garbage collector itself needs minutes.
+// finalizeTimeout is how long the finalizer waits for the servers after this process noticed the deletion of their
+// workload. The pods of a lost node are never deleted, and must not block the deletion of the Memcached for ever. For
+// thousands of workloads, the garbage collector itself needs minutes.
 const finalizeTimeout = 10 * time.Minute
 
 // finalize deletes the workload in the foreground, and removes the finalizer once the workload and its pods are
@@ -52,20 +52,20 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	if workload == nil || o.set.Relation(workload) != children.Ours {
 		return 0, r.removeFinalizer(ctx, mc, st, now)
 	}
-	deletedAt := workload.GetDeletionTimestamp()
-	requeueAfter = finalizeTimeout
-	if deletedAt != nil {
-		if requeueAfter = deletedAt.Add(finalizeTimeout).Sub(now); requeueAfter <= 0 {
-			r.record(mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
-				"%s still exists %s after its deletion; the finalizer is removed anyway", workloadKey(mc), finalizeTimeout)
-			return 0, r.removeFinalizer(ctx, mc, st, now)
-		}
+	isDeleted, s := workload.GetDeletionTimestamp() != nil, statusInput(o.view(now), r.Options, status.Effect{})
+	if !isDeleted {
+		st.clock = status.Clock{} // begins with the deletion of the workload
 	}
-	s := statusInput(o.view(now), r.Options, status.Effect{})
+	st.clock = st.clock.Next(mc, s, now)
+	if requeueAfter = st.clock.Since().Add(finalizeTimeout).Sub(now); requeueAfter <= 0 {
+		r.record(mc, nil, corev1.EventTypeWarning, "FinalizeTimeout", "Finalize",
+			"%s still exists %s after its deletion; the finalizer is removed anyway", workloadKey(mc), finalizeTimeout)
+		return 0, r.removeFinalizer(ctx, mc, st, now)
+	}
 	if mc.Status.Phase != v1alpha1.PhaseDeleting {
 		mc = r.tryWriteStatus(ctx, mc, st, s, now) // before the servers are deleted
 	}
-	if deletedAt == nil {
+	if !isDeleted {
 		if err = o.set.Delete(ctx, workload, metav1.DeletePropagationForeground); !children.IsConflict(err) {
 			s.Problem = problem(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -206,7 +207,9 @@ func (r *MemcachedReconciler) takeStep(ctx context.Context, o observation, v ste
 	st *state) (requeueAfter time.Duration, err error) {
 	mc := applied.mc
 	step, v := r.decide(ctx, v, st)
-	if len(step.Delete) > 0 && status.WasReady(mc) { // servers are replaced although no apply has changed them
+	isReady := func(pod *corev1.Pod) bool { return status.IsTrue(pod, corev1.PodReady) }
+	// Servers are replaced although no apply has changed them. One that was not ready was lost before.
+	if slices.ContainsFunc(step.Delete, isReady) && status.WasReady(mc) {
 		applied.effect.Changing = true
 	}
 	s := statusInput(v, r.Options, applied.effect)

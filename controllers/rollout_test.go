@@ -1,9 +1,11 @@
 package controllers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -141,6 +143,54 @@ func TestWarmUp(t *testing.T) {
 	f.wantReady()
 }
 
+// TestClocks: whatever the operator's clock says, it does the same at the same time: it waits for minReadySeconds and
+// for servers to warm up, replaces a server that was lost, and gives up a deletion.
+func TestClocks(t *testing.T) {
+	const spec = `{size: 3, workload: StatefulSet, metrics: {},
+		rollout: {minReadySeconds: 12, warmUp: {timeoutSeconds: 16}}}`
+	apiserver.Need(t)
+	t.Parallel()
+	var want string
+	for _, skew := range []time.Duration{0, time.Hour, -time.Hour} {
+		f := newFixtureIn(t, spec)
+		f.skew = skew
+		f.Agents.Change = func(pod *corev1.Pod, r *contract.Report) {
+			if r.Items = 100; slices.Contains(pod.Spec.Containers[0].Args, "2") {
+				r.Items = 0 // clients never use it
+			}
+		}
+		var log strings.Builder
+		begin := f.now
+		until := func(what string, holds func() bool) {
+			t.Helper()
+			fmt.Fprintln(&log, what)
+			f.until(what, func() bool {
+				if f.has("") {
+					fmt.Fprintln(&log, f.now.Sub(begin), f.requests)
+				}
+				return holds()
+			})
+		}
+		until("create", f.isReady)
+		f.set(`{"threads":2}`)
+		until("replace", func() bool { return f.isReady() && f.mc.Status.ObservedGeneration == 2 })
+		f.lose("cache-1")
+		until("lose", func() bool { return !f.isReady() })
+		until("recover", f.isReady)
+		f.delete(metav1.DeletePropagationBackground)
+		until("delete", func() bool { return f.mc.Status.Phase == v1alpha1.PhaseDeleting })
+		f.now = f.now.Add(finalizeTimeout - time.Minute)
+		until("give up", func() bool { return !f.hasFinalizer() })
+		if want == "" {
+			want = log.String()
+			t.Log(want)
+		}
+		if got := log.String(); got != want {
+			t.Errorf("with a clock that differs by %s: got\n%s\nwant\n%s", skew, got, want)
+		}
+	}
+}
+
 // asked returns the servers that were asked to drop their items.
 func (f *fixture) asked() string {
 	f.Helper()
@@ -234,6 +284,34 @@ func TestMemory(t *testing.T) {
 		t.Errorf("got a container with %+v, memcached with %d MiB, and %d servers started, want %+v, 128, and 1", got,
 			simulator.ItemMemory(pod), f.Started["server"], want)
 	}
+}
+
+// TestLostServerIsReplaced: a server that fails is lost, even if the operator replaces it, because memcached would start
+// with the memory that it had before.
+func TestLostServerIsReplaced(t *testing.T) {
+	f := ready(t, "{size: 1, workload: StatefulSet, metrics: {}, memory: 64Mi}")
+	f.set(`{"memory":"128Mi"}`)
+	f.settle()
+	f.wantReady()
+	f.setStatus("cache-0", func(is *corev1.PodStatus) {
+		for i := range is.Conditions {
+			is.Conditions[i].Status = corev1.ConditionFalse
+		}
+		is.ContainerStatuses[0].Ready = false
+		is.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137,
+			Reason: "OOMKilled"}}
+	})
+	for range 3 {
+		f.mustReconcile()
+		f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionTrue, v1alpha1.ReasonServersLost)
+		f.act()
+	}
+	if f.Started["server"] != 2 {
+		t.Errorf("%d servers were started, want 2", f.Started["server"])
+	}
+	f.settle()
+	f.wantReady()
+	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 }
 
 // TestIPv6: in a cluster whose Services have IPv6 addresses, clients and proxies get these, in brackets.

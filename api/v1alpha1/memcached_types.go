@@ -65,14 +65,19 @@ const (
 	// without a restart. The operator adds the word done once memcached and its container have that memory.
 	MemoryAnnotation = "cache.example.com/memory"
 
-	// WarmAnnotation on a server's pod says that the server has its share of items, as spec.rollout.warmUp asks: since
-	// when the pod was ready then. A server that became ready again has to warm up again.
+	// WarmAnnotation on a server's pod is since when the pod has been ready, once the server has its share of items, as
+	// spec.rollout.warmUp asks. Until then, it also has the time when the operator began to wait for that. A server that
+	// became ready again has to warm up again.
 	WarmAnnotation = "cache.example.com/warm"
 
 	// RefreshedAnnotation on a pod is when the operator last changed an annotation of the pod, so that the kubelet
 	// refreshes its volumes. A kubelet may miss a change of a pod that it is busy with, until it looks at the pod again
 	// after a minute or two. So the operator writes the time again if an agent does not know a file after some seconds.
 	RefreshedAnnotation = "cache.example.com/refreshed"
+
+	// RetriedAnnotation on a Deployment or StatefulSet is when the operator last made its controller try again to create
+	// pods.
+	RetriedAnnotation = "cache.example.com/retried"
 
 	// FlushAnnotation on a server's pod asks its agent to make memcached drop all items: when the operator asked, and for
 	// which value of FlushedAtAnnotation.
@@ -398,8 +403,8 @@ type WarmUpSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Percent"
 	Percent int32 `json:"percent,omitempty"`
 
-	// timeoutSeconds is how long a new server may take, in seconds since it became ready, from 1 to 86400, 1800 by
-	// default. After that, the next server is replaced in any case.
+	// timeoutSeconds is how long a new server may take, in seconds since the operator first saw it available, from 1 to
+	// 86400, 1800 by default. After that, the next server is replaced in any case.
 	//
 	// +kubebuilder:default=1800
 	// +kubebuilder:validation:Minimum=1

@@ -79,6 +79,8 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 	progress, percent, stalled := in.progress(), in.Work.Progress.Percent, IsStalled(mc)
 	waiting := stalled || previous(mc).reason(v1alpha1.ConditionReconciling) != ""
 	switch {
+	case c.generation == mc.Generation && !mc.DeletionTimestamp.IsZero(): // since its deletion, which is a new generation
+		return c
 	case c.generation == 0 && stalled && !in.advancing(): // preserve what another operator process found
 		return Clock{mc.Generation, time.Time{}, progress, percent}
 	case c.generation != mc.Generation, !waiting, in.advancing(), progress > c.progress, percent > c.percent:
@@ -88,6 +90,9 @@ func (c Clock) Next(mc *v1alpha1.Memcached, in Input, now time.Time) Clock {
 	}
 	return c
 }
+
+// Since returns since when nothing has progressed; the zero time if it is unknown.
+func (c Clock) Since() time.Time { return c.since }
 
 // End returns when the progress deadline is exceeded.
 func (c Clock) End(mc *v1alpha1.Memcached) time.Time {

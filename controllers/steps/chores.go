@@ -15,8 +15,6 @@ const (
 	// pollInterval is the time between two polls, and unreachableInterval that while a proxy does not reach a server.
 	pollInterval        = 10 * time.Second
 	unreachableInterval = time.Second
-	// reachDelay is how long a server may be ready before proxies must reach it: their reports are seconds old.
-	reachDelay = 10 * time.Second
 )
 
 // chores is what is always done, whatever step is next. While the Memcached is paused, it only records what agents
@@ -99,12 +97,13 @@ func (s *Step) poll(v View) {
 	}
 }
 
-// unreachable returns a server that a proxy does not reach, of those that it reports; empty for none. The status of a
-// server says itself that it is not ready.
+// unreachable returns a server that a proxy does not reach, of those that it reports; empty for none. While servers are
+// missing or not available, proxies rightly report some, and the status says so itself. A report is younger than the
+// minReadySeconds of servers behind proxies.
 func (v View) unreachable(reported []string) string {
+	state := status.ReadState(v.Workload, v.Servers...)
 	for _, pod := range v.Servers {
-		since, ready := status.ReadySince(pod)
-		if ready && v.Now.Sub(since) >= reachDelay && pod.DeletionTimestamp.IsZero() && slices.Contains(reported, pod.Name) {
+		if state != nil && state.AllAvailable() && isReady(pod) && slices.Contains(reported, pod.Name) {
 			return pod.Name
 		}
 	}

@@ -37,7 +37,7 @@ func flush(v View) (s Step, busy bool) {
 		case v.Routing.isBusy(): // first, all items arrive
 		case len(f.Left) > 0:
 			if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
-				s.annotate(f.Left[0], v1alpha1.FlushAnnotation, askFlush(f.Left[0], f.Value, v.Now))
+				s.annotate(f.Left[0], v1alpha1.FlushAnnotation, f.ask(v.Now))
 			}
 		case len(f.Stopping) == 0 && s.allFlushed(v, f.Asked):
 			s.Flushed = f.Value
@@ -147,11 +147,14 @@ func flushOf(pod *corev1.Pod) (at time.Time, value string) {
 	return at, value
 }
 
-// askFlush returns the value of FlushAnnotation that asks a server to drop its items. The agent compares the times:
-// each is later than the one before, whatever the clocks say.
-func askFlush(pod *corev1.Pod, value string, now time.Time) string {
-	asked, _ := flushOf(pod)
-	refreshed, _ := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.RefreshedAnnotation]) // also when one is taken back
-	last := slices.MaxFunc([]time.Time{asked, refreshed, now.Add(-time.Second)}, time.Time.Compare)
-	return last.Add(time.Second).UTC().Format(time.RFC3339) + " " + value
+// ask returns the value of FlushAnnotation that asks the next server to drop its items. Its agent compares the times,
+// and they say who was asked last: each is later than those before, whatever the clocks say.
+func (f Flush) ask(now time.Time) string {
+	refreshed, _ := time.Parse(time.RFC3339, f.Left[0].Annotations[v1alpha1.RefreshedAnnotation]) // also when taken back
+	times := []time.Time{refreshed, now.Add(-time.Second)}
+	for _, pod := range append(f.Asked, f.Left[0]) {
+		asked, _ := flushOf(pod)
+		times = append(times, asked)
+	}
+	return slices.MaxFunc(times, time.Time.Compare).Add(time.Second).UTC().Format(time.RFC3339) + " " + f.Value
 }

@@ -202,7 +202,7 @@ func TestMemoryStep(t *testing.T) {
 		for _, a := range s.Annotate {
 			changes = a.Pod.Name
 		}
-		replaced, _ := replace(v)
+		replaced, _ := replace(counted(v))
 		if replaces := podNames(replaced.Delete); changes != tt.changes || !slices.Equal(replaces, tt.replaces) {
 			t.Errorf("%s: changes %q and replaces %v, want %q and %v", name, changes, replaces, tt.changes, tt.replaces)
 		}

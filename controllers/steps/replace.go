@@ -2,7 +2,6 @@ package steps
 
 import (
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +24,7 @@ import (
 //     new and not available.
 //   - A server that is ready is deleted only while these, and all that are not ready, are fewer than maxUnavailable.
 //   - A new server is available once it is ready for minReadySeconds and, with warmUp, once its pod is annotated as
-//     warm, or after the timeout.
+//     warm, or after the timeout. It begins to warm up once all new servers are ready for minReadySeconds.
 //   - Among servers in the same state, those with a higher ordinal are deleted first.
 func replace(v View) (s Step, busy bool) {
 	set := v.set()
@@ -40,11 +39,10 @@ func replace(v View) (s Step, busy bool) {
 	case v.Routing.List.Phase != contract.NoChange: // first the items reach their new servers
 		return s, false
 	}
-	size, available := int(Replicas(set)), 0
-	var down, notReady, ready, warming []*corev1.Pod
-	var wait time.Duration // until a new server counts as available
+	size := int(Replicas(set))
+	var down, notReady, ready, updated []*corev1.Pod
 	for _, pod := range slices.Backward(v.serversOf(set)) {
-		since, ok := status.ReadySince(pod)
+		ok := status.IsTrue(pod, corev1.PodReady)
 		switch {
 		case names.Ordinal(set.Name, pod.Name) >= size: // about to be removed
 		case isOutdated(set, pod) && isDown(pod):
@@ -54,27 +52,50 @@ func replace(v View) (s Step, busy bool) {
 		case isOutdated(set, pod):
 			notReady = append(notReady, pod)
 		case ok:
-			left := since.Add(time.Duration(set.Spec.MinReadySeconds) * time.Second).Sub(v.Now)
-			if warmUp := untilWarm(pod, v.Memcached.Spec.Rollout.WarmUp, v.Now); left <= 0 && warmUp > 0 {
-				left, warming = warmUp, append(warming, pod)
-			}
-			if left <= 0 {
-				available++
-			}
-			wait = Soonest(wait, left)
+			updated = append(updated, pod)
 		}
 	}
+	available := v.available(set, len(updated))
+	cold := filter(updated, func(pod *corev1.Pod) bool { left, _ := v.untilWarm(pod); return left > 0 })
+	warmsUp := available == len(updated)
+	available = min(available, len(updated)-len(cold))
 	budget := int(v.Memcached.Spec.Rollout.MaxUnavailable) - size + available + len(ready) + len(notReady)
 	fromNotReady := min(max(budget, 0), len(notReady))
 	fromReady := min(max(budget-len(notReady), 0), len(ready))
 	s.Delete = slices.Concat(down, notReady[:fromNotReady], ready[:fromReady])
 	if peers := slices.Concat(ready[fromReady:], notReady[fromNotReady:]); len(peers) > 0 {
-		s.Wait, busy = wait, true
-		for _, pod := range s.warmUp(v, warming, peers) {
-			s.annotate(pod, v1alpha1.WarmAnnotation, warmSince(pod))
+		busy = true
+		if !warmsUp {
+			cold = nil
+		}
+		warm := s.warmUp(v, cold, peers)
+		for _, pod := range cold {
+			_, value := v.untilWarm(pod)
+			if slices.Contains(warm, pod) {
+				value = warmSince(pod)
+			}
+			if pod.Annotations[v1alpha1.WarmAnnotation] != value {
+				s.annotate(pod, v1alpha1.WarmAnnotation, value)
+			}
 		}
 	}
 	return s, busy || len(s.Delete) > 0
+}
+
+// available returns how many of the new servers that are ready are so for minReadySeconds. The status of the
+// StatefulSet says that: the operator's clock may differ from those of the kubelets.
+//
+//   - The status also counts servers of older templates, those that terminate, and those beyond the size. All of these
+//     that are ready are subtracted, whether they are available or not.
+//   - The status does not count the newest servers yet, or counts one as ready that is not any more: no new server
+//     counts. That status may be older than a deletion.
+func (v View) available(set *appsv1.StatefulSet, updated int) int {
+	state := status.ReadState(set, v.Servers...)
+	ready := len(filter(v.Servers, func(pod *corev1.Pod) bool { return status.IsTrue(pod, corev1.PodReady) }))
+	if state.Newest != state.NewestPods || int(state.Ready) > ready {
+		return 0
+	}
+	return min(max(int(state.Available)-(ready-updated), 0), updated)
 }
 
 // isDraining reports whether a server is about to stop, and serves until the operator lets it stop.

@@ -44,6 +44,13 @@ func TestReplace(t *testing.T) {
 		v.Memcached.Spec.Rollout.WarmUp = &v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}
 		return v
 	}
+	status := func(with func(View) View, ready, available, newest int32) func(View) View {
+		return func(v View) View {
+			v.statefulSet().Status.Replicas, v.statefulSet().Status.ReadyReplicas = 3, ready
+			v.statefulSet().Status.AvailableReplicas, v.statefulSet().Status.UpdatedReplicas = available, newest
+			return with(v)
+		}
+	}
 	newOne := func(d time.Duration) *server { return updated().readyFor(d) }
 	for name, tt := range map[string]struct {
 		servers list // by ordinal
@@ -77,12 +84,26 @@ func TestReplace(t *testing.T) {
 		"all agents are down, one server is terminating": {
 			list{outdated().agentDown(), outdated().agentDown(), outdated().agentDown().terminating()}, nil, "", "", 0},
 		"updated one not ready for minReadySeconds": {list{outdated(), outdated(), newOne(10 * time.Second)}, minReady(30),
-			"", "", 20 * time.Second},
+			"", "", 0},
 		"updated one ready for minReadySeconds": {list{outdated(), outdated(), newOne(30 * time.Second)}, minReady(30), "1",
 			"", 0},
 		"outdated ones not ready for minReadySeconds": {
 			list{outdated().readyFor(time.Second), outdated().readyFor(time.Second)}, minReady(30), "1", "", 0},
 		"all updated, one not ready for minReadySeconds": {list{updated(), newOne(time.Second)}, minReady(30), "", "", 0},
+		"kubelets an hour behind": {list{outdated(), outdated(), newOne(time.Hour)},
+			status(minReady(30), 3, 2, 3), "", "", 0},
+		"kubelets an hour ahead": {list{outdated(), outdated(), newOne(-time.Hour)}, status(minReady(30), 3, 3, 3), "1", "",
+			0},
+		"a terminating one counts as available": {list{outdated(), newOne(0), outdated().terminating()},
+			status(minReady(30), 3, 2, 2), "", "", 0},
+		"one beyond the size counts as available": {list{outdated(), newOne(0), outdated()}, func(v View) View {
+			v.statefulSet().Spec.Replicas = ptr.To[int32](2)
+			return status(minReady(30), 3, 2, 3)(v)
+		}, "", "", 0},
+		"the status counts no new server yet": {list{outdated(), outdated(), newOne(0)}, status(minReady(0), 3, 3, 2), "",
+			"", 0},
+		"the status counts a server as ready that is not": {list{outdated(), outdated().agentDown(), newOne(0)},
+			status(minReady(0), 3, 3, 3), "", "", 0},
 		"outdated one beyond the size": {list{outdated(), updated(), outdated()}, func(v View) View {
 			v.statefulSet().Spec.Replicas = ptr.To[int32](2)
 			return v
@@ -102,16 +123,26 @@ func TestReplace(t *testing.T) {
 		"template not final": {list{outdated()}, func(v View) View { v.TemplateApplied = false; return v }, "", "", 0},
 		"paused":             {list{outdated()}, func(v View) View { v.Memcached.Spec.Paused = true; return v }, "", "", 0},
 
-		"none is new":          {list{outdated(), outdated()}, warmUp, "1", "", 0},
-		"a new one warms up":   {list{outdated(), outdated(), newOne(time.Minute)}, warmUp, "", "1 0 2", warmUpRetry},
-		"a new one is warm":    {list{outdated(), outdated(), newOne(time.Minute).warm()}, warmUp, "1", "", 0},
-		"a warm one restarted": {list{outdated(), updated().warm().readyFor(time.Minute)}, warmUp, "", "0 1", warmUpRetry},
-		"the timeout is over":  {list{outdated(), newOne(10 * time.Minute)}, warmUp, "0", "", 0},
-		"the timeout is over soon": {list{outdated(), newOne(599 * time.Second)}, warmUp, "", "0 1",
-			time.Second},
+		"none is new":        {list{outdated(), outdated()}, warmUp, "1", "", 0},
+		"a new one warms up": {list{outdated(), outdated(), newOne(time.Minute)}, warmUp, "", "1 0 2", warmUpRetry},
+		"a new one is warm":  {list{outdated(), outdated(), newOne(time.Minute).warm()}, warmUp, "1", "", 0},
+		"one warms up for long, by the clock of its node": {list{outdated(), newOne(10 * time.Minute)}, warmUp, "", "0 1",
+			0},
+		"a warm one restarted": {list{outdated(), updated().warm().readyFor(time.Minute)}, warmUp, "", "0 1", 0},
+		"one that warmed up restarted": {list{outdated(), updated().warmsUpFor(time.Hour).readyFor(time.Minute)}, warmUp,
+			"", "0 1", 0},
+		"the timeout is over": {list{outdated(), newOne(0).warmsUpFor(10 * time.Minute)}, warmUp, "0", "", 0},
+		"the timeout is over soon": {list{outdated(), newOne(time.Hour).warmsUpFor(599 * time.Second)}, warmUp, "", "0 1",
+			0},
+		"the clock of the operator before was ahead": {list{outdated(), updated().warmsUpFor(-time.Hour)}, warmUp, "",
+			"0 1", 0},
 		"minReadySeconds comes first": {list{outdated(), newOne(time.Minute)}, func(v View) View {
 			return warmUp(minReady(90)(v))
-		}, "", "", 30 * time.Second},
+		}, "", "", 0},
+		"two are new, minReadySeconds of both come first": {list{outdated(), outdated(), newOne(time.Minute),
+			newOne(time.Hour)}, func(v View) View { return warmUp(minReady(90)(unavailable(2)(v))) }, "", "", 0},
+		"two are new, one is warm and one not available": {list{outdated(), outdated(), newOne(time.Minute),
+			newOne(time.Hour).warm()}, func(v View) View { return warmUp(minReady(90)(unavailable(2)(v))) }, "1", "", 0},
 		"the last one need not warm up": {list{updated(), newOne(time.Minute)}, warmUp, "", "", 0},
 		"an outdated one is down":       {list{outdated().down(), newOne(time.Minute)}, warmUp, "0", "", 0},
 
@@ -127,7 +158,7 @@ func TestReplace(t *testing.T) {
 		if tt.with != nil {
 			v = tt.with(v)
 		}
-		s, busy := replace(v)
+		s, busy := replace(counted(v))
 		deletes := strings.ReplaceAll(strings.Join(podNames(s.Delete), " "), "cache-", "")
 		asks := strings.ReplaceAll(strings.Join(podNames(s.Ask), " "), "cache-", "")
 		if deletes != tt.deletes || asks != tt.asks && deletes == "" || s.IsIrreversible() != (deletes != "") ||

@@ -33,6 +33,8 @@ type View struct {
 	// Agents hold what agents report.
 	Agents Agents
 	Now    time.Time
+	// LastProgress is when something last progressed, by the clock of this process; zero if that is unknown.
+	LastProgress time.Time
 }
 
 // Observed are the pods, by name, and the children that the Memcached controls, or is about to adopt.

@@ -43,6 +43,27 @@ func viewOf(servers ...*server) View {
 
 func (v View) statefulSet() *appsv1.StatefulSet { return v.Workload.(*appsv1.StatefulSet) }
 
+// counted returns the view with the status that the controller of the StatefulSet writes, unless it has one.
+func counted(v View) View {
+	is := &v.statefulSet().Status
+	if is.Replicas > 0 {
+		return v
+	}
+	for _, pod := range v.Servers {
+		is.Replicas++
+		if pod.DeletionTimestamp.IsZero() {
+			is.UpdatedReplicas++ // no pod has a label with its revision
+		}
+		if since, ready := status.ReadySince(pod); ready {
+			is.ReadyReplicas++
+			if now.Sub(since) >= time.Duration(v.statefulSet().Spec.MinReadySeconds)*time.Second {
+				is.AvailableReplicas++
+			}
+		}
+	}
+	return v
+}
+
 func podNames(pods []*corev1.Pod) (list []string) {
 	for _, pod := range pods {
 		list = append(list, pod.Name)

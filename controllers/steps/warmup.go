@@ -2,6 +2,7 @@ package steps
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,13 +18,20 @@ const (
 	warmUpRetry = 5 * time.Second
 )
 
-// untilWarm returns how long a ready server may still warm up; at most 0 if it need not, or is warm.
-func untilWarm(pod *corev1.Pod, spec *v1alpha1.WarmUpSpec, now time.Time) time.Duration {
-	if spec == nil || pod.Annotations[v1alpha1.WarmAnnotation] == warmSince(pod) {
-		return 0
+// untilWarm returns how long a ready server may still warm up, and WarmAnnotation until then, which says when the
+// operator began to wait. A time in the future is of another operator process, whose clock differs, and means now.
+func (v View) untilWarm(pod *corev1.Pod) (left time.Duration, annotation string) {
+	spec, annotation, since := v.Memcached.Spec.Rollout.WarmUp, pod.Annotations[v1alpha1.WarmAnnotation], warmSince(pod)
+	if spec == nil || annotation == since {
+		return 0, annotation
 	}
-	since, _ := status.ReadySince(pod)
-	return since.Add(time.Duration(spec.TimeoutSeconds) * time.Second).Sub(now)
+	value, ok := strings.CutPrefix(annotation, since+" ")
+	began, err := time.Parse(time.RFC3339, value)
+	if !ok || err != nil || began.After(v.Now) {
+		began = v.Now
+	}
+	left = began.Add(time.Duration(spec.TimeoutSeconds) * time.Second).Sub(v.Now)
+	return left, since + " " + began.UTC().Format(time.RFC3339)
 }
 
 // warmSince is the value of WarmAnnotation on a server that is warm.

@@ -13,6 +13,11 @@ import (
 // warm annotates a server as warm since it became ready.
 func (s *server) warm() *server { return s.annotated(v1alpha1.WarmAnnotation, warmSince(&s.Pod)) }
 
+// warmsUpFor says that an operator saw this time before now that a server has to warm up.
+func (s *server) warmsUpFor(d time.Duration) *server {
+	return s.annotated(v1alpha1.WarmAnnotation, warmSince(&s.Pod)+" "+now.Add(-d).Format(time.RFC3339))
+}
+
 // TestWarmUp: a new server is annotated as warm once it holds its share of the items of the others.
 func TestWarmUp(t *testing.T) {
 	t.Parallel()
@@ -41,9 +46,14 @@ func TestWarmUp(t *testing.T) {
 			}
 			v.Agents.Reports[pod] = r
 		}
-		s, busy := replace(v)
-		isWarm := len(s.Annotate) == 1 && s.Annotate[0].Key == v1alpha1.WarmAnnotation
-		if isWarm != tt.isWarm || s.Progress.Text != tt.says || !busy || s.IsIrreversible() {
+		s, busy := replace(counted(v))
+		since := warmSince(v.Servers[2])
+		want := since + " " + now.Format(time.RFC3339) // the warm-up has begun
+		if tt.isWarm {
+			want = since
+		}
+		if len(s.Annotate) != 1 || s.Annotate[0].Key != v1alpha1.WarmAnnotation || s.Annotate[0].Value != want ||
+			s.Progress.Text != tt.says || !busy || s.IsIrreversible() {
 			t.Errorf("%s: got the step %+v, want %+v", name, s, tt)
 		}
 	}
