@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -40,6 +40,16 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 			errs = append(errs, fmt.Errorf("replace a server: %w", err))
 		}
 	}
+	if s.Create != nil {
+		err := r.Client.Create(ctx, s.Create.DeepCopy(), client.DryRunAll, client.FieldOwner(names.Operator))
+		if err != nil {
+			progress = status.ChangeProgress{Percent: progress.Percent, Failure: err.Error()}
+		}
+		if owner := s.Create.OwnerReferences[0]; s.Retry && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			errs = append(errs, r.annotateWorkload(ctx, o, children.Key{Kind: owner.Kind, Name: owner.Name},
+				v1alpha1.RetriedAnnotation, r.Now().UTC().Format(time.RFC3339)))
+		}
+	}
 	refused := ""
 	if s.Resize != nil {
 		switch err := r.resize(ctx, *s.Resize); {
@@ -53,7 +63,7 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 		}
 	}
 	if s.Flushed != "" {
-		errs = append(errs, r.endFlush(ctx, o, s.Flushed))
+		errs = append(errs, r.annotateWorkload(ctx, o, workloadKey(o.mc), v1alpha1.FlushedAtAnnotation, s.Flushed))
 	}
 	for _, a := range s.Annotate {
 		if a.Key != v1alpha1.MemoryAnnotation || a.Pod.Name != refused {
@@ -73,6 +83,7 @@ func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps
 	}
 	fresh := live.view(v.Now)
 	fresh.TemplateApplied, fresh.Secrets, fresh.Agents = v.TemplateApplied, v.Secrets, v.Agents
+	fresh.LastProgress = v.LastProgress
 	next := steps.Next(fresh)
 	if !next.SameIrreversible(s) {
 		return s, errOutdated(o.mc)
@@ -101,17 +112,16 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) 
 	return nil
 }
 
-// endFlush records on the workload that a flush has ended.
-func (r *MemcachedReconciler) endFlush(ctx context.Context, o observation, value string) error {
-	workload := o.workload()
+// annotateWorkload changes an annotation of the workload of servers or proxies.
+func (r *MemcachedReconciler) annotateWorkload(ctx context.Context, o observation, key children.Key, annotation,
+	value string) error {
+	workload := o.ownChild(key)
 	after := workload.DeepCopyObject().(client.Object)
-	annotations := maps.Clone(after.GetAnnotations())
-	annotations[v1alpha1.FlushedAtAnnotation] = value
-	after.SetAnnotations(annotations)
+	after.SetAnnotations(labels.Merge(after.GetAnnotations(), labels.Set{annotation: value}))
 	if err := r.Client.Patch(ctx, after, client.MergeFrom(workload), client.FieldOwner(names.Operator)); err != nil {
-		return fmt.Errorf("record the end of a flush: %w", err)
+		return fmt.Errorf("annotate %s: %w", key, err)
 	}
-	o.set.State.Expect(workloadKey(o.mc), after.GetResourceVersion(), r.Now())
+	o.set.State.Expect(key, after.GetResourceVersion(), r.Now())
 	return nil
 }
 

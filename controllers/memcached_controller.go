@@ -33,7 +33,7 @@ import (
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/status,verbs=patch
 // +kubebuilder:rbac:groups=cache.example.com,resources=memcacheds/finalizers,verbs=update
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -195,6 +195,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if len(applied.Written) > 0 {
 		v = o.view(now)
 	}
+	v.LastProgress = st.clock.Since()
 	v.Secrets, v.TemplateApplied = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(applied.mc)]
 	applied.Err = children.Join(secretsErr, applied.Err)
 	requeueAfter, err = r.takeStep(ctx, o, v, applied, st)

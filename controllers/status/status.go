@@ -48,6 +48,8 @@ type Work struct {
 type ChangeProgress struct {
 	Text    string
 	Percent int
+	// Failure says why a pod cannot be created; empty for nothing.
+	Failure string
 }
 
 // Effect says how this reconcile affects servers and proxies. The status of their workloads does not show that yet.
@@ -108,7 +110,9 @@ func (in Input) advancing() bool { return (in.changing() || in.ListChanging) && 
 func (in Input) changing() bool { return in.Changing || in.ProxyChanging }
 
 // cause returns what keeps servers or proxies from being ready; empty for nothing.
-func (in Input) cause() string { return cmp.Or(in.Servers.cause(), in.Proxies.cause()) }
+func (in Input) cause() string {
+	return cmp.Or(in.Servers.cause(), in.Proxies.cause(), in.Work.Progress.Failure)
+}
 
 // hasOutdatedPods reports whether servers or proxies of an older template still run.
 func (in Input) hasOutdatedPods() bool {
@@ -172,10 +176,6 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc.Spec.Rollout), why.message)
-		if w := in.Servers.State; mc.Spec.Workload == v1alpha1.WorkloadStatefulSet && w != nil &&
-			int32(len(in.Servers.Active)) < max(size, w.Wanted) && in.cause() == "" {
-			why.message += "; the events of StatefulSet " + mc.Name + " say why pods cannot be created"
-		}
 	}
 
 	set(v1alpha1.ConditionReady, conditionState{false, why.reason, why.message})

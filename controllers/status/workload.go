@@ -119,15 +119,20 @@ func IsOutdated(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 		!changed && HasMemory(pod, ReadMemory(&template.Spec))
 }
 
+// Template returns the pod template of a Deployment or StatefulSet; an empty one for another object.
+func Template(workload metav1.Object) *corev1.PodTemplateSpec {
+	switch w := workload.(type) {
+	case *appsv1.Deployment:
+		return &w.Spec.Template
+	case *appsv1.StatefulSet:
+		return &w.Spec.Template
+	}
+	return &corev1.PodTemplateSpec{}
+}
+
 // images returns the image of memcached in the template of a workload, and that of the agent; empty for none.
 func (c Component) images() (memcached, agent string) {
-	var pod corev1.PodSpec
-	switch w := c.Workload.(type) {
-	case *appsv1.Deployment:
-		pod = w.Spec.Template.Spec
-	case *appsv1.StatefulSet:
-		pod = w.Spec.Template.Spec
-	}
+	pod := &Template(c.Workload).Spec
 	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
 		switch container.Name {
 		case names.Container:

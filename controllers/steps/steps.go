@@ -1,5 +1,5 @@
-// Package steps decides what happens to pods next: which servers are replaced, resized or flushed, and what proxies
-// have confirmed. It is pure: it has no client, and the caller passes the time.
+// Package steps decides what happens to pods next: which are missing, which servers are replaced, resized or flushed,
+// and what proxies have confirmed. It is pure: it has no client, and the caller passes the time.
 //
 // inOrder has the steps, each in a file of its own. A step that needs to know what agents report asks for their reports
 // first. NextMove decides which servers the proxies use next, before the children are applied.
@@ -32,6 +32,10 @@ const (
 type Step struct {
 	// Ask are the pods whose agents must report before the step is known.
 	Ask []*corev1.Pod
+	// Create is a pod that is missing, to create as a dry run; nil for none. Retry says that its owner may be changed, so
+	// that its controller tries again at once.
+	Create *corev1.Pod
+	Retry  bool
 	// Delete are servers of a StatefulSet, whose controller recreates them.
 	Delete []*corev1.Pod
 	// Stop are servers that are about to stop, and may do so now.
@@ -63,7 +67,7 @@ type Resize struct {
 }
 
 // inOrder are all steps. If one is busy, those after it wait.
-var inOrder = []func(View) (s Step, busy bool){chores, replace, changeMemory, flush}
+var inOrder = []func(View) (s Step, busy bool){chores, create, replace, changeMemory, flush}
 
 // Next returns the next step. While it waits for reports, it is nothing but Ask.
 func Next(v View) (s Step) {
@@ -83,6 +87,7 @@ func Next(v View) (s Step) {
 // and returns both steps as one.
 func (s Step) and(other Step) Step {
 	s.Ask = append(s.Ask, other.Ask...)
+	s.Create, s.Retry = cmp.Or(s.Create, other.Create), s.Retry || other.Retry
 	s.Delete = append(s.Delete, other.Delete...)
 	for _, pod := range other.Stop {
 		if !slices.Contains(s.Stop, pod) {

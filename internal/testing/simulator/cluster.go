@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -61,6 +63,8 @@ type Cluster struct {
 	Drained time.Time
 
 	nextIP           int
+	refused          map[types.UID]string // why the API server refused the pod of an owner the last time
+	refusedVersion   map[types.UID]string // of that owner
 	terminatingSince map[types.UID]time.Time
 }
 
@@ -68,7 +72,8 @@ type Cluster struct {
 // the caller changes Agents.
 func New(t testing.TB, api client.Client, key types.NamespacedName, clock func() time.Time, now func() State) *Cluster {
 	c := &Cluster{TB: t, Ctx: t.Context(), API: api, Key: key, Clock: clock, Now: now, Started: map[string]int{},
-		terminatingSince: map[types.UID]time.Time{}}
+		terminatingSince: map[types.UID]time.Time{}, refused: map[types.UID]string{},
+		refusedVersion: map[types.UID]string{}}
 	c.Agents = &Agents{Cluster: c, Silent: func() bool { return false },
 		WasReady: func(*v1alpha1.Memcached) bool { return false }, Stopped: map[string]bool{},
 		asked: map[string]int{}, loaded: map[types.UID]ProxyList{}}
@@ -196,6 +201,11 @@ func (c *Cluster) runDeployment(now State, d *appsv1.Deployment) {
 	if newest == nil {
 		newest = c.createReplicaSet(d, template)
 	}
+	if !maps.Equal(newest.Annotations, d.Annotations) { // which its controller copies
+		before := newest.DeepCopy()
+		newest.Annotations = d.Annotations
+		c.Must(c.API.Patch(c.Ctx, newest, client.MergeFrom(before)))
+	}
 	is := appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
 	var updated, outdated []*corev1.Pod
 	for _, pod := range PodsOf(now, d) {
@@ -222,6 +232,10 @@ func (c *Cluster) runDeployment(now State, d *appsv1.Deployment) {
 	for n := len(updated); n > int(*d.Spec.Replicas); n-- {
 		c.terminate(updated[n-1])
 	}
+	if failure := c.refused[newest.UID]; failure != "" {
+		is.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue,
+			Reason: "FailedCreate", Message: failure}}
+	}
 	available := int(is.AvailableReplicas)
 	for _, pod := range outdated {
 		if _, ready := ReadySince(pod); ready {
@@ -246,13 +260,14 @@ func (c *Cluster) createReplicaSet(d *appsv1.Deployment, template string) *appsv
 	set.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	set.Spec.Replicas, set.Spec.Selector = ptr.To(int32(0)), &metav1.LabelSelector{MatchLabels: set.Labels}
-	set.Spec.Template = *d.Spec.Template.DeepCopy()
+	set.Spec.Template, set.Annotations = *d.Spec.Template.DeepCopy(), d.Annotations
 	set.Spec.Template.Labels = set.Labels
 	c.Must(c.API.Create(c.Ctx, set))
 	return set
 }
 
-// createPod creates a pod on a node.
+// createPod creates a pod on a node. If the API server refuses that, it tries again only once somebody has changed the
+// owner: the back-off of a controller is longer than a test.
 func (c *Cluster) createPod(name string, owner client.Object, kind string, template corev1.PodTemplateSpec, label,
 	revision string) {
 	c.Helper()
@@ -263,8 +278,18 @@ func (c *Cluster) createPod(name string, owner client.Object, kind string, templ
 	pod.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
 	pod.Spec.NodeName = NodeName
+	version := fmt.Sprint(owner.GetGeneration(), owner.GetAnnotations())
+	if c.refusedVersion[owner.GetUID()] == version {
+		return
+	}
+	err := c.API.Create(c.Ctx, pod)
+	if apierrors.IsForbidden(err) {
+		c.refused[owner.GetUID()], c.refusedVersion[owner.GetUID()] = err.Error(), version
+		return
+	}
+	c.Must(err)
+	delete(c.refused, owner.GetUID())
 	c.Started[pod.Labels[ComponentLabel]]++
-	c.Must(c.API.Create(c.Ctx, pod))
 	is := *pod.Status.DeepCopy()
 	is.PodIP = fmt.Sprintf("10.1.%d.%d", c.nextIP/250, 1+c.nextIP%250)
 	is.PodIPs = []corev1.PodIP{{IP: is.PodIP}}
