@@ -175,7 +175,7 @@ const (
 
 // ProxySpec puts memcached's built-in proxy in front of the servers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
+// +kubebuilder:validation:XValidation:rule="[self.?memory] == [oldSelf.?memory] && [self.?threads] == [oldSelf.?threads] || !has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",optionalOldSelf=true,fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
 type ProxySpec struct {
 	// size is the number of proxies, from 1 to 100, 2 by default.
 	//
@@ -228,7 +228,7 @@ type ProxySpec struct {
 
 	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy.
 	//
-	// +kubebuilder:validation:XValidation:rule="(!has(self.limits) || !('memory' in self.limits)) && (!has(self.requests) || !('memory' in self.requests))",message="must not hold memory: spec.proxy.memory is its request and limit"
+	// +kubebuilder:validation:XValidation:rule="[self.?limits[?'memory'], self.?requests[?'memory']] == [oldSelf.?limits[?'memory'], oldSelf.?requests[?'memory']] || (!has(self.limits) || !('memory' in self.limits)) && (!has(self.requests) || !('memory' in self.requests))",optionalOldSelf=true,message="must not hold memory: spec.proxy.memory is its request and limit"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
 	Resources *ResourceRequirements `json:"resources,omitempty"`

@@ -113,6 +113,7 @@ func properties(crd *apiextensionsv1.CustomResourceDefinition, visit func(path s
 		for name := range p.Properties {
 			child := p.Properties[name]
 			walk(path+"."+name, &child)
+			p.Properties[name] = child
 		}
 		if p.Items != nil && p.Items.Schema != nil {
 			walk(path+"[]", p.Items.Schema)

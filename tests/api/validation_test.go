@@ -85,6 +85,14 @@ var refused = []struct {
 		`{workload: StatefulSet, proxy: {resources: {limits: {memory: 1Gi}}}}`,
 		`{workload: StatefulSet, proxy: {resources: {requests: {memory: 1Gi}}}}`,
 	}},
+	{"spec.proxy.resources.limits", quantityRule, []string{
+		`{workload: StatefulSet, proxy: {resources: {limits: {cpu: -1}}}}`,
+		`{workload: StatefulSet, proxy: {resources: {limits: {cpu: 1e1.5}}}}`,
+	}},
+	{"spec.proxy.resources.requests", quantityRule, []string{
+		`{workload: StatefulSet, proxy: {resources: {requests: {cpu: -1}}}}`,
+		`{workload: StatefulSet, proxy: {resources: {requests: {cpu: 1e1.5}}}}`,
+	}},
 	{"spec.agent.resources.limits[memory]", "must be at least 64Mi", []string{
 		`{agent: {resources: {limits: {memory: 63Mi}}}}`, `{agent: {resources: {limits: {memory: 67108863}}}}`,
 	}},
@@ -242,8 +250,11 @@ var refused = []struct {
 	{"spec.service.annotations", "must not use the prefix cache.example.com/", []string{
 		`{service: {annotations: {cache.example.com/a: b}}}`,
 	}},
+	{"spec.service.annotations", sizeRule, []string{
+		`{service: {annotations: {a: ` + strings.Repeat("x", 261120) + `}}}`,
+	}},
 	{"spec.service.trafficDistribution", "needs spec.proxy", []string{
-		`{service: {trafficDistribution: PreferClose}}`,
+		`{service: {trafficDistribution: PreferClose}}`, `{service: {trafficDistribution: PreferSameNode}}`,
 	}},
 	{"spec.pod.containerSecurityContext.runAsUser", userRule, []string{
 		`{pod: {containerSecurityContext: {runAsUser: 0}}}`,

@@ -24,8 +24,7 @@ const crdFile = "bundle/manifests/cache.example.com_memcacheds.yaml"
 type exception struct{ field, message, reason string }
 
 // exceptions lists, by the release that the CRD is compared with, each rule that was added since. An existing object
-// may keep a value that is refused now until the field with the rule changes, or a field in it: with a rule of spec,
-// until the next change of spec.
+// may keep a value that is refused now until a field changes that the rule reads, as TestRatchet of tests/api shows.
 var exceptions = map[string][]exception{}
 
 // TestCompare compares the CRD with that of the last release below its version or, if there is none, with itself. The
