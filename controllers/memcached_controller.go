@@ -58,6 +58,9 @@ const (
 	deletionRetry = 5 * time.Second
 	// maxError limits an error in the log, in bytes: with its stack trace, the line has at most 4 KB.
 	maxError = 2048
+	// configMapPeriod is the time between two looks at the ConfigMap with the CAs of clients, which kubelets do not look
+	// at more often either. To watch the ConfigMaps of users would take memory for all those of the cluster.
+	configMapPeriod = time.Minute
 	// reconciliationTimeout cancels a reconcile that hangs.
 	reconciliationTimeout = 2 * time.Minute
 )
@@ -199,6 +202,9 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	v.Secrets, v.TemplateApplied = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(applied.mc)]
 	applied.Err = children.Join(secretsErr, applied.Err)
 	requeueAfter, err = r.takeStep(ctx, o, v, applied, st)
+	if kind, _ := desired.ClientCA(mc); kind == desired.KindConfigMap {
+		requeueAfter = steps.Soonest(requeueAfter, configMapPeriod)
+	}
 	return steps.Soonest(requeueAfter, untilExpiry(secrets, now)), err
 }
 

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -27,15 +28,10 @@ const bySecret = "secret"
 
 func secretNames(obj client.Object) []string {
 	spec := &obj.(*v1alpha1.Memcached).Spec
-	var list []string
-	if spec.TLS != nil {
-		list = append(list, spec.TLS.SecretName)
-	}
-	if spec.Auth != nil {
-		list = append(list, spec.Auth.SecretName)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	tls, auth := ptr.Deref(spec.TLS, v1alpha1.TLSSpec{}), ptr.Deref(spec.Auth, v1alpha1.AuthSpec{})
+	ca := ptr.Deref(tls.ClientCA, v1alpha1.ClientCASource{})
+	list := slices.Compact(slices.Sorted(slices.Values([]string{tls.SecretName, ca.SecretName, auth.SecretName})))
+	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
 }
 
 // secrets returns the records of the Secrets that servers mount, and an error if one cannot be used. For that Secret,
@@ -48,16 +44,19 @@ func (r *MemcachedReconciler) secrets(ctx context.Context, mc *v1alpha1.Memcache
 	var current desired.Secrets
 	var tlsErr, authErr error
 	if t := mc.Spec.TLS; t != nil {
-		current.TLS, tlsErr = r.secret(ctx, mc, t.SecretName, recorded.TLS, func(s *corev1.Secret) (*desired.Secret, error) {
-			return desired.ReadTLS(mc, s, now)
-		})
+		var ca *corev1.Secret
+		current.TLS = recorded.TLS
+		if ca, tlsErr = r.clientCA(ctx, mc); tlsErr == nil {
+			current.TLS, tlsErr = r.secret(ctx, mc, t.SecretName, ca, recorded.TLS,
+				func(s *corev1.Secret) (*desired.Secret, error) { return desired.ReadTLS(mc, s, now) })
+		}
 		if tlsErr == nil {
 			current.TLS = current.TLS.WithRevocation(st.tls, now)
 			st.tls = current.TLS
 		}
 	}
 	if a := mc.Spec.Auth; a != nil {
-		current.Auth, authErr = r.secret(ctx, mc, a.SecretName, recorded.Auth, desired.ReadAuth)
+		current.Auth, authErr = r.secret(ctx, mc, a.SecretName, nil, recorded.Auth, desired.ReadAuth)
 	}
 	if untilExpiry(current, now) < 0 {
 		tlsErr = errors.Join(tlsErr, invalid(current.TLS.Name, fmt.Errorf("the servers' certificate "+
@@ -78,14 +77,38 @@ func invalid(secret string, err error) error {
 	return &children.StallError{Reason: v1alpha1.ReasonInvalid, Message: fmt.Sprintf("Secret %s: %s", secret, err)}
 }
 
-// secret returns the record of a Secret. It reads the content only if the recorded version is outdated. With an error,
-// it returns the previous record.
-func (r *MemcachedReconciler) secret(ctx context.Context, mc *v1alpha1.Memcached, name string, recorded *desired.Secret,
-	read func(*corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
+// clientCA returns the object with the CAs of clients, a ConfigMap in the form of a Secret; nil if the Secret for TLS
+// has them. It is read each time: the informer cache has neither ConfigMaps of users nor the content of Secrets.
+func (r *MemcachedReconciler) clientCA(ctx context.Context, mc *v1alpha1.Memcached) (*corev1.Secret, error) {
+	kind, name := desired.ClientCA(mc)
+	if name == "" {
+		return nil, nil
+	}
+	ca, configMap := &corev1.Secret{}, &corev1.ConfigMap{}
+	object := map[string]client.Object{desired.KindSecret: ca, desired.KindConfigMap: configMap}[kind]
+	err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: mc.Namespace, Name: name}, object)
+	if kind == desired.KindConfigMap {
+		ca.ObjectMeta = configMap.ObjectMeta
+		ca.Data = map[string][]byte{credentials.KeyCA: []byte(configMap.Data[credentials.KeyCA])}
+	}
+	if ca.Kind = kind; client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read %s %s: %w", kind, name, err)
+	} else if len(ca.Data[credentials.KeyCA]) == 0 {
+		return nil, fmt.Errorf("%sNotFound: there is no %s %s with the key %s", kind, kind, name, credentials.KeyCA)
+	}
+	return ca, nil
+}
+
+// secret returns the record of a Secret, with ca.crt of another object if ca is not nil. It reads the content only if
+// the recorded version is outdated. With an error, it returns the previous record.
+func (r *MemcachedReconciler) secret(ctx context.Context, mc *v1alpha1.Memcached, name string, ca *corev1.Secret,
+	recorded *desired.Secret, read func(*corev1.Secret) (*desired.Secret, error)) (*desired.Secret, error) {
 	key := client.ObjectKey{Namespace: mc.Namespace, Name: name}
 	meta := &metav1.PartialObjectMetadata{}
 	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	switch err := r.Client.Get(ctx, key, meta); {
+	err := r.Client.Get(ctx, key, meta)
+	desired.AddCA(meta, ca)
+	switch {
 	case err == nil && recorded.IsCurrent(mc, meta):
 		return recorded, nil
 	case client.IgnoreNotFound(err) != nil:
@@ -97,11 +120,12 @@ func (r *MemcachedReconciler) secret(ctx context.Context, mc *v1alpha1.Memcached
 	} else if err != nil {
 		return recorded, fmt.Errorf("read Secret %s: %w", name, err)
 	}
+	desired.AddCA(s, ca)
 	current, err := read(s)
 	if missing := (*credentials.MissingKeyError)(nil); errors.As(err, &missing) {
 		return recorded, fmt.Errorf("SecretNotFound: Secret %s %w", name, err)
 	} else if err != nil {
-		return recorded, invalid(name, err)
+		return recorded, invalid(s.Name, err)
 	}
 	return current, nil
 }

@@ -149,6 +149,69 @@ func TestRevokedCA(t *testing.T) {
 	f.wantTemplate(revoked)
 }
 
+// TestClientCA: the CAs of clients may be in an object of their own. They rotate as those in the Secret for TLS do.
+func TestClientCA(t *testing.T) {
+	t.Parallel()
+	for kind, field := range map[string]string{"Secret": "secretName", "ConfigMap": "configMapName"} {
+		t.Run(kind, func(t *testing.T) {
+			f := newFixture(t, "{size: 3, tls: {secretName: certificate, clientAuth: Request, clientCA: {"+field+": clients}}}")
+			write := func(text string) (version string) {
+				f.Helper()
+				if kind == "Secret" {
+					return f.writeSecret("clients", map[string][]byte{"ca.crt": []byte(text)}).ResourceVersion
+				}
+				c := &corev1.ConfigMap{ObjectMeta: f.Object("clients"), Data: map[string]string{"ca.crt": text}}
+				err := f.API.Update(f.Ctx, c)
+				if apierrors.IsNotFound(err) {
+					err = f.API.Create(f.Ctx, c)
+				}
+				f.Must(err)
+				return c.ResourceVersion
+			}
+			pem := func(ca *testca.CA) string {
+				content, err := ca.Secret("cache")
+				f.Must(err)
+				return string(content["ca.crt"])
+			}
+			first, second := pem(f.newCA()), pem(f.newCA())
+			certificate := f.writeCertificate(f.newCA(), f.newCA()) // whose ca.crt does not count
+			missing := kind + "NotFound: there is no " + kind + " clients with the key ca.crt"
+			f.reconcileError(missing)
+			f.wantNotReady(v1alpha1.ReasonProgressingWithRetry, missing)
+			write("")
+			f.reconcileError(missing)
+			write(first)
+			f.settle()
+			f.wantReady()
+			template := get[appsv1.Deployment](f).Spec.Template
+			if after := f.mustReconcile().RequeueAfter; kind == "ConfigMap" && (after == 0 || after > time.Minute) {
+				t.Errorf("looks at the ConfigMap again after %s, want a minute", after)
+			}
+			f.restartOperator()
+			f.mustReconcile()
+			f.mustReconcile()
+			f.wantRequests("get " + kind) // the Deployment records both versions
+
+			version := write(first + second)
+			f.settle()
+			f.wantReady()
+			f.wantTemplate(template)
+			f.wantAnnotated(certificate.ResourceVersion + "+")
+			f.wantAnnotated("/" + version)
+
+			write(second)
+			f.mustReconcile()
+			f.wantBefore("patch status", "apply Deployment")
+			f.wantNewTemplate(template)
+			revoked := get[appsv1.Deployment](f).Spec.Template
+			write("nonsense")
+			f.mustReconcile()
+			f.wantStalled(v1alpha1.ReasonInvalid, "Secret certificate, with ca.crt of "+kind+" clients: ")
+			f.wantTemplate(revoked)
+		})
+	}
+}
+
 // TestOneInvalidSecret: while the passwords are invalid, the certificate is still rotated. A CA that was added and
 // removed meanwhile is revoked once the passwords are valid.
 func TestOneInvalidSecret(t *testing.T) {
@@ -273,7 +336,9 @@ func TestSecretNames(t *testing.T) {
 		want []string
 	}{{v1alpha1.MemcachedSpec{}, nil}, {v1alpha1.MemcachedSpec{TLS: tls}, []string{"b"}},
 		{v1alpha1.MemcachedSpec{TLS: tls, Auth: auth("a")}, []string{"a", "b"}},
-		{v1alpha1.MemcachedSpec{TLS: tls, Auth: auth("b")}, []string{"b"}}} {
+		{v1alpha1.MemcachedSpec{TLS: tls, Auth: auth("b")}, []string{"b"}},
+		{v1alpha1.MemcachedSpec{TLS: &v1alpha1.TLSSpec{SecretName: "b", ClientCA: &v1alpha1.ClientCASource{SecretName: "c"}}},
+			[]string{"b", "c"}}} {
 		if got := secretNames(&v1alpha1.Memcached{Spec: tt.spec}); !slices.Equal(got, tt.want) {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}

@@ -7,10 +7,10 @@ import (
 
 // TLSSpec encrypts the connections of clients.
 type TLSSpec struct {
-	// secretName names a Secret of this namespace with the keys tls.crt and tls.key, and with ca.crt unless clientAuth is
-	// None, such as cert-manager creates. The servers load a changed certificate or an added CA within seconds, without a
-	// restart. Removing a CA replaces the servers at the pace of rollout. While the Secret is missing or invalid, a new
-	// Memcached gets no servers, and running servers keep the previous content.
+	// secretName names a Secret of this namespace with the keys tls.crt and tls.key, such as cert-manager creates, and
+	// with ca.crt unless clientAuth is None or clientCA is set. The servers load a changed certificate or an added CA
+	// within seconds, without a restart. Removing a CA replaces the servers at the pace of rollout. While the Secret is
+	// missing or invalid, a new Memcached gets no servers, and running servers keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -27,12 +27,42 @@ type TLSSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Client authentication"
 	ClientAuth ClientAuth `json:"clientAuth,omitempty"`
 
+	// clientCA names another object that has the CAs of clients, unless clientAuth is None; by default they are in ca.crt
+	// of the Secret that secretName names. Certificates from ACME issuers come without a CA, and trust-manager writes CAs
+	// to ConfigMaps. Another object replaces every server; changed content does what it does in that Secret.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Client CA"
+	ClientCA *ClientCASource `json:"clientCA,omitempty"`
+
 	// minVersion is the oldest version of TLS that servers speak: "1.2", the default, or "1.3".
 	//
 	// +kubebuilder:default="1.2"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Minimum version"
 	MinVersion TLSVersion `json:"minVersion,omitempty"`
+}
+
+// ClientCASource names a Secret or a ConfigMap with the CAs of clients.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.secretName) != has(self.configMapName)",message="must have either secretName or configMapName"
+type ClientCASource struct {
+	// secretName names a Secret of this namespace with the key ca.crt. It needs no other key.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
+	SecretName string `json:"secretName,omitempty"`
+
+	// configMapName names a ConfigMap of this namespace with the key ca.crt. The operator does not watch ConfigMaps of
+	// users, and looks once a minute whether it changed.
+	//
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a ConfigMap: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="ConfigMap",xDescriptors={"urn:alm:descriptor:io.kubernetes:ConfigMap"}
+	ConfigMapName string `json:"configMapName,omitempty"`
 }
 
 // ClientAuth is what servers require of the certificates of clients.

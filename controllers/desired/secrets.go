@@ -17,6 +17,12 @@ import (
 	"github.com/example/memcached-operator/credentials"
 )
 
+// Kinds of objects of the user that servers mount.
+const (
+	KindSecret    = "Secret"
+	KindConfigMap = "ConfigMap"
+)
+
 // Secrets are the Secrets that servers mount; nil where they mount none.
 type Secrets struct {
 	TLS  *Secret `json:"tls,omitempty"`
@@ -26,7 +32,7 @@ type Secrets struct {
 // Secret is the record of a Secret, which never holds its content.
 type Secret struct {
 	Name string `json:"name"`
-	// Version is uid and resourceVersion.
+	// Version is uid and resourceVersion. With spec.tls.clientCA, those of that object follow.
 	Version string `json:"version"`
 	// Checks are those that this version passed; empty for passwords, which have only one.
 	Checks credentials.Checks `json:"checks,omitempty"`
@@ -115,6 +121,31 @@ func tlsChecks(mc *v1alpha1.Memcached) credentials.Checks {
 	return credentials.CheckCA
 }
 
+// ClientCA returns kind and name of the object with the CAs of clients; empty if the Secret for TLS has them, or if
+// memcached asks clients for no certificate.
+func ClientCA(mc *v1alpha1.Memcached) (kind, name string) {
+	if t := mc.Spec.TLS; t != nil && t.ClientCA != nil && t.ClientAuth != v1alpha1.ClientAuthNone {
+		if kind, name = KindSecret, t.ClientCA.SecretName; name == "" {
+			kind, name = KindConfigMap, t.ClientCA.ConfigMapName
+		}
+	}
+	return kind, name
+}
+
+// AddCA gives the Secret for TLS, or its metadata, a version that identifies another object with ca.crt too. It gives
+// the Secret that ca.crt, and a name for messages. It does nothing if ca is nil.
+func AddCA(meta metav1.Object, ca *corev1.Secret) {
+	if ca == nil {
+		return
+	}
+	meta.SetResourceVersion(meta.GetResourceVersion() + "+" + secretVersion(ca))
+	if s, ok := meta.(*corev1.Secret); ok {
+		s.Name += ", with ca.crt of " + ca.Kind + " " + ca.Name
+		s.Data = map[string][]byte{credentials.KeyCertificate: s.Data[credentials.KeyCertificate],
+			credentials.KeyPrivateKey: s.Data[credentials.KeyPrivateKey], credentials.KeyCA: ca.Data[credentials.KeyCA]}
+	}
+}
+
 // ReadTLS returns the record of the Secret for TLS, or why servers of mc must not use it.
 func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, now time.Time) (*Secret, error) {
 	checks := tlsChecks(mc)
@@ -122,7 +153,7 @@ func ReadTLS(mc *v1alpha1.Memcached, s *corev1.Secret, now time.Time) (*Secret, 
 	if err != nil {
 		return nil, err
 	}
-	return &Secret{Name: s.Name, Version: secretVersion(s), Checks: checks, CAs: content.TrustedCAs(),
+	return &Secret{Name: mc.Spec.TLS.SecretName, Version: secretVersion(s), Checks: checks, CAs: content.TrustedCAs(),
 		NotAfter: content.Leaf.NotAfter}, nil
 }
 
@@ -163,4 +194,18 @@ func mountSecret(pod *corev1ac.PodSpecApplyConfiguration, sidecar *corev1ac.Cont
 	mount := corev1ac.VolumeMount().WithName(volume).WithMountPath(path).WithReadOnly(true)
 	pod.Containers[0].WithVolumeMounts(mount)
 	sidecar.WithVolumeMounts(mount)
+}
+
+// projectCA mounts ca.crt, the last key of a volume with a Secret, from another object.
+func projectCA(volume *corev1ac.VolumeApplyConfiguration, kind, name string) {
+	last, ca := len(volume.Secret.Items)-1, corev1ac.VolumeProjection()
+	pair := corev1ac.SecretProjection().WithName(*volume.Secret.SecretName)
+	pair.Items = volume.Secret.Items[:last]
+	if item := &volume.Secret.Items[last]; kind == KindSecret {
+		ca.WithSecret(corev1ac.SecretProjection().WithName(name).WithItems(item))
+	} else {
+		ca.WithConfigMap(corev1ac.ConfigMapProjection().WithName(name).WithItems(item))
+	}
+	volume.Secret = nil
+	volume.WithProjected(corev1ac.ProjectedVolumeSource().WithSources(corev1ac.VolumeProjection().WithSecret(pair), ca))
 }

@@ -140,6 +140,13 @@ func TestIsCurrent(t *testing.T) {
 	if err != nil || len(tls.CAs) != 1 || tls.NotAfter.Before(time.Now()) {
 		t.Fatalf("%+v, %v", tls, err)
 	}
+	both := s.DeepCopy()
+	AddCA(both, &corev1.Secret{TypeMeta: metav1.TypeMeta{Kind: KindConfigMap},
+		ObjectMeta: metav1.ObjectMeta{Name: "clients", UID: "v", ResourceVersion: "2"}, Data: data})
+	if got, err := ReadTLS(mc, both, time.Now()); err != nil || got.Name != "s" || got.Version != "u/1+v/2" ||
+		both.Name != "s, with ca.crt of ConfigMap clients" {
+		t.Errorf("with the CAs of another object: %+v, %v, %s", got, err, both.Name)
+	}
 	auth, err := ReadAuth(s)
 	if err != nil {
 		t.Fatal(err)

@@ -251,6 +251,9 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 		WithRestartPolicy(corev1.ContainerRestartPolicyAlways)
 	if t := mc.Spec.TLS; t != nil {
 		mountSecret(pod, c, "tls", t.SecretName, contract.TLSPath, options.TLS.Keys())
+		if kind, name := ClientCA(mc); name != "" {
+			projectCA(&pod.Volumes[len(pod.Volumes)-1], kind, name)
+		}
 	}
 	if a := mc.Spec.Auth; a != nil {
 		mountSecret(pod, c, "auth", a.SecretName, contract.AuthPath, credentials.AuthKeys)

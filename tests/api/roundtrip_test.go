@@ -62,7 +62,7 @@ func TestRoundTrip(t *testing.T) {
 size: 0
 workload: StatefulSet
 serverAddresses: ClusterIP
-tls: {secretName: certificate, clientAuth: None, minVersion: "1.2"}
+tls: {secretName: certificate, clientAuth: None, clientCA: {configMapName: clients}, minVersion: "1.2"}
 auth: {secretName: passwords}
 networkPolicy: {from: [{podSelector: {}}]}
 memory: 1024Mi

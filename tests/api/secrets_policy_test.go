@@ -61,4 +61,6 @@ func TestSecretsPolicy(t *testing.T) {
 	eventually("{tls: {secretName: mine}, auth: {secretName: mine}}", "")
 	eventually("{tls: {secretName: mine}, auth: {secretName: other}}",
 		"spec.auth.secretName: you may not get the Secret other")
+	eventually("{tls: {secretName: mine, clientCA: {secretName: other}}}",
+		"spec.tls.clientCA.secretName: you may not get the Secret other")
 }

@@ -64,6 +64,15 @@ var refused = []struct {
 	{"spec.tls.secretName", "must be the name of a Secret", []string{
 		`{tls: {secretName: ""}}`, `{tls: {secretName: a/b}}`,
 	}},
+	{"spec.tls.clientCA", "must have either secretName or configMapName", []string{
+		`{tls: {secretName: a, clientCA: {}}}`, `{tls: {secretName: a, clientCA: {secretName: b, configMapName: c}}}`,
+	}},
+	{"spec.tls.clientCA.secretName", "must be the name of a Secret", []string{
+		`{tls: {secretName: a, clientCA: {secretName: ""}}}`, `{tls: {secretName: a, clientCA: {secretName: B}}}`,
+	}},
+	{"spec.tls.clientCA.configMapName", "must be the name of a ConfigMap", []string{
+		`{tls: {secretName: a, clientCA: {configMapName: ""}}}`, `{tls: {secretName: a, clientCA: {configMapName: b/c}}}`,
+	}},
 	{"spec.auth.secretName", "must be the name of a Secret", []string{`{auth: {secretName: A}}`}},
 	{"spec.metrics.port", "must not be spec.containerPort", []string{
 		`{metrics: {port: 11211}}`, `{containerPort: 9150, metrics: {}}`,

@@ -66,7 +66,8 @@ func (g generator) spec() object {
 }
 
 func (g generator) tls() object {
-	tls := g.some(object{"clientAuth": g.one("None", "Request", "Require"), "minVersion": g.one("1.2", "1.3")})
+	tls := g.some(object{"clientAuth": g.one("None", "Request", "Require"), "minVersion": g.one("1.2", "1.3"),
+		"clientCA": g.one(object{"secretName": "clients"}, object{"configMapName": "clients"})})
 	tls["secretName"] = g.one("certificate", "a.b-c")
 	return tls
 }

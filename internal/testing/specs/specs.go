@@ -132,6 +132,8 @@ var Accepted = []string{
 	`{workload: StatefulSet, serverAddresses: ClusterIP, size: 3}`,
 	`{tls: {secretName: certificate}}`,
 	`{tls: {secretName: a.b-c, clientAuth: Require, minVersion: "1.3"}, auth: {secretName: passwords}}`,
+	`{tls: {secretName: a, clientAuth: Request, clientCA: {secretName: b}}}`,
+	`{tls: {secretName: a, clientAuth: Require, clientCA: {configMapName: a.b-c}}, metrics: {}}`,
 	`{metrics: {}}`,
 	`{metrics: {port: 1024}, tls: {secretName: certificate, clientAuth: Request}}`,
 	`{metrics: {}, auth: {secretName: passwords}, networkPolicy: {from: [], metricsFrom: [{namespaceSelector: {}}]}}`,
