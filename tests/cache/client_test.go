@@ -118,11 +118,10 @@ func (r *reader) dial(ctx context.Context, network, to string) (net.Conn, error)
 
 // qualified returns the fully qualified name, as a pod's resolver would.
 func qualified(hostPort string) string {
-	host, port, _ := strings.Cut(hostPort, ":")
-	if strings.HasSuffix(host, ".svc") {
-		host += ".cluster.local."
+	if name, port, ok := strings.Cut(hostPort, ".svc:"); ok {
+		return name + ".svc.cluster.local.:" + port
 	}
-	return host + ":" + port
+	return hostPort
 }
 
 func login(ctx context.Context, conn net.Conn, userAndPassword string) error {

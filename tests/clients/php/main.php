@@ -8,8 +8,8 @@ $cache->setOptions([
     Memcached::OPT_RETRY_TIMEOUT => 1,           // A server that is down is tried once a second.
 ]);
 foreach (explode(',', getenv('MEMCACHED_SERVERS')) as $server) {
-    [$host, $port] = explode(':', $server);
-    $cache->addServer($host, (int) $port);
+    $colon = strrpos($server, ':'); // The last one: an IPv6 address has others, and brackets.
+    $cache->addServer(trim(substr($server, 0, $colon), '[]'), (int) substr($server, $colon + 1));
 }
 
 for ($round = 0; $round < 60; $round++) {
