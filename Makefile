@@ -111,8 +111,8 @@ gotest = gotestsum --format $1 --jsonfile-timing-events $(TIMES) \
 TIMES  := $(BIN)/times.json
 # Fails if the last gotest has skipped a test on a cluster with real pods, where nothing is missing.
 no_skips = { [ $(CLUSTER) = kwok ] || { [ -s $(TIMES) ] && ! grep '"Action":"skip".*"Test"' $(TIMES); }; }
-# Tests that need root, which make moves runs too.
-need_root = $(if $(filter 0,$(shell id -u)),,-skip '^(TestClients|TestSlowMover)$$')
+# Tests that need root. make moves runs two of them too.
+need_root = $(if $(filter 0,$(shell id -u)),,-skip '^(TestClients|TestDocumentedClients|TestSlowMover)$$')
 envtest = KUBEBUILDER_ASSETS=$(BIN) KUBEBUILDER_CONTROLPLANE_START_TIMEOUT=2m KUBEBUILDER_CONTROLPLANE_STOP_TIMEOUT=2m
 
 test-unit: tools-kubernetes tools-etcd tools-gotestsum ## Run unit tests, golden manifests, and tests of the API server's validation
