@@ -22,6 +22,7 @@ import (
 var others = []string{
 	"chunk_store_config:", "blocks_storage:", "cache:", "type: MEMCACHED", "tls_enabled:", // Loki and others
 	"apiVersion: kustomize.config.k8s.io", "scrape_configs:", // tests/monitoring reads them
+	"apiVersion: v2\n",                          // Helm's Chart.yaml
 	"registry:",                                 // tests/install uses these values of the chart
 	"spec:\n  include:", "spec:\n  components:", // parts of objects of Flux
 	"validations:", // an addition to config/samples/secrets_policy.yaml

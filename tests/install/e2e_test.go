@@ -137,9 +137,9 @@ func TestE2EHelm(t *testing.T) {
 		t.Helper()
 		commands := start + block(t, "helm.md", heading, "sh", start)
 		commands = regexp.MustCompile(`oci://[^/\s]+(\S+ --version) \S+`).ReplaceAllString(commands,
-			"--plain-http "+strings.Join(settings, " ")+" oci://"+registry+"${1} $$version")
+			"--plain-http oci://"+registry+"${1} $$version")
 		run(t, "bash", "-ec", strings.NewReplacer("helm uninstall", "helm uninstall --timeout=60s", "kubectl delete",
-			"kubectl delete --timeout=60s").Replace(commands))
+			"kubectl delete --timeout=60s", "helm upgrade", "helm upgrade "+strings.Join(settings, " ")).Replace(commands))
 	}
 	t.Setenv("version", from.Version)
 	shell("## Install", "")
@@ -204,6 +204,47 @@ func TestE2EHelmTakesOver(t *testing.T) {
 	w.kubectl("delete", "memcacheds", "--all", "--all-namespaces", "--timeout=60s")
 	w.stop()
 	run(t, "helm", "uninstall", "memcached-operator", "--namespace", namespace, "--wait", "--timeout=60s")
+	w.kubectl("delete", "--timeout=60s", "crd/memcacheds.cache.example.com", "namespace/"+namespace)
+}
+
+// TestE2EUmbrella installs operator and Memcached by one chart, with no CRD before. It upgrades both, with a new field,
+// and removes them, by the commands of docs/how-to/helm.md.
+func TestE2EUmbrella(t *testing.T) {
+	w := newWorld(t)
+	shell := func(dir, start string) {
+		t.Helper()
+		commands := start + block(t, "helm.md", "## As a dependency", "sh", start)
+		// The archive of the dependency is there.
+		run(t, "bash", "-ec", strings.NewReplacer("helm dependency update shop\n", "", " shop shop ", " shop "+dir+" ", "crds shop ", "crds "+dir+" ",
+			"--wait", "--wait --timeout=60s").Replace(commands))
+	}
+	ready := func() {
+		t.Helper()
+		w.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "--namespace", namespace, "memcached/sessions")
+	}
+	manifests := installYAML(t)
+	older := umbrella(t, chart(t, manifests))
+	shell(older, "helm dependency")
+	w.start()
+	ready()
+
+	newer := umbrella(t, chart(t, run(t, "yq", `(select(.kind == "CustomResourceDefinition") | .spec.versions[0].schema
+		.openAPIV3Schema.properties.spec.properties.novel) = {"type": "string", "description": "novel is new."}`,
+		w.file("install.yaml", manifests))))
+	file := filepath.Join(newer, "templates/sessions.yaml")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	write(t, file, strings.TrimSpace(string(text))+"\n  novel: field\n")
+	_, err = command.Run(t.Context(), "helm", "upgrade", "shop", newer, "--namespace", namespace)
+	require.ErrorContains(t, err, "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -")
+	shell(newer, "helm show crds")
+	ready()
+	assert.Equal(t, "field", w.kubectl("get", "memcached", "sessions", "--namespace", namespace,
+		"--output=jsonpath={.spec.novel}"))
+
+	shell(newer, "kubectl delete")
+	w.stop()
+	assert.NotContains(t, w.kubectl("get", "all", "--namespace", namespace), "sessions")
 	w.kubectl("delete", "--timeout=60s", "crd/memcacheds.cache.example.com", "namespace/"+namespace)
 }
 

@@ -78,7 +78,7 @@ func chart(t *testing.T, manifests string) string {
 func template(t *testing.T, chart string, args ...string) string {
 	t.Helper()
 	return run(t, "helm", append([]string{"template", "memcached-operator", chart, "--namespace", namespace,
-		"--kube-version", "1.30.0"}, args...)...)
+		"--kube-version", "1.30.0", "--include-crds"}, args...)...)
 }
 
 // page returns the first YAML below a heading of a page of docs/how-to that starts with this comment.
@@ -273,6 +273,32 @@ func TestValues(t *testing.T) {
 	require.ErrorContains(t, err, "1.30")
 }
 
+// umbrella writes the chart of docs/how-to/helm.md that depends on this one, and returns its folder.
+func umbrella(t *testing.T, archive string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"Chart.yaml", "templates/sessions.yaml"} {
+		text := page(t, "helm.md", "## As a dependency", name)
+		write(t, filepath.Join(dir, name), regexp.MustCompile(`(version:) 0\.1\.0`).ReplaceAllString(text, "$1 "+version))
+	}
+	content, err := os.ReadFile(archive)
+	require.NoError(t, err)
+	write(t, filepath.Join(dir, "charts", filepath.Base(archive)), string(content))
+	return dir
+}
+
+// TestUmbrella: a chart that depends on this one has the CRD where Helm installs it before all objects.
+func TestUmbrella(t *testing.T) {
+	t.Parallel()
+	dir := umbrella(t, chart(t, installYAML(t)))
+	all := objects(t, template(t, dir))
+	assert.Len(t, all, 17, "the objects of the operator, and a Memcached")
+	assert.Contains(t, all, "Memcached /sessions")
+	without := run(t, "helm", "template", "shop", dir, "--kube-version", "1.30.0")
+	assert.NotContains(t, without, "kind: CustomResourceDefinition", "the CRD is no template")
+	assert.Contains(t, run(t, "helm", "show", "crds", dir), "name: memcacheds.cache.example.com")
+}
+
 // TestReproducible: the archive depends on nothing but its input: not on the time, and not on who packages it.
 func TestReproducible(t *testing.T) {
 	t.Parallel()
@@ -295,5 +321,6 @@ func TestReproducible(t *testing.T) {
 		assert.Equal(t, "0 0", fmt.Sprint(header.Uid, header.Gid, header.Uname, header.Gname))
 	}
 	assert.Contains(t, names, "memcached-operator/files/install.yaml")
+	assert.Contains(t, names, "memcached-operator/crds/memcacheds.yaml")
 	assert.True(t, slices.IsSorted(names))
 }
