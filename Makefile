@@ -152,6 +152,12 @@ e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML 
 		{ [ $(CLUSTER) = kind ] || CLUSTER=$(CLUSTER) go test -count=1 -v -run 'TestRequests$(if $(findstring -run,$(ARGS)),,|TestSecretContents)' \
 		./permissions -since=$$since $(if $(filter-out $(if $(filter kwok,$(CLUSTER)),-short),$(ARGS)),,-complete); }
 
+.PHONY: ipv6-e2e
+ipv6-e2e: ## Test servers, proxies and agents on a new node cluster with IPv6 alone, which is deleted if they pass
+	@$(MAKE) --no-print-directory cluster-down CLUSTER=node
+	@$(MAKE) --no-print-directory e2e CLUSTER=node IP_FAMILY=ipv6 ARGS='-run TestIPFamily'
+	@$(MAKE) --no-print-directory cluster-down CLUSTER=node
+
 .PHONY: docs-e2e
 docs-e2e: tools-gotestsum tools-kustomize operator-start ## Run the commands of README and docs, on CLUSTER
 	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) CLUSTER=$(CLUSTER) gotestsum --format testname -- -count=1 -timeout=40m ./docs/run $(ARGS)

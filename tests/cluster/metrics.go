@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 )
@@ -26,7 +27,7 @@ func (o *Operator) Metrics(ctx context.Context) (string, error) {
 	if err := errors.Join(err, o.c.ReachPods(ctx)); err != nil {
 		return "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ip+":8443/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(ip, "8443")+"/metrics", nil)
 	if err != nil {
 		return "", err
 	}

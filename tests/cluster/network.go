@@ -10,8 +10,8 @@ import (
 
 // sysctls are the settings of the machine that the cluster needs or that the kubelet changes.
 var sysctls = []string{
-	"net.ipv4.ip_forward", "vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops",
-	"kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
+	"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic",
+	"kernel.panic_on_oops", "kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
 }
 
 // saveSysctls saves the machine's settings for restoreSysctls, as `sysctl --load` reads them. Not every machine has all
@@ -34,21 +34,23 @@ func restoreSysctls(ctx context.Context) error {
 // advertises it, and lets pods connect to the outside. Pods have routed point-to-point links, so that kube-proxy sees
 // both directions of every connection without br_netfilter.
 func (n *node) createNetwork(ctx context.Context) error {
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+	f := chosenFamily
+	if _, err := run(ctx, nil, "sysctl", f.forwarding+"=1"); err != nil {
 		return err
 	}
 	for _, args := range []string{
 		"link add " + nodeBridge + " type bridge",
-		"address add " + nodeIP + "/32 dev " + nodeBridge,
+		"address add " + f.NodeIP + f.options + " dev " + nodeBridge,
 		"link set " + nodeBridge + " up",
 	} {
 		if _, err := run(ctx, nil, "ip", strings.Fields(args)...); err != nil {
 			return err
 		}
 	}
-	return nft(ctx, `add table ip `+nodeTable+`
-add chain ip `+nodeTable+` postrouting { type nat hook postrouting priority srcnat; }
-add rule ip `+nodeTable+` postrouting ip saddr `+podCIDR+` ip daddr != `+podCIDR+` masquerade
+	table := f.Table + " " + nodeTable
+	return nft(ctx, `add table `+table+`
+add chain `+table+` postrouting { type nat hook postrouting priority srcnat; }
+add rule `+table+` postrouting `+f.Table+` saddr `+f.PodCIDR+` `+f.Table+` daddr != `+f.PodCIDR+` masquerade
 `)
 }
 
@@ -63,8 +65,8 @@ func (n *node) deleteNetwork(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(nodeRun, "owner")); err != nil {
 		return nil // this machine had no node cluster, so the tables are not ours
 	}
-	return errors.Join(deleteTable(ctx, "ip "+nodeTable), deleteTable(ctx, "ip kube-proxy"),
-		deleteTable(ctx, "ip6 kube-proxy"), deletePolicyRules(ctx))
+	return errors.Join(deleteTable(ctx, "ip "+nodeTable), deleteTable(ctx, "ip6 "+nodeTable),
+		deleteTable(ctx, "ip kube-proxy"), deleteTable(ctx, "ip6 kube-proxy"), deletePolicyRules(ctx))
 }
 
 // deleteTable deletes a table, if it exists.

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,20 +21,48 @@ import (
 // Names and addresses on the machine. A machine has at most one node cluster, so these are fixed, and each cluster can
 // recognize and remove what an earlier one left.
 const (
-	nodeName     = "node"
-	nodeIP       = "10.244.0.1"
-	podCIDR      = "10.244.0.0/24"
-	serviceCIDR  = "10.96.0.0/16"
-	apiServiceIP = "10.96.0.1"
-	dnsServiceIP = "10.96.0.10"
-	nodeBridge   = "memcached-node" // an interface name has at most 15 letters
-	nodeTable    = "memcached-operator-node"
-	nodeCgroup   = "memcached-operator-node"
-	cniName      = "memcached-operator-node"
+	nodeName    = "node"
+	podCIDR     = "10.244.0.0/24"
+	serviceCIDR = "10.96.0.0/16"
+	nodeBridge  = "memcached-node" // an interface name has at most 15 letters
+	nodeTable   = "memcached-operator-node"
+	nodeCgroup  = "memcached-operator-node"
+	cniName     = "memcached-operator-node"
 	// nodeRun holds sockets, mounts and the kubelet's folder. It is not in the repository, because the path of a socket
 	// has at most 108 bytes.
 	nodeRun = "/run/memcached-operator-node"
 )
+
+// family has what depends on the IP family of the cluster.
+type family struct {
+	// Table is the name that nftables has for the family, AddressType that of EndpointSlices.
+	Table, AddressType                                                     string
+	NodeIP, PodCIDR, DefaultRoute, ServiceCIDR, APIServiceIP, DNSServiceIP string
+	// options are those of the node's address, forwarding is the setting of the machine that lets it forward packets.
+	options, forwarding string
+}
+
+var families = map[string]family{
+	"": {
+		Table: "ip", AddressType: "IPv4",
+		NodeIP: "10.244.0.1", PodCIDR: podCIDR, DefaultRoute: "0.0.0.0/0",
+		ServiceCIDR: serviceCIDR, APIServiceIP: "10.96.0.1", DNSServiceIP: "10.96.0.10",
+		options: "/32", forwarding: "net.ipv4.ip_forward",
+	},
+	"ipv6": {
+		Table: "ip6", AddressType: "IPv6",
+		NodeIP: "fd00:10:244::1", PodCIDR: "fd00:10:244::/64", DefaultRoute: "::/0",
+		ServiceCIDR: "fd00:10:96::/112", APIServiceIP: "fd00:10:96::1", DNSServiceIP: "fd00:10:96::a",
+		// Nobody answers on a bridge without ports, so a search for duplicates of the address would never end.
+		options: "/128 nodad", forwarding: "net.ipv6.conf.all.forwarding",
+	},
+}
+
+// chosenFamily is that of the environment: IP_FAMILY=ipv6 makes a cluster of IPv6 alone.
+var chosenFamily = families[os.Getenv("IP_FAMILY")]
+
+// onNode returns the address of a port of the node.
+func (f family) onNode(port string) string { return net.JoinHostPort(f.NodeIP, port) }
 
 // node is a control plane with one real node: kubelet, containerd, kube-proxy and CoreDNS run as programs of this
 // machine. A registry on loopback stands in for all image registries.
@@ -41,15 +70,15 @@ type node struct{ *Cluster }
 
 // nodeOptions are the variables in the templates of configuration files.
 type nodeOptions struct {
-	Name, NodeIP, ServiceCIDR, APIServiceIP, DNSServiceIP, PodCIDR string
-	Bin, Dir, Run, PKI, Cgroup, Registry, PauseImage               string
-	RestrictOOMScore                                               bool
+	family
+	Name, ReadyAddress                               string
+	Bin, Dir, Run, PKI, Cgroup, Registry, PauseImage string
+	RestrictOOMScore                                 bool
 }
 
 func (n *node) options(registry string) *nodeOptions {
 	return &nodeOptions{
-		Name: nodeName, NodeIP: nodeIP, ServiceCIDR: serviceCIDR, APIServiceIP: apiServiceIP,
-		DNSServiceIP: dnsServiceIP, PodCIDR: podCIDR,
+		family: chosenFamily, Name: nodeName, ReadyAddress: chosenFamily.onNode("8181"),
 		Bin: n.bin, Dir: n.dir, Run: nodeRun, PKI: n.path("clusters", "c", "pki"), Cgroup: "/" + nodeCgroup,
 		Registry: registry, PauseImage: pauseImage, RestrictOOMScore: !mayLowerOOMScore(),
 	}
@@ -70,6 +99,9 @@ func (n *node) up(ctx context.Context) error {
 	if owner, alive := nodeOwner(); alive {
 		return fmt.Errorf("this machine already runs the node cluster of %s: stop that first,"+
 			" with `make -C %[1]s cluster-down CLUSTER=node`", owner)
+	}
+	if chosenFamily.NodeIP == "" {
+		return fmt.Errorf("no IP_FAMILY %q: use ipv6, or leave it out", os.Getenv("IP_FAMILY"))
 	}
 	if err := n.needTools("kubernetes", "kubelet", "kwok", "etcd", "containerd", "cni", "coredns", "crane"); err != nil {
 		return err

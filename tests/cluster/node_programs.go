@@ -75,11 +75,11 @@ func (n *node) startNode(ctx context.Context, o *nodeOptions) error {
 	}
 	err := errors.Join(
 		n.start("kubelet", nil, filepath.Join(n.bin, "kubelet"), "--config", kubelet, "--kubeconfig", n.GetKubeconfig(),
-			"--hostname-override", nodeName, "--node-ip", nodeIP,
+			"--hostname-override", nodeName, "--node-ip", o.NodeIP,
 			"--root-dir", nodeRun+"/kubelet", "--cert-dir", n.path("kubelet-pki")),
 		n.start("kube-proxy", nil, filepath.Join(n.bin, "kube-proxy"), "--kubeconfig", n.GetKubeconfig(),
-			"--hostname-override", nodeName, "--proxy-mode", "nftables", "--cluster-cidr", podCIDR,
-			"--healthz-bind-address", nodeIP+":10256", "--metrics-bind-address", nodeIP+":10249",
+			"--hostname-override", nodeName, "--proxy-mode", "nftables", "--cluster-cidr", o.PodCIDR,
+			"--healthz-bind-address", o.onNode("10256"), "--metrics-bind-address", o.onNode("10249"),
 			// Keeps the machine's own limits.
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s"),
 		n.start("coredns", nil, filepath.Join(n.bin, "coredns"), "-conf", corefile))
@@ -103,10 +103,10 @@ func (n *node) checkNode(ctx context.Context) error {
 		return err
 	}
 	// kube-proxy is healthy before it has written its first rules. It writes all of them at once.
-	if _, err := run(ctx, nil, "nft", "list", "table", "ip", "kube-proxy"); err != nil {
+	if _, err := run(ctx, nil, "nft", "list", "table", chosenFamily.Table, "kube-proxy"); err != nil {
 		return fmt.Errorf("kube-proxy has no rules yet: %w", err)
 	}
-	if _, err := get(ctx, "http://"+nodeIP+":8181/ready"); err != nil {
+	if _, err := get(ctx, "http://"+chosenFamily.onNode("8181")+"/ready"); err != nil {
 		return fmt.Errorf("DNS: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(n.KubernetesRestConfig())
