@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -95,6 +96,30 @@ func TestServiceDriftIsReverted(t *testing.T) {
 	f.mustReconcile()
 	if got := get[corev1.Service](f).Spec.Selector; !maps.Equal(got, before.Spec.Selector) {
 		t.Errorf("got selector %v, want %v", got, before.Spec.Selector)
+	}
+}
+
+// TestLoadBalancerClass: the webhook of a load balancer sets a field of a new Service that cannot change later. The
+// Service follows the spec nevertheless.
+func TestLoadBalancerClass(t *testing.T) {
+	f := newFixture(t, "{size: 1, workload: StatefulSet, serverAddresses: ClusterIP, service: {type: LoadBalancer}}")
+	service := &corev1.Service{ObjectMeta: f.Object("cache-0")}
+	service.Labels = names.Servers.Labels(f.mc)
+	service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To("example.com/lb"),
+		Ports: []corev1.ServicePort{{Name: names.Port, Port: 11211}}}
+	f.Must(f.API.Create(f.Ctx, service))
+	for _, spec := range []string{`{"type":"LoadBalancer"}`, `{"annotations":{"a":"b"}}`, `{"type":"ClusterIP"}`} {
+		f.set(`{"service":` + spec + `}`)
+		f.settle()
+		f.wantReady()
+		service = getNamed[corev1.Service](f, "cache-0")
+		isLoadBalancer := service.Spec.Type == corev1.ServiceTypeLoadBalancer
+		if isLoadBalancer != (service.Spec.LoadBalancerClass != nil) || isLoadBalancer == strings.Contains(spec, "ClusterIP") {
+			t.Errorf("with %s: got the Service %+v", spec, service.Spec)
+		}
+	}
+	if service.Annotations["a"] != "b" {
+		t.Errorf("got the annotations %v of the Service, want a: b", service.Annotations)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -165,6 +166,26 @@ func TestRestart(t *testing.T) {
 	f.set(`{"image":"memcached:2"}`) // the user's own choice, and no reason for new servers
 	f.settle()
 	want("2", "agentImage")
+}
+
+// TestReplaced: kubectl replace, and tools that work like it, remove finalizer and annotations. The finalizer returns,
+// and no server is replaced.
+func TestReplaced(t *testing.T) {
+	f := ready(t, onStatefulSet)
+	f.annotate(v1alpha1.RestartedAtAnnotation, "now")
+	f.settle()
+	before := f.pods("server")
+	f.mc.Annotations, f.mc.Finalizers, f.mc.ManagedFields = nil, nil, nil
+	f.Must(f.API.Update(f.Ctx, f.mc))
+	f.settle()
+	f.wantReady()
+	if !controllerutil.ContainsFinalizer(f.mc, v1alpha1.Finalizer) {
+		t.Errorf("got the finalizers %q, want ours", f.mc.Finalizers)
+	}
+	if after := f.pods("server"); !slices.EqualFunc(before, after,
+		func(a, b *corev1.Pod) bool { return a.UID == b.UID }) {
+		t.Error("servers were replaced")
+	}
 }
 
 // TestImageSurvivesFailedWrites: a restart selects the default image of the operator. That image is preserved even if
