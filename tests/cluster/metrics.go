@@ -27,7 +27,8 @@ func (o *Operator) Metrics(ctx context.Context) (string, error) {
 	if err := errors.Join(err, o.c.ReachPods(ctx)); err != nil {
 		return "", err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(ip, "8443")+"/metrics", nil)
+	url := "https://" + net.JoinHostPort(ip, "8443") + "/metrics"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}

@@ -29,7 +29,7 @@ func TestFields(t *testing.T) {
 
 	// All other fields, and names that end with a hash.
 	files["sessions.yaml"] += `  size: 2
-  tls: {secretName: certificate}
+  tls: {secretName: certificate, clientCA: {configMapName: ca}}
   pod: {imagePullSecrets: [{name: pull}, {name: other}], serviceAccountName: account, priorityClassName: priority}
 ---
 apiVersion: v1
@@ -41,19 +41,24 @@ kind: PriorityClass
 metadata: {name: priority}
 value: 1
 `
-	text = strings.Replace(text, "  options:\n    disableNameSuffixHash: true\n", `- {name: certificate, literals: [tls.crt=a]}
+	text = strings.Replace(text, "  options:\n    disableNameSuffixHash: true\n", `
+- {name: certificate, literals: [tls.crt=a]}
 - {name: pull, literals: [a=b]}
+configMapGenerator:
+- {name: ca, literals: [ca.crt=a]}
 replicas:
 - {name: sessions, count: 7}
 `, 1)
 	spec := build(text)
-	pod := spec["pod"].(map[string]any)
+	pod, tls := spec["pod"].(map[string]any), spec["tls"].(map[string]any)
 	assert.EqualValues(t, 7, spec["size"])
 	assert.Equal(t, []any{"shop-account", "shop-priority"}, []any{pod["serviceAccountName"], pod["priorityClassName"]})
 	pull := pod["imagePullSecrets"].([]any)
 	assert.Equal(t, map[string]any{"name": "other"}, pull[1], "no generated Secret")
-	for name, got := range map[string]any{"passwords": spec["auth"].(map[string]any)["secretName"],
-		"certificate": spec["tls"].(map[string]any)["secretName"], "pull": pull[0].(map[string]any)["name"]} {
+	for name, got := range map[string]any{
+		"passwords": spec["auth"].(map[string]any)["secretName"], "certificate": tls["secretName"],
+		"ca": tls["clientCA"].(map[string]any)["configMapName"], "pull": pull[0].(map[string]any)["name"],
+	} {
 		assert.Regexp(t, "^shop-"+name+"-[a-z0-9]{10}$", got)
 	}
 

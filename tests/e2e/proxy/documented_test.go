@@ -37,7 +37,9 @@ func TestDocumentedClients(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv6loopback}, nil)
 	require.NoError(t, err)
-	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "authfile": []byte("user:secret\n")} {
+	for name, text := range map[string][]byte{
+		"tls.crt": certificate, "tls.key": key, "authfile": []byte("user:secret\n"),
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	// servers starts two servers with these arguments, and returns their addresses, separated by a comma.
