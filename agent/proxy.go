@@ -23,7 +23,7 @@ const moveLimit rate.Limit = 20000
 
 const (
 	// checkInterval is the pause between two checks whether the servers answer, and checkTimeout is how long one may take.
-	// A new server counts as available two seconds after it was ready, or later, and must not be reported from before then.
+	// A new server counts as available two seconds after it was ready, or later: no older report may remain by then.
 	checkInterval = 1500 * time.Millisecond
 	checkTimeout  = 2 * memcached.Timeout
 	// maxChecks is the number of servers that are checked at the same time, and maxNames the number that a Report names.

@@ -286,8 +286,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestLostServerIsReplaced: a server that fails is lost, even if the operator replaces it, because memcached would start
-// with the memory that it had before.
+// TestLostServerIsReplaced: a server that fails is lost, even if the operator replaces it, because memcached would
+// start with the memory that it had before.
 func TestLostServerIsReplaced(t *testing.T) {
 	f := ready(t, "{size: 1, workload: StatefulSet, metrics: {}, memory: 64Mi}")
 	f.set(`{"memory":"128Mi"}`)

@@ -37,7 +37,8 @@ func TestWarmUp(t *testing.T) {
 		"it does not answer": {[]int64{-1, 0, 0}, false,
 			"server cache-2 cannot be compared: its agent or those of the others do not answer"},
 	} {
-		v := viewOf(outdated(), outdated(), updated().readyFor(time.Minute))
+		// An operator whose clock was ahead began to wait: it begins now.
+		v := viewOf(outdated(), outdated(), updated().readyFor(time.Minute).warmsUpFor(-time.Hour))
 		v.Memcached.Spec.Rollout.WarmUp = &v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}
 		for i, pod := range []string{"cache-2", "cache-1", "cache-0"} {
 			r := Report{Report: contract.Report{Items: tt.items[i]}}
