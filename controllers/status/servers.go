@@ -69,8 +69,29 @@ func podCause(p *corev1.Pod) string {
 		if last := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated); last != nil {
 			return terminationMessage(s.Name, last)
 		}
+		if s.Name == names.Agent && s.State.Running != nil { // a sidecar without probes is ready while it runs
+			return "memcached waits for the end of the agent, because the cluster or a webhook has removed the agent's " +
+				"restartPolicy"
+		}
 		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			return w.Reason + ": " + w.Message
+		}
+	}
+	return ""
+}
+
+// hint says where to look, if nothing is known to keep the pods of a component from being ready; empty for nowhere.
+func (c Component) hint() string {
+	for _, p := range c.Pods {
+		ready := condition(p, corev1.PodReady, corev1.ConditionFalse)
+		switch {
+		case !p.DeletionTimestamp.IsZero():
+			return fmt.Sprintf("; pod %s is being deleted; its metadata.finalizers and its events say what holds it", p.Name)
+		case isInactive(p) || IsTrue(p, corev1.PodReady):
+		case ready != nil && ready.Reason == "ReadinessGatesNotReady":
+			return fmt.Sprintf("; %s: %s", p.Name, ready.Message)
+		default:
+			return fmt.Sprintf("; the events of pod %s say why it is not ready", p.Name)
 		}
 	}
 	return ""

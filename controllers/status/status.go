@@ -176,6 +176,9 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
 		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc.Spec.Rollout), why.message)
+		if in.cause() == "" {
+			why.message += cmp.Or(in.Servers.hint(), in.Proxies.hint())
+		}
 	}
 
 	set(v1alpha1.ConditionReady, conditionState{false, why.reason, why.message})

@@ -541,6 +541,31 @@ func TestMessages(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse},
 				{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
 		})}, "2 of 3 servers ready; cache-2: node worker-1 is unreachable"},
+		"agent that has become an init container": {[]step{servers(3, 3, 2), pod(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "agent",
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "memcached", State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}
+		})}, "2 of 3 servers ready; cache-2: memcached waits for the end of the agent, because the cluster or a webhook " +
+			"has removed the agent's restartPolicy"},
+		"readiness gate of another controller": {[]step{servers(3, 3, 2), pod(func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+				{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady",
+					Message: `corresponding condition of pod readiness gate "example.com/lb" does not exist.`}}
+		}), nextReconcile, later(time.Hour)}, "No progress for 600 s: 2 of 3 servers ready; cache-2: " +
+			`corresponding condition of pod readiness gate "example.com/lb" does not exist.`},
+		"pod without an address": {[]step{servers(3, 3, 2), pod(func(p *corev1.Pod) {
+			p.Spec.NodeName = "worker-1"
+			p.Status.Conditions = []corev1.PodCondition{{Type: "PodReadyToStartContainers", Status: corev1.ConditionFalse},
+				{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady"}}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "memcached", State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
+		}), nextReconcile, later(time.Hour)}, "No progress for 600 s: 2 of 3 servers ready; " +
+			"the events of pod cache-2 say why it is not ready"},
+		"pod that a finalizer holds": {[]step{servers(3, 3, 2), pod(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: start}, []string{"example.com/hold"}
+		}), nextReconcile, later(time.Hour)}, "No progress for 600 s: 2 of 3 servers ready; " +
+			"pod cache-2 is being deleted; its metadata.finalizers and its events say what holds it"},
 		"Deployment paused by somebody": {[]step{servers(3, 1, 3),
 			changeWorkload(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
 			"1 of 3 servers updated, 3 ready; " +
