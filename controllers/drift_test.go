@@ -114,7 +114,8 @@ func TestLoadBalancerClass(t *testing.T) {
 		f.wantReady()
 		service = getNamed[corev1.Service](f, "cache-0")
 		isLoadBalancer := service.Spec.Type == corev1.ServiceTypeLoadBalancer
-		if isLoadBalancer != (service.Spec.LoadBalancerClass != nil) || isLoadBalancer == strings.Contains(spec, "ClusterIP") {
+		if isLoadBalancer != (service.Spec.LoadBalancerClass != nil) ||
+			isLoadBalancer == strings.Contains(spec, "ClusterIP") {
 			t.Errorf("with %s: got the Service %+v", spec, service.Spec)
 		}
 	}

@@ -107,7 +107,7 @@ func (r *MemcachedReconciler) annotate(ctx context.Context, a steps.Annotation) 
 	}
 	err := r.Client.Patch(ctx, after, patch, client.FieldOwner(names.Operator))
 	if client.IgnoreNotFound(err) != nil {
-		return &children.Failure{Action: "annotate", Objects: []string{"pod " + a.Pod.Name}, Err: err}
+		return &children.ActionError{Action: "annotate", Objects: []string{"pod " + a.Pod.Name}, Err: err}
 	}
 	return nil
 }

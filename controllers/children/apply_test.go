@@ -169,7 +169,7 @@ func TestLeftoverWithAnotherOwner(t *testing.T) {
 func TestJoin(t *testing.T) {
 	t.Parallel()
 	services := corev1.Resource("services")
-	failure := func(object string, err error) error { return &Failure{"apply", []string{object}, err} }
+	failure := func(object string, err error) error { return &ActionError{"apply", []string{object}, err} }
 	forbidden := func(name, reason string) error {
 		return failure("Service "+name, apierrors.NewForbidden(services, name, errors.New(reason)))
 	}
@@ -189,7 +189,7 @@ func TestJoin(t *testing.T) {
 			webhook("Service", "a"), webhook("ConfigMap", "a-0")},
 		"apply ConfigMap a: data: Too long\napply Service a, Service b: quota\nannotate pod a: quota": {
 			forbidden("a", "quota"), Join(stall), forbidden("b", "quota"),
-			&Failure{"annotate", []string{"pod a"}, errors.New("quota")}},
+			&ActionError{"annotate", []string{"pod a"}, errors.New("quota")}},
 		"apply ConfigMap a: data: Too long\nother\napply Service a: quota": {errors.New("other"),
 			forbidden("a", "quota"), stall},
 		"apply Service a: " + long[:maxReason] + "\napply Service b: quota": {forbidden("a", long), forbidden("b", "quota")},

@@ -24,18 +24,18 @@ type StallError struct{ Reason, Message string }
 
 func (e *StallError) Error() string { return e.Message }
 
-// Failure is the error of an action on some objects, the same for all.
-type Failure struct {
+// ActionError is the error of an action on some objects, the same for all.
+type ActionError struct {
 	Action  string   // such as "apply"
 	Objects []string // such as "Service cache"
 	Err     error
 }
 
-func (f *Failure) Error() string {
+func (f *ActionError) Error() string {
 	return fmt.Sprintf("%s %s: %s", f.Action, Names(f.Objects, 3), Limit(f.reason(), maxReason))
 }
 
-func (f *Failure) Unwrap() error { return f.Err }
+func (f *ActionError) Unwrap() error { return f.Err }
 
 // maxReason limits the text of one error, in bytes, so that a message has room for others.
 const maxReason = 1024
@@ -43,14 +43,14 @@ const maxReason = 1024
 // objectPrefix is how the API server names the object of a request, before the reason.
 var objectPrefix = regexp.MustCompile(`^[\w.]+ "[^"]*" is (forbidden|invalid): `)
 
-func (f *Failure) reason() string { return objectPrefix.ReplaceAllString(f.Err.Error(), "") }
+func (f *ActionError) reason() string { return objectPrefix.ReplaceAllString(f.Err.Error(), "") }
 
-// Join joins errors like errors.Join. Failures of one action for one reason become one, even if the reason names the
-// object, as those of webhooks do. StallErrors come first, so that no limit of a text cuts them off.
+// Join joins errors like errors.Join. ActionErrors of one action for one reason become one, even if the reason names
+// the object, as those of webhooks do. StallErrors come first, so that no limit of a text cuts them off.
 func Join(errs ...error) error {
-	failures, byStall := map[string]*Failure{}, map[bool][]error{}
+	failures, byStall := map[string]*ActionError{}, map[bool][]error{}
 	for _, err := range errs {
-		if f, ok := err.(*Failure); ok {
+		if f, ok := err.(*ActionError); ok { //nolint:errorlint // an error that wraps one says more
 			kind, name, _ := strings.Cut(f.Objects[0], " ")
 			words := strings.FieldsFunc(f.reason(), func(r rune) bool { return strings.ContainsRune(" \n/\"':,;()[]", r) })
 			words = slices.DeleteFunc(words, func(word string) bool { return word == kind || word == name })
@@ -109,7 +109,7 @@ var immutable = regexp.MustCompile("field is immutable|may not change once set|u
 // field that cannot change was created by somebody else: deleting it helps.
 func (c *change) failure(err error) error {
 	if !apierrors.IsInvalid(err) || IsConflict(err) {
-		return &Failure{"apply", []string{c.String()}, err}
+		return &ActionError{"apply", []string{c.String()}, err}
 	}
 	for _, cause := range causes(err) {
 		if c.existing != nil && immutable.MatchString(cause.Message) {
@@ -118,5 +118,5 @@ func (c *change) failure(err error) error {
 				map[bool]string{true: "; its servers restart empty"}[templateDigest(c.existing) != 0])}
 		}
 	}
-	return &Failure{"apply", []string{c.String()}, &StallError{ReasonInvalid, err.Error()}}
+	return &ActionError{"apply", []string{c.String()}, &StallError{ReasonInvalid, err.Error()}}
 }

@@ -175,7 +175,7 @@ func object(t *testing.T, name, spec string) *unstructured.Unstructured {
 }
 
 var (
-	index = regexp.MustCompile(`\[[0-9]+\]`)
+	index = regexp.MustCompile(`\[\d+\]`)
 	key   = regexp.MustCompile(`\[([^\]]+)\]`)
 )
 

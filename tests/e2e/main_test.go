@@ -145,7 +145,7 @@ func newNamespace(ctx context.Context, t *testing.T) (string, error) {
 			}
 			return err
 		})
-		w.must(w.Delete(ctx, ns))
+		w.must(client.IgnoreNotFound(w.Delete(ctx, ns))) // a test may have deleted it
 	})
 	return ns.Name, nil
 }

@@ -216,7 +216,8 @@ func TestE2EUmbrella(t *testing.T) {
 		commands := start + block(t, "helm.md", "## As a dependency", "sh", start)
 		// The archive of the dependency is there.
 		run(t, "bash", "-ec", strings.NewReplacer("helm dependency update shop\n", "",
-			" shop shop ", " shop "+dir+" ", "crds shop ", "crds "+dir+" ", "--wait", "--wait --timeout=60s").Replace(commands))
+			" shop "+"shop ", " shop "+dir+" ", "crds shop ", "crds "+dir+" ",
+			"--wait", "--wait --timeout=60s").Replace(commands))
 	}
 	ready := func() {
 		t.Helper()

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,7 +33,7 @@ func TestDocumentedClients(t *testing.T) {
 	require.NoError(t, err)
 	command, err := memcached()
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp(root, "documented-") // programs see it below their root
+	dir, err := os.MkdirTemp(root, "documented-") //nolint:usetesting // programs see it below their root
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv6loopback}, nil)
@@ -48,7 +49,7 @@ func TestDocumentedClients(t *testing.T) {
 		for range 2 {
 			port, err := harness.FreePort()
 			require.NoError(t, err)
-			launch(t, append(slices.Concat(command, args), "-u", "root", "-l", "::1", "-p", fmt.Sprint(port)))
+			launch(t, slices.Concat(command, args, []string{"-u", "root", "-l", "::1", "-p", strconv.Itoa(port)}))
 			list = append(list, fmt.Sprintf("[::1]:%d", port))
 		}
 		return strings.Join(list, ",")
@@ -67,7 +68,7 @@ func TestDocumentedClients(t *testing.T) {
 		if args := interpreters[filepath.Ext(file)]; args != nil {
 			text, err = os.ReadFile(file)
 			require.NoError(t, err)
-			c.Path, c.Args, c.Stdin = args[0], append(args[:len(args):len(args)], "-"), bytes.NewReader(text)
+			c.Path, c.Args, c.Stdin = args[0], slices.Concat(args, []string{"-"}), bytes.NewReader(text)
 			if args[0] == php[0] {
 				c.Args = args // which reads its standard input without the dash
 			}
@@ -87,7 +88,7 @@ func TestDocumentedClients(t *testing.T) {
 			"MEMCACHED_USER=user", "MEMCACHED_PASSWORD=secret"}
 		out, err := os.Create(filepath.Join(t.TempDir(), name))
 		require.NoError(t, err)
-		defer out.Close()
+		t.Cleanup(func() { _ = out.Close() })
 		printed := func() string {
 			text, err := os.ReadFile(out.Name())
 			require.NoError(t, err)
