@@ -121,7 +121,7 @@ type ServiceSpec struct {
 
 	// annotations are added to the Services, at most 32 with 255 KiB in all, such as those that configure a load
 	// balancer. In values, $(SERVICE_NAME) stands for the name of the Service: with a Service for each server,
-	// "external-dns.alpha.kubernetes.io/hostname: $(SERVICE_NAME).cache.example.org" gives each a name of its own.
+	// $(SERVICE_NAME).cache.example.org as the host name of external-dns gives each a name of its own.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"

@@ -47,7 +47,7 @@ type PodSpec struct {
 	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
 
 	// nodeSelector restricts the nodes that the pods run on to those with all these labels, and with
-	// "kubernetes.io/os: linux" unless it is given here too.
+	// the operating system Linux unless another one is given here.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node selector"
@@ -128,7 +128,7 @@ type Placement struct {
 
 	// topologySpreadConstraints spread the pods over nodes or zones. One without a labelSelector counts the servers of the
 	// Memcached, or in proxy its proxies. The default preference of affinity stays for nodes unless a constraint has the
-	// topologyKey kubernetes.io/hostname, and for zones unless one has topology.kubernetes.io/zone.
+	// topologyKey of nodes, the host name, and for zones unless one has that of zones.
 	//
 	// +listType=map
 	// +listMapKey=topologyKey
