@@ -253,6 +253,7 @@ var refused = []struct {
 	{"spec.annotations", "must not use the prefix cache.example.com/", []string{
 		`{annotations: {cache.example.com/template-record: a}}`,
 	}},
+	{"spec.annotations", sizeRule, []string{`{annotations: {a: ` + strings.Repeat("x", 261120) + `}}`}},
 	{"spec.annotations", "must not use the prefix deployment.kubernetes.io/", []string{
 		`{annotations: {deployment.kubernetes.io/revision: "1"}}`,
 	}},
