@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/internal/testing/simulator"
 	"github.com/example/memcached-operator/tests/e2e/truth"
 )
@@ -178,7 +179,10 @@ func (w *world) describe(obj client.Object) string {
 	obj = obj.DeepCopyObject().(client.Object)
 	obj.SetResourceVersion("")
 	obj.SetGeneration(0)
-	managers := obj.GetManagedFields()
+	// How often a controller was made to try again does not matter, nor who wrote that.
+	managers := slices.DeleteFunc(obj.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == names.Operator && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == ""
+	})
 	for i := range managers {
 		managers[i].Time, managers[i].FieldsV1 = nil, nil
 	}
@@ -188,6 +192,7 @@ func (w *world) describe(obj client.Object) string {
 	obj.SetManagedFields(managers)
 	annotations := obj.GetAnnotations()
 	delete(annotations, v1alpha1.RefreshedAnnotation)
+	delete(annotations, v1alpha1.RetriedAnnotation)
 	obj.SetAnnotations(annotations)
 	switch obj := obj.(type) { // how often a template was written does not matter, unless servers were replaced
 	case *appsv1.Deployment:
