@@ -6,8 +6,6 @@ import (
 	"maps"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -125,7 +123,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		newTemplate: exists && r.Inputs != recorded.Inputs,
 		labels:      map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	if current.Freeze {
-		in.record, in.newTemplate, in.podAnnotations = recorded, false, current.template().Annotations
+		in.record, in.newTemplate, in.podAnnotations = recorded, false, status.Template(current.Workload).Annotations
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)
 		in.record.Secrets.Auth = recorded.Secrets.Auth.updatedBy(secrets.Auth)
 	}
@@ -200,17 +198,6 @@ func nilIfEmpty[T any](v *T) *T {
 		return nil
 	}
 	return v
-}
-
-// template returns the pod template of the workload; empty without one.
-func (c Current) template() (t corev1.PodTemplateSpec) {
-	switch w := c.Workload.(type) {
-	case *appsv1.Deployment:
-		return w.Spec.Template
-	case *appsv1.StatefulSet:
-		return w.Spec.Template
-	}
-	return t
 }
 
 // isEmpty reports whether the workload has no pod, so that a new pod template loses no data.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
+	"github.com/example/memcached-operator/controllers/status"
 )
 
 // Record is the pod template that was last applied to a workload, and what it was made from. It is an annotation of the
@@ -47,7 +48,7 @@ func (c Current) record() (r Record, ok bool) {
 	if c.Workload == nil || c.Record.Template != nil {
 		return c.Record, c.Workload != nil
 	}
-	template := c.template()
+	template := status.Template(c.Workload)
 	r.Template = convert(template, corev1ac.PodTemplateSpec())
 	r.RestartedAt = template.Annotations[v1alpha1.RestartedAtAnnotation]
 	for _, c := range template.Spec.Containers {
