@@ -174,7 +174,7 @@ func TestMovedDigest(t *testing.T) {
 			f.set(`{"size":4,"rollout":{"minReadySeconds":7}}`)
 			want("memcached:1@3", 4)
 			f.wantEvent("Normal HeldBack " + name + ` cache: an admission policy would change ` +
-				`.spec.template.spec.containers[name="memcached"].image and replace all pods`)
+				`/spec/template/spec/containers/0/image and replace all pods`)
 			if got := minReady(); got != "7" {
 				t.Errorf("got minReadySeconds %s, want 7", got)
 			}

@@ -2,8 +2,10 @@ package children
 
 import (
 	"context"
+	"encoding/json"
 	"reflect"
 
+	"gomodules.xyz/jsonpatch/v2"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -18,8 +20,7 @@ var podTemplate = fieldpath.MakePrefixMatcherOrDie("spec", "template")
 // replace all pods:
 //
 //   - If nothing else would change, the child need not be written.
-//   - If the plugin accepts the template that it returned before, the apply is changed: it contains the fields that the
-//     operator applies, with their existing values, so that the operator owns the same fields as after any other apply.
+//   - If the plugin accepts the template that it returned before, the apply contains the existing template.
 //   - If the plugin changes that too, the pods are replaced, as by any write.
 //   - If the operator does not own all fields any more that it has applied, somebody else has changed the template: the
 //     apply reverts that.
@@ -30,20 +31,24 @@ func (s *Set) wouldChange(ctx context.Context, c *change) (changes bool, err err
 		return changes, err
 	}
 	live, err := s.read(ctx, c.Key)
-	if err != nil || !s.appliedFields(live).FilterIncludeMatches(podTemplate).Equals(
-		s.appliedFields(response).FilterIncludeMatches(podTemplate)) {
+	if err != nil || !s.appliedFields(response).Difference(s.appliedFields(live)).
+		FilterIncludeMatches(podTemplate).Empty() {
 		return true, err
 	}
-	c.template, c.heldBack = s.appliedTemplate(live, response)
-	content(response).FieldByName("Template").Set(content(c.existing).FieldByName("Template"))
+	existing := template(c.existing)
+	differs := paths(existing, template(response))
+	template(response).Set(existing)
 	if c.isSame(response) {
 		return false, nil
 	}
-	if response, err = s.apply(ctx, c, client.DryRunAll); err != nil ||
-		templateDigest(response) != templateDigest(c.existing) {
-		c.template, c.heldBack = nil, ""
+	c.template = existing.Interface()
+	response, err = s.apply(ctx, c, client.DryRunAll)
+	if err != nil || templateDigest(response) != templateDigest(c.existing) {
+		c.template = nil
+		return true, err
 	}
-	return true, err
+	c.heldBack = differs
+	return true, nil
 }
 
 // isSame reports whether the existing child is what a dry run answered. An apply also removes labels and annotations
@@ -54,12 +59,30 @@ func (c *change) isSame(response client.Object) bool {
 		len(labels.Merge(response.GetAnnotations(), c.existing.GetAnnotations())) == len(response.GetAnnotations())
 }
 
+// template returns the pod template of a child; an invalid value if it has none.
+func template(child client.Object) reflect.Value {
+	if spec := content(child); spec.Kind() == reflect.Struct {
+		return spec.FieldByName("Template")
+	}
+	return reflect.Value{}
+}
+
 // templateDigest identifies the pod template of a child; 0 if it has none.
 func templateDigest(child client.Object) uint64 {
-	if spec := content(child); spec.Kind() == reflect.Struct {
-		if template := spec.FieldByName("Template"); template.IsValid() {
-			return digest(template.Interface())
-		}
+	if t := template(child); t.IsValid() {
+		return digest(t.Interface())
 	}
 	return 0
+}
+
+// paths returns the JSON pointers of the fields in which a pod template differs from another.
+func paths(before, after reflect.Value) string {
+	a, _ := json.Marshal(before.Interface()) // cannot fail: API types
+	b, _ := json.Marshal(after.Interface())
+	operations, _ := jsonpatch.CreatePatch(a, b)
+	var list []string
+	for _, o := range operations {
+		list = append(list, "/spec/template"+o.Path)
+	}
+	return Names(list, 3)
 }

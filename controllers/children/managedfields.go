@@ -3,17 +3,10 @@ package children
 import (
 	"cmp"
 	"slices"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/managedfields"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/applyconfigurations"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
 // TrimManagedFields is a transform function of the informer cache. Of managedFields, it leaves only that the operator
@@ -59,46 +52,15 @@ func fieldsOf(e metav1.ManagedFieldsEntry) *fieldpath.Set {
 // reverted says which fields of a child an apply has reverted, and which managers had changed them. It does not know
 // fields that an admission plugin had changed in the write of another manager.
 func (s *Set) reverted(before, after client.Object) string {
-	fields, managers := s.appliedFields(after).Difference(s.appliedFields(before)), []string(nil)
+	fields := s.appliedFields(after).Difference(s.appliedFields(before))
+	var list, managers []string
+	for path := range fields.Leaves().All() {
+		list = append(list, path.String())
+	}
 	for _, e := range before.GetManagedFields() {
 		if !s.isOurApply(e) && !fieldsOf(e).Intersection(fields).Empty() {
 			managers = append(managers, e.Manager)
 		}
 	}
-	return cmp.Or(paths(fields), "a field") + ", changed by " + cmp.Or(Names(managers, 3), "somebody")
-}
-
-// paths returns the paths of fields, without the objects that contain them.
-func paths(fields *fieldpath.Set) string {
-	var list []string
-	for path := range fields.Leaves().All() {
-		list = append(list, path.String())
-	}
-	return Names(list, 3)
-}
-
-// converter knows the schemas of the children. It is built when it is needed, which takes a fifth of a second.
-var converter = sync.OnceValue(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme)
-})
-
-// withSchema returns a child with the schema of its kind. It cannot fail: the child's type and the schema are of one
-// release of Kubernetes.
-func withSchema(child client.Object) *typed.TypedValue {
-	gvk, _ := apiutil.GVKForObject(child, clientgoscheme.Scheme)
-	child.GetObjectKind().SetGroupVersionKind(gvk)
-	value, err := converter().ObjectToTyped(child, typed.AllowDuplicates)
-	utilruntime.Must(err)
-	return value
-}
-
-// appliedTemplate returns the fields of a workload's pod template that the operator has applied, with their existing
-// values, and says which fields of the template an apply would change.
-func (s *Set) appliedTemplate(existing, response client.Object) (template any, changed string) {
-	before := withSchema(existing)
-	c, err := before.Compare(withSchema(response))
-	utilruntime.Must(err)
-	applied := before.ExtractItems(s.appliedFields(existing).Leaves(), typed.WithAppendKeyFields())
-	return applied.AsValue().Unstructured().(map[string]any)["spec"].(map[string]any)["template"],
-		paths(c.Modified.Union(c.Added).Union(c.Removed).FilterIncludeMatches(podTemplate))
+	return cmp.Or(Names(list, 3), "a field") + ", changed by " + cmp.Or(Names(managers, 3), "somebody")
 }
