@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,8 +51,8 @@ func owner(mc *v1alpha1.Memcached) children.Owner {
 }
 
 // CacheOptions limit the informer cache to what the operator reads: only children and pods with our managed-by label,
-// children almost without managedFields, and pods and the metadata of Secrets without most of
-// what the operator does not use.
+// children almost without managedFields, no Secret in which Helm stores a release, and pods and the metadata of Secrets
+// without most of what the operator does not use.
 func CacheOptions() cache.Options {
 	set := childSet(nil, nil)
 	selector := labels.SelectorFromSet(labels.Set{names.LabelManagedBy: names.Operator})
@@ -65,7 +66,8 @@ func CacheOptions() cache.Options {
 		}
 		return nil, fmt.Errorf("%T is not a pod", in)
 	}}
-	byObject[&corev1.Secret{}] = cache.ByObject{Transform: func(in any) (any, error) {
+	notHelm := fields.OneTermNotEqualSelector("type", "helm.sh/release.v1")
+	byObject[&corev1.Secret{}] = cache.ByObject{Field: notHelm, Transform: func(in any) (any, error) {
 		s, err := meta.Accessor(in)
 		if err != nil {
 			return nil, err

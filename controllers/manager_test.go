@@ -8,6 +8,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,6 +59,17 @@ func TestManager(t *testing.T) {
 		f.act()
 	}
 	wait("Ready", isIn(v1alpha1.PhaseReady))
+	f.Must(f.API.Create(f.Ctx, &corev1.Secret{ObjectMeta: f.Object("release"), Type: "helm.sh/release.v1"}))
+	f.Must(f.API.Create(f.Ctx, &corev1.Secret{ObjectMeta: f.Object("passwords")}))
+	secrets := &metav1.PartialObjectMetadataList{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	wait("the Secret that Helm did not create", func() bool {
+		f.Must(mgr.GetClient().List(ctx, secrets))
+		return len(secrets.Items) > 0
+	})
+	if got := secrets.Items[0].Name; len(secrets.Items) > 1 || got != "passwords" {
+		t.Errorf("the cache holds %d Secrets, the first is %s", len(secrets.Items), got)
+	}
 	f.overwriteStatus()
 	wait("Ready after another manager wrote the status", func() bool {
 		return isIn(v1alpha1.PhaseReady)() && !slices.Contains(f.mc.Status.Nodes, "restored")

@@ -314,11 +314,12 @@ func TestLostServerIsReplaced(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 }
 
-// TestIPv6: in a cluster whose Services have IPv6 addresses, clients and proxies get these, in brackets.
-func TestIPv6(t *testing.T) {
+// TestIPFamilies: in a dual-stack cluster, clients and proxies get addresses of the cluster's first family, here IPv6 in
+// brackets. spec.service.ipFamilyPolicy adds and removes addresses of the other family.
+func TestIPFamilies(t *testing.T) {
 	apiserver.Need(t)
 	t.Parallel()
-	environment := newEnvironment("fd00:10::/112")
+	environment := newEnvironment("fd00:10::/112,10.0.0.0/24")
 	environment.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "fd00::1")
 	api, err := startAPIServer(environment)
 	if err != nil {
@@ -336,10 +337,13 @@ func TestIPv6(t *testing.T) {
 		},
 	} {
 		f := newFixtureOn(t, api, spec)
-		f.settle()
-		want := "[" + getNamed[corev1.Service](f, "cache-0").Spec.ClusterIP + "]:11211"
-		if got(f) != want || !strings.HasPrefix(want, "[fd00:10::") {
-			t.Errorf("%s: got the server %q, want %q", spec, got(f), want)
+		for i, policy := range []corev1.IPFamilyPolicy{"SingleStack", "PreferDualStack", "SingleStack"} {
+			f.set(fmt.Sprintf(`{"service":{"ipFamilyPolicy":%q}}`, policy))
+			f.settle()
+			ips := getNamed[corev1.Service](f, "cache-0").Spec.ClusterIPs
+			if want := "[" + ips[0] + "]:11211"; len(ips) != 1+i%2 || got(f) != want || !strings.HasPrefix(want, "[fd00:10::") {
+				t.Errorf("%s, %s: got the server %q with the addresses %q", spec, policy, got(f), ips)
+			}
 		}
 	}
 }
