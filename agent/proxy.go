@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/agent/memcached"
@@ -37,15 +37,14 @@ type proxy struct {
 	client *client
 
 	mover       atomic.Pointer[mover.Mover] // nil for none
-	unreachable atomic.Pointer[[]string]    // names of servers; nil before the first check
+	unreachable atomic.Value                // names of servers, a []string; nil before the first check
 }
 
 // run moves items whenever the mounted files name this pod, and checks whether the servers answer, until ctx is done.
 func (p *proxy) run(ctx context.Context) {
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
 		servers := readServers()
-		names := unreachable(ctx, slices.Concat(servers.Before, servers.After))
-		p.unreachable.Store(&names)
+		p.unreachable.Store(unreachable(ctx, slices.Concat(servers.Before, servers.After)))
 	}, checkInterval)
 	for ctx.Err() == nil {
 		p.follow(ctx, readServers())
@@ -79,15 +78,9 @@ func unreachable(ctx context.Context, servers []contract.Server) (names []string
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	errs := make([]error, len(servers))
-	var group errgroup.Group
-	group.SetLimit(maxChecks)
-	for i, server := range servers {
-		group.Go(func() error {
-			errs[i] = check(ctx, server.Address)
-			return nil
-		})
-	}
-	_ = group.Wait()
+	workqueue.ParallelizeUntil(context.Background(), maxChecks, len(servers), func(i int) {
+		errs[i] = check(ctx, servers[i].Address)
+	})
 	for i, server := range servers {
 		if errs[i] != nil && len(names) < maxNames {
 			names = append(names, server.Name)
@@ -112,9 +105,7 @@ func (p *proxy) report(ctx context.Context) (r contract.Report, err error) {
 		return r, err
 	}
 	r.ListHash = commonHash(stats)
-	if names := p.unreachable.Load(); names != nil {
-		r.Unreachable = *names
-	}
+	r.Unreachable, _ = p.unreachable.Load().([]string)
 	if m := p.mover.Load(); m != nil {
 		r.Percent, r.Problem = m.Percent(), m.Problem()
 		if r.Percent == 100 {

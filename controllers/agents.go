@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/example/memcached-operator/agent/contract"
@@ -94,15 +94,7 @@ func (r *MemcachedReconciler) stopServers(ctx context.Context, mc *v1alpha1.Memc
 // forEach calls a function for each pod, many at once, and returns the results in the order of the pods.
 func forEach[T any](pods []*corev1.Pod, do func(*corev1.Pod) T) []T {
 	results := make([]T, len(pods))
-	var group errgroup.Group
-	group.SetLimit(maxRequests)
-	for i, pod := range pods {
-		group.Go(func() error {
-			results[i] = do(pod)
-			return nil
-		})
-	}
-	_ = group.Wait()
+	workqueue.ParallelizeUntil(context.Background(), maxRequests, len(pods), func(i int) { results[i] = do(pods[i]) })
 	return results
 }
 
