@@ -101,11 +101,5 @@ func (v View) annotations() map[string]string {
 
 // Replicas returns spec.replicas of a workload; 0 without one.
 func Replicas(workload metav1.Object) int32 {
-	switch w := workload.(type) {
-	case *appsv1.Deployment:
-		return ptr.Deref(w.Spec.Replicas, 1)
-	case *appsv1.StatefulSet:
-		return ptr.Deref(w.Spec.Replicas, 1)
-	}
-	return 0
+	return ptr.Deref(status.ReadState(workload), status.WorkloadState{}).Wanted
 }
