@@ -39,20 +39,14 @@ func flush(v View) (s Step, busy bool) {
 			if last := len(f.Asked) - 1; last < 0 || s.hasFlushed(v, f.Asked[last]) && s.isWarm(v, f.Asked[last], f.Left) {
 				s.annotate(f.Left[0], v1alpha1.FlushAnnotation, f.ask(v.Now))
 			}
-		case len(f.Stopping) == 0 && s.allFlushed(v, f.Asked):
-			s.Flushed = f.Value
+		case len(f.Stopping) == 0:
+			flushed := filter(f.Asked, func(pod *corev1.Pod) bool { return s.hasFlushed(v, pod) })
+			if len(flushed) == len(f.Asked) {
+				s.Flushed = f.Value
+			}
 		}
 	}
 	return s, false
-}
-
-// allFlushed asks whether all of these servers have dropped their items.
-func (s *Step) allFlushed(v View, pods []*corev1.Pod) bool {
-	all := true
-	for _, pod := range pods {
-		all = s.hasFlushed(v, pod) && all
-	}
-	return all
 }
 
 // hasFlushed asks whether a server has dropped its items.
@@ -114,10 +108,8 @@ func (v View) Flush() (f Flush) {
 			f.Left = append(f.Left, pod)
 		}
 	}
-	slices.SortFunc(f.Asked, func(a, b *corev1.Pod) int {
-		askedA, _ := flushOf(a)
-		askedB, _ := flushOf(b)
-		return askedA.Compare(askedB)
+	slices.SortFunc(f.Asked, func(a, b *corev1.Pod) int { // by time, which sorts as text
+		return strings.Compare(a.Annotations[v1alpha1.FlushAnnotation], b.Annotations[v1alpha1.FlushAnnotation])
 	})
 	notReady := func(pod *corev1.Pod) bool { return !isReady(pod) }
 	f.Left = slices.Concat(filter(f.Left, isReady), filter(f.Left, notReady))
