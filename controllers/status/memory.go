@@ -59,9 +59,8 @@ func HasMemory(pod *corev1.Pod, wanted Memory) bool {
 // IsResized reports whether the kubelet has given memcached the memory limit of the pod's spec, and otherwise why not,
 // as far as the kubelet says.
 func IsResized(pod *corev1.Pod) (ok bool, why string) {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Status == corev1.ConditionTrue &&
-			(c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress) {
+	for _, resize := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
+		if c := condition(pod, resize, corev1.ConditionTrue); c != nil {
 			return false, strings.TrimSuffix(fmt.Sprintf("%s: %s", c.Reason, c.Message), ": ")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -133,12 +134,9 @@ func condition(p *corev1.Pod, conditionType corev1.PodConditionType,
 	return nil
 }
 
-// ReadySince returns since when a pod has been ready, and whether it is.
-func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
-	if c := condition(p, corev1.PodReady, corev1.ConditionTrue); c != nil {
-		return c.LastTransitionTime.Time, true
-	}
-	return time.Time{}, false
+// Since returns since when a condition of a pod has this status; the zero time if it has another one.
+func Since(p *corev1.Pod, conditionType corev1.PodConditionType, status corev1.ConditionStatus) time.Time {
+	return ptr.Deref(condition(p, conditionType, status), corev1.PodCondition{}).LastTransitionTime.Time
 }
 
 // StripPod drops from a pod for the informer cache what the operator does not read, which is most of it. The

@@ -5,7 +5,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -141,15 +140,10 @@ func isDown(pod *corev1.Pod) bool {
 	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
 		return false
 	}
-	var notReadySince metav1.Time
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.ContainersReady {
-			notReadySince = c.LastTransitionTime
-		}
-	}
+	notReadySince := status.Since(pod, corev1.ContainersReady, corev1.ConditionFalse)
 	isEmpty := func(s corev1.ContainerStatus) bool {
 		running := s.State.Running
-		return s.Name == names.Container && !s.Ready && (running == nil || !running.StartedAt.Before(&notReadySince))
+		return s.Name == names.Container && !s.Ready && (running == nil || !running.StartedAt.Time.Before(notReadySince))
 	}
 	return pod.Spec.NodeName == "" || slices.ContainsFunc(pod.Status.ContainerStatuses, isEmpty)
 }

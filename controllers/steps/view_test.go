@@ -54,7 +54,8 @@ func counted(v View) View {
 		if pod.DeletionTimestamp.IsZero() {
 			is.UpdatedReplicas++ // no pod has a label with its revision
 		}
-		if since, ready := status.ReadySince(pod); ready {
+		if status.IsTrue(pod, corev1.PodReady) {
+			since := status.Since(pod, corev1.PodReady, corev1.ConditionTrue)
 			is.ReadyReplicas++
 			if now.Sub(since) >= time.Duration(v.statefulSet().Spec.MinReadySeconds)*time.Second {
 				is.AvailableReplicas++

@@ -36,8 +36,7 @@ func (v View) untilWarm(pod *corev1.Pod) (left time.Duration, annotation string)
 
 // warmSince is the value of WarmAnnotation on a server that is warm.
 func warmSince(pod *corev1.Pod) string {
-	since, _ := status.ReadySince(pod)
-	return since.UTC().Format(time.RFC3339)
+	return status.Since(pod, corev1.PodReady, corev1.ConditionTrue).UTC().Format(time.RFC3339)
 }
 
 // warmUp asks servers how many items they hold, and returns each cold one that has its share. It says how far one of

@@ -103,7 +103,7 @@ func (w *world) watchServers(ctx context.Context, least map[string]int) (seen fu
 			if _, isWatched := least[mc]; !isWatched || pod.DeletionTimestamp != nil {
 				continue
 			}
-			if _, ready := status.ReadySince(pod); ready {
+			if status.IsTrue(pod, corev1.PodReady) {
 				available[mc]++
 			}
 			if pods[pod.Name] == nil {
