@@ -26,18 +26,18 @@ import (
 
 // history holds the conditions of the previous status of a Memcached if they describe its current generation; otherwise
 // none.
-type history struct{ conditions []metav1.Condition }
+type history []metav1.Condition
 
 func previous(mc *v1alpha1.Memcached) history {
 	if mc.Status.ObservedGeneration != mc.Generation {
-		return history{}
+		return nil
 	}
-	return history{mc.Status.Conditions}
+	return mc.Status.Conditions
 }
 
 // reason of a condition that is True; empty where it is not.
 func (h history) reason(conditionType string) string {
-	if c := meta.FindStatusCondition(h.conditions, conditionType); c != nil && c.Status == metav1.ConditionTrue {
+	if c := meta.FindStatusCondition(h, conditionType); c != nil && c.Status == metav1.ConditionTrue {
 		return c.Reason
 	}
 	return ""
@@ -47,7 +47,7 @@ func (h history) wasReady() bool { return h.reason(v1alpha1.ConditionReady) != "
 
 // hadLoss reports whether servers were lost, in any generation, and not all have been ready since.
 func hadLoss(mc *v1alpha1.Memcached) bool {
-	return (history{mc.Status.Conditions}).reason(v1alpha1.ConditionDegraded) == v1alpha1.ReasonServersLost
+	return history(mc.Status.Conditions).reason(v1alpha1.ConditionDegraded) == v1alpha1.ReasonServersLost
 }
 
 // WasReady reports whether the status says that mc is ready in its current generation.
