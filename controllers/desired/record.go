@@ -8,7 +8,6 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
-	"github.com/example/memcached-operator/controllers/names"
 	"github.com/example/memcached-operator/controllers/status"
 )
 
@@ -51,11 +50,7 @@ func (c Current) record() (r Record, ok bool) {
 	template := status.Template(c.Workload)
 	r.Template = convert(template, corev1ac.PodTemplateSpec())
 	r.RestartedAt = template.Annotations[v1alpha1.RestartedAtAnnotation]
-	for _, c := range template.Spec.Containers {
-		if c.Name == names.Container {
-			r.Image = c.Image
-		}
-	}
+	r.Image, _ = status.Images(template)
 	return r, false
 }
 

@@ -88,7 +88,7 @@ func Compute(mc *v1alpha1.Memcached, in Input, clock Clock, now time.Time) v1alp
 		Servers:            in.Addresses,
 	}
 	if in.Servers.State != nil {
-		image, agent := in.Servers.images()
+		image, agent := Images(Template(in.Servers.Workload))
 		s.Image, s.AgentImage = cmp.Or(image, s.Image), agent
 	}
 	set := func(conditionType string, c conditionState) { setCondition(&s, mc, conditionType, c, now) }

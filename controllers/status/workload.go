@@ -130,10 +130,9 @@ func Template(workload metav1.Object) *corev1.PodTemplateSpec {
 	return &corev1.PodTemplateSpec{}
 }
 
-// images returns the image of memcached in the template of a workload, and that of the agent; empty for none.
-func (c Component) images() (memcached, agent string) {
-	pod := &Template(c.Workload).Spec
-	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+// Images returns the image of memcached in a pod template, and that of the agent; empty for none.
+func Images(template *corev1.PodTemplateSpec) (memcached, agent string) {
+	for _, container := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {
 		switch container.Name {
 		case names.Container:
 			memcached = container.Image
