@@ -98,12 +98,17 @@ func with(content credentials.Data, key string, other credentials.Data) credenti
 	return content
 }
 
+// newSecrets returns the Secrets of an agent with these options.
+func newSecrets(o contract.Options) *reloader {
+	return newReloader(o, &client{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
+
 // TestInvalidContent: invalid content counts as one failure, and content that was active before must be reloaded.
 func TestInvalidContent(t *testing.T) {
 	t.Parallel()
 	ours := newCA(t)
 	first, second := issue(t, ours), issue(t, ours)
-	s := newTLSSecret(credentials.CheckCA, prometheus.NewRegistry())
+	s := newSecrets(contract.Options{TLS: credentials.CheckCA}).tls
 	put := mounted(t, s)
 	if !s.pendingSince.IsZero() {
 		t.Error("pending before anything was mounted")
@@ -137,7 +142,7 @@ func TestInvalidContent(t *testing.T) {
 // TestUsers: the agent tries the logins that memcached may still accept.
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	s := newAuthSecret(prometheus.NewRegistry())
+	s := newSecrets(contract.Options{Auth: true}).auth
 	put := mounted(t, s)
 	if got := s.logins(); !slices.Equal(got, []string{""}) {
 		t.Errorf("logins %q", got)
@@ -158,7 +163,7 @@ func TestOneVersion(t *testing.T) {
 	t.Parallel()
 	ours := newCA(t)
 	versions := []credentials.Data{issue(t, ours), issue(t, ours)}
-	s := newTLSSecret(credentials.CheckCA, prometheus.NewRegistry())
+	s := newSecrets(contract.Options{TLS: credentials.CheckCA}).tls
 	mounted(t, s)(versions[0])
 	done := make(chan struct{})
 	go func() {

@@ -42,13 +42,16 @@ type reloader struct {
 func newReloader(o contract.Options, c *client, log *slog.Logger, registry *prometheus.Registry) *reloader {
 	r := &reloader{client: c, log: log, isClient: o.TLS == credentials.CheckClient}
 	if o.TLS != "" {
-		r.tls = newTLSSecret(o.TLS, registry)
+		r.tls = newSecret("tls", contract.TLSPath, o.TLS.Keys(), registry)
+		r.tls.checks = o.TLS
 		r.secrets = append(r.secrets, r.tls)
 		promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "memcached_agent_certificate_expires_in_seconds",
 			Help: "Time until memcached's certificate expires; negative afterwards."}, c.certificateExpires)
 	}
 	if o.Auth {
-		r.auth = newAuthSecret(registry)
+		r.auth = newSecret("auth", contract.AuthPath, credentials.AuthKeys, registry)
+		r.auth.users = promauto.With(registry).NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
+			Help: "Users whose passwords are in force."})
 		r.secrets = append(r.secrets, r.auth)
 	}
 	r.setCandidates()

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/credentials"
 )
 
@@ -38,19 +37,6 @@ type secret struct {
 type content struct {
 	tls    *credentials.TLS
 	logins []string // each "user:password"
-}
-
-func newTLSSecret(checks credentials.Checks, registry *prometheus.Registry) *secret {
-	s := newSecret("tls", contract.TLSPath, checks.Keys(), registry)
-	s.checks = checks
-	return s
-}
-
-func newAuthSecret(registry *prometheus.Registry) *secret {
-	s := newSecret("auth", contract.AuthPath, credentials.AuthKeys, registry)
-	s.users = promauto.With(registry).NewGauge(prometheus.GaugeOpts{Name: "memcached_agent_users",
-		Help: "Users whose passwords are in force."})
-	return s
 }
 
 func newSecret(label, path string, keys []string, registry *prometheus.Registry) *secret {
