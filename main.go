@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +20,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,9 +92,7 @@ func (o *options) bindFlags(fs *flag.FlagSet) {
 
 // names returns the names in a list that is separated by commas or spaces, sorted, each once.
 func names(list string) []string {
-	all := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
-	slices.Sort(all)
-	return slices.Compact(all)
+	return sets.List(sets.New(strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })...))
 }
 
 func run(ctx context.Context, o *options) error {

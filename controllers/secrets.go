@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,8 +30,7 @@ func secretNames(obj client.Object) []string {
 	spec := &obj.(*v1alpha1.Memcached).Spec
 	tls, auth := ptr.Deref(spec.TLS, v1alpha1.TLSSpec{}), ptr.Deref(spec.Auth, v1alpha1.AuthSpec{})
 	ca := ptr.Deref(tls.ClientCA, v1alpha1.ClientCASource{})
-	list := slices.Compact(slices.Sorted(slices.Values([]string{tls.SecretName, ca.SecretName, auth.SecretName})))
-	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
+	return sets.List(sets.New(tls.SecretName, ca.SecretName, auth.SecretName).Delete(""))
 }
 
 // secrets returns the records of the Secrets that servers mount, and an error if one cannot be used. For that Secret,
