@@ -42,7 +42,6 @@ var version = "dev"
 // options are the values of the flags.
 type options struct {
 	manager     ctrl.Options
-	concurrency int
 	namespaces  string
 	pullSecrets string
 	showVersion bool
@@ -80,7 +79,8 @@ func (o *options) bindFlags(fs *flag.FlagSet) {
 		"use leader election, so that only one of several replicas is active")
 	fs.StringVar(&m.LeaderElectionNamespace, "leader-elect-namespace", "",
 		"`namespace` of the lease (default the operator's own)")
-	fs.IntVar(&o.concurrency, "max-concurrent-reconciles", 16, "`number` of Memcacheds reconciled at the same time")
+	fs.IntVar(&m.Controller.MaxConcurrentReconciles, "max-concurrent-reconciles", 16,
+		"`number` of Memcacheds reconciled at the same time")
 	fs.StringVar(&o.namespaces, "watch-namespaces", os.Getenv("WATCH_NAMESPACE"),
 		"comma-separated `namespaces` to watch; empty for all (default from WATCH_NAMESPACE)")
 	fs.StringVar(&o.pullSecrets, "image-pull-secrets", os.Getenv("IMAGE_PULL_SECRETS"),
@@ -149,7 +149,7 @@ func run(ctx context.Context, o *options) error {
 			CanResize: canResize,
 			Namespace: os.Getenv("POD_NAMESPACE"), ImagePullSecrets: names(o.pullSecrets)},
 	}
-	if err := reconciler.SetupWithManager(mgr, o.concurrency); err != nil {
+	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping),

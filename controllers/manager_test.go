@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
@@ -29,12 +30,13 @@ func TestManager(t *testing.T) {
 	options.DefaultNamespaces = map[string]cache.Config{f.Key.Namespace: {}} // other tests use other namespaces
 	mgr, err := ctrl.NewManager(rest.CopyConfig(environment.Config), ctrl.Options{
 		Scheme: f.API.Scheme(), Cache: options, Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{MaxConcurrentReconciles: 2},
 	})
 	f.Must(err)
 	r := &MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
 		Recorder: mgr.GetEventRecorder("test"),
 		Options:  desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}}
-	f.Must(r.SetupWithManager(mgr, 2))
+	f.Must(r.SetupWithManager(mgr))
 	stopped := make(chan error)
 	go func() { stopped <- mgr.Start(ctx) }()
 	defer func() { stop(); f.Must(<-stopped) }()

@@ -85,8 +85,8 @@ type MemcachedReconciler struct {
 	states states
 }
 
-// SetupWithManager registers the reconciler; at most concurrency objects are reconciled at the same time.
-func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+// SetupWithManager registers the reconciler.
+func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
@@ -109,11 +109,8 @@ func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int
 	for _, w := range watches[1:] {
 		b = b.Watches(w.Object, w.Handler, w.changes())
 	}
-	return b.WithOptions(controller.Options{
-		MaxConcurrentReconciles: concurrency,
-		RateLimiter:             newRateLimiter(),
-		ReconciliationTimeout:   reconciliationTimeout,
-	}).Complete(r)
+	return b.WithOptions(controller.Options{RateLimiter: newRateLimiter(),
+		ReconciliationTimeout: reconciliationTimeout}).Complete(r)
 }
 
 // newRateLimiter returns the rate limiter of failed reconciles.

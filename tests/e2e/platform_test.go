@@ -152,6 +152,7 @@ func (w world) behind() {
 		cluster.OperatorDeployment)
 	options := ctrl.Options{Scheme: clientgoscheme.Scheme, Cache: controllers.CacheOptions()}
 	options.Metrics.BindAddress = "0"
+	options.Controller.MaxConcurrentReconciles = 4
 	options.Cache.DefaultNamespaces = map[string]cache.Config{w.ns: {}}
 	mgr, err := ctrl.NewManager(config, options)
 	w.must(err)
@@ -160,7 +161,7 @@ func (w world) behind() {
 		Now:      func() time.Time { return time.Now().Add(-clockError) },
 		Options: desired.Options{DefaultImage: "docker.io/library/memcached:1.6.45", CanResize: true,
 			AgentImage: "example.com/memcached-operator:v0.1.0", Namespace: cluster.OperatorNamespace}}
-	w.must(r.SetupWithManager(mgr, 4))
+	w.must(r.SetupWithManager(mgr))
 	ctx, stop := context.WithCancel(w.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
