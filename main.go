@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -142,12 +143,15 @@ func run(ctx context.Context, o *options) error {
 		return fmt.Errorf("create the manager: %w", err)
 	}
 	reconciler := &controllers.MemcachedReconciler{
-		Client:    mgr.GetClient(),
-		APIReader: mgr.GetAPIReader(),
-		Recorder:  mgr.GetEventRecorder("memcached-operator"),
+		Client:     mgr.GetClient(),
+		APIReader:  mgr.GetAPIReader(),
+		Recorder:   mgr.GetEventRecorder("memcached-operator"),
+		Now:        time.Now,
+		AskAgent:   controllers.AskAgent,
+		StopServer: controllers.StopServer,
 		Options: desired.Options{DefaultImage: image, AgentImage: agentImage, OpenShift: openShift,
-			CanResize: canResize,
-			Namespace: os.Getenv("POD_NAMESPACE"), ImagePullSecrets: names(o.pullSecrets)},
+			CanResize: canResize, Namespace: os.Getenv("POD_NAMESPACE"),
+			ImagePullSecrets: names(o.pullSecrets)},
 	}
 	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)

@@ -104,8 +104,8 @@ var agentClient = &http.Client{Timeout: agentTimeout,
 	Transport:     &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswer},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// askAgent asks an agent for its report.
-func askAgent(ctx context.Context, address string) (report contract.Report, err error) {
+// AskAgent asks an agent for its report, over HTTP.
+func AskAgent(ctx context.Context, address string) (report contract.Report, err error) {
 	body, err := requestAgent(ctx, http.MethodGet, address, contract.ReportPath)
 	if err == nil {
 		err = json.Unmarshal(body, &report)
@@ -113,8 +113,8 @@ func askAgent(ctx context.Context, address string) (report contract.Report, err 
 	return report, err
 }
 
-// stopServer lets a server stop that the kubelet is about to stop.
-func stopServer(ctx context.Context, address, token string) error {
+// StopServer lets a server stop that the kubelet is about to stop, over HTTP.
+func StopServer(ctx context.Context, address, token string) error {
 	_, err := requestAgent(ctx, http.MethodPost, address, contract.StopPath+token)
 	return err
 }

@@ -34,8 +34,8 @@ func TestManager(t *testing.T) {
 	})
 	f.Must(err)
 	r := &MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		Recorder: mgr.GetEventRecorder("test"),
-		Options:  desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}}
+		Recorder: mgr.GetEventRecorder("test"), Now: time.Now, AskAgent: AskAgent, StopServer: StopServer,
+		Options: desired.Options{DefaultImage: "memcached:1", AgentImage: "operator:1"}}
 	f.Must(r.SetupWithManager(mgr))
 	stopped := make(chan error)
 	go func() { stopped <- mgr.Start(ctx) }()

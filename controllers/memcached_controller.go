@@ -75,11 +75,11 @@ type MemcachedReconciler struct {
 	Recorder events.EventRecorder
 	// Options are the operator's settings that affect the children.
 	Options desired.Options
-	// Now is the clock; time.Now by default.
+	// Now is the clock.
 	Now func() time.Time
-	// AskAgent asks an agent, at an address with a port, for its report; over HTTP by default.
+	// AskAgent asks an agent, at an address with a port, for its report.
 	AskAgent func(ctx context.Context, address string) (contract.Report, error)
-	// StopServer lets a server stop whose agent has this address, and whose pod this token; over HTTP by default.
+	// StopServer lets a server stop whose agent has this address, and whose pod this token.
 	StopServer func(ctx context.Context, address, token string) error
 
 	states states
@@ -87,15 +87,6 @@ type MemcachedReconciler struct {
 
 // SetupWithManager registers the reconciler.
 func (r *MemcachedReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if r.Now == nil {
-		r.Now = time.Now
-	}
-	if r.AskAgent == nil {
-		r.AskAgent = askAgent
-	}
-	if r.StopServer == nil {
-		r.StopServer = stopServer
-	}
 	if err := childSet(r.Client, r.APIReader).SetupIndexes(context.Background(), mgr.GetFieldIndexer(),
 		&corev1.Pod{}); err != nil {
 		return err

@@ -159,6 +159,7 @@ func (w world) behind() {
 	r := &controllers.MemcachedReconciler{Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
 		Recorder: mgr.GetEventRecorder("memcached-operator"),
 		Now:      func() time.Time { return time.Now().Add(-clockError) },
+		AskAgent: controllers.AskAgent, StopServer: controllers.StopServer,
 		Options: desired.Options{DefaultImage: "docker.io/library/memcached:1.6.45", CanResize: true,
 			AgentImage: "example.com/memcached-operator:v0.1.0", Namespace: cluster.OperatorNamespace}}
 	w.must(r.SetupWithManager(mgr))
