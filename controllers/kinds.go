@@ -1,13 +1,11 @@
 package controllers
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -61,17 +59,11 @@ func CacheOptions() cache.Options {
 		byObject[kind.Object] = cache.ByObject{Label: selector, Transform: set.TrimManagedFields}
 	}
 	byObject[&corev1.Pod{}] = cache.ByObject{Label: selector, Transform: func(in any) (any, error) {
-		if pod, ok := in.(*corev1.Pod); ok {
-			return status.StripPod(pod), nil
-		}
-		return nil, fmt.Errorf("%T is not a pod", in)
+		return status.StripPod(in.(*corev1.Pod)), nil
 	}}
 	notHelm := fields.OneTermNotEqualSelector("type", "helm.sh/release.v1")
 	byObject[&corev1.Secret{}] = cache.ByObject{Field: notHelm, Transform: func(in any) (any, error) {
-		s, err := meta.Accessor(in)
-		if err != nil {
-			return nil, err
-		}
+		s := in.(metav1.Object)
 		s.SetManagedFields(nil)
 		s.SetLabels(nil)
 		s.SetAnnotations(nil)
