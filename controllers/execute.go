@@ -50,23 +50,22 @@ func (r *MemcachedReconciler) execute(ctx context.Context, o observation, v step
 				v1alpha1.RetriedAnnotation, r.Now().UTC().Format(time.RFC3339)))
 		}
 	}
-	refused := ""
+	var resizeErr error
 	if s.Resize != nil {
-		switch err := r.resize(ctx, *s.Resize); {
-		case apierrors.IsForbidden(err), apierrors.IsInvalid(err): // for example, the node has no room
-			refused = s.Resize.Pod.Name
-			progress = status.ChangeProgress{Text: "server " + refused + ": " + err.Error()}
-			wait = steps.Later
-		case err != nil:
-			refused = s.Resize.Pod.Name
-			errs = append(errs, fmt.Errorf("change the memory of server %s: %w", refused, err))
-		}
+		resizeErr = r.resize(ctx, *s.Resize)
+	}
+	switch {
+	case apierrors.IsForbidden(resizeErr), apierrors.IsInvalid(resizeErr): // for example, the node has no room
+		progress = status.ChangeProgress{Text: fmt.Sprintf("server %s: %s", s.Resize.Pod.Name, resizeErr)}
+		wait = steps.Later
+	case resizeErr != nil:
+		errs = append(errs, fmt.Errorf("change the memory of server %s: %w", s.Resize.Pod.Name, resizeErr))
 	}
 	if s.Flushed != "" {
 		errs = append(errs, r.annotateWorkload(ctx, o, workloadKey(o.mc), v1alpha1.FlushedAtAnnotation, s.Flushed))
 	}
 	for _, a := range s.Annotate {
-		if a.Key != v1alpha1.MemoryAnnotation || a.Pod.Name != refused {
+		if a.Key != v1alpha1.MemoryAnnotation || resizeErr == nil { // it is that of the resized server
 			errs = append(errs, r.annotate(ctx, a))
 		}
 	}
@@ -130,13 +129,10 @@ func (r *MemcachedReconciler) resize(ctx context.Context, to steps.Resize) error
 	memory := func(bytes int64) map[string]any {
 		return map[string]any{"memory": resource.NewQuantity(bytes, resource.BinarySI)}
 	}
-	patch, err := json.Marshal(map[string]any{
+	patch, _ := json.Marshal(map[string]any{ // cannot fail: JSON types
 		"metadata": map[string]any{"resourceVersion": to.Pod.ResourceVersion},
 		"spec": map[string]any{"containers": []any{map[string]any{"name": names.Container,
 			"resources": map[string]any{"limits": memory(to.Limit), "requests": memory(to.Request)}}}}})
-	if err != nil {
-		return err
-	}
 	options := []client.SubResourcePatchOption{client.FieldOwner(names.Operator)}
 	if to.DryRun {
 		options = append(options, client.DryRunAll)
