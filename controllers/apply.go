@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,12 @@ func (r *MemcachedReconciler) apply(ctx context.Context, o observation, v steps.
 	if paused {
 		var isHeldBack bool
 		isHeldBack, a.dryRunErr = o.set.WouldChange(ctx, changes)
-		a.effect = heldBack(isHeldBack, a.dryRunErr)
+		switch {
+		case a.dryRunErr != nil: // it is unknown whether anything is held back
+			a.effect.HeldBack = "spec.paused may hold changes back, because " + a.dryRunErr.Error()
+		case isHeldBack:
+			a.effect.HeldBack = "spec.paused keeps the operator from applying the spec"
+		}
 		return a, nil
 	}
 	a.Result, a.effect = o.set.Apply(ctx, changes, v.Now), effect
@@ -87,25 +93,12 @@ func planEffect(v steps.View, plan desired.Plan) (e status.Effect) {
 
 // writtenEffect returns an effect after changes were written: those that changed nothing have none.
 func writtenEffect(mc *v1alpha1.Memcached, e status.Effect, written []children.Written) status.Effect {
-	has := map[children.Key]bool{}
-	for _, w := range written {
-		has[w.Key] = true
+	isWritten := func(key children.Key) bool {
+		return slices.ContainsFunc(written, func(w children.Written) bool { return w.Key == key })
 	}
-	if !has[workloadKey(mc)] {
+	if !isWritten(workloadKey(mc)) {
 		e.Changing, e.Resizing, e.ListChanging = false, false, false
 	}
-	e.ProxyChanging = e.ProxyChanging && has[proxyKey(mc)]
+	e.ProxyChanging = e.ProxyChanging && isWritten(proxyKey(mc))
 	return e
-}
-
-// heldBack returns the effect of changes that spec.paused holds back. If a dry run failed, it is unknown whether it
-// holds anything back.
-func heldBack(isHeldBack bool, dryRunErr error) status.Effect {
-	switch {
-	case dryRunErr != nil:
-		return status.Effect{HeldBack: "spec.paused may hold changes back, because " + dryRunErr.Error()}
-	case isHeldBack:
-		return status.Effect{HeldBack: "spec.paused keeps the operator from applying the spec"}
-	}
-	return status.Effect{}
 }
