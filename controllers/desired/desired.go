@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -73,7 +74,7 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 		if workload != nil { // its annotation is the original of the list
 			p.Guards[config] = []runtime.ApplyConfiguration{workload}
 		}
-		proxyGuards = append(proxyGuards, proxyService(mc), config)
+		proxyGuards = append(proxyGuards, service(mc, names.Proxy(mc), names.Proxies, true), config)
 		proxy := proxyDeployment(mc, in)
 		p.add(proxyGuards, disruptionBudgets(mc, names.Proxies), proxy)
 		p.Proxies = &Workload{Replicas: mc.Spec.Proxy.Size, Template: proxy.Annotations[v1alpha1.TemplateAnnotation]}
@@ -94,10 +95,7 @@ func (p *Plan) add(guards, budgets []runtime.ApplyConfiguration, workload runtim
 // them. With a cluster IP, each request for a key would reach another server. The names of a StatefulSet's servers
 // resolve even while a server restarts, so that clients preserve their hash ring.
 func headlessService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
-	s := service(mc, mc.Name, names.Servers)
-	if !names.ServerServices(mc) {
-		forClients(mc, s)
-	}
+	s := service(mc, mc.Name, names.Servers, !names.ServerServices(mc))
 	s.Spec.WithClusterIP(corev1.ClusterIPNone)
 	if mc.Spec.Workload == v1alpha1.WorkloadStatefulSet {
 		s.Spec.WithPublishNotReadyAddresses(true)
@@ -109,24 +107,17 @@ func headlessService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration
 // connections are refused at once. A terminating server is reachable until it stops, and a starting one as soon as it
 // listens.
 func serverService(mc *v1alpha1.Memcached, ordinal int32) *corev1ac.ServiceApplyConfiguration {
-	s := service(mc, names.Server(mc, ordinal), names.Servers)
-	if mc.Spec.Proxy == nil {
-		forClients(mc, s)
-	}
+	s := service(mc, names.Server(mc, ordinal), names.Servers, mc.Spec.Proxy == nil)
 	s.Spec.WithSelector(map[string]string{appsv1.StatefulSetPodNameLabel: names.Server(mc, ordinal)}).
 		WithPublishNotReadyAddresses(true)
 	return s
 }
 
-// proxyService has the address of all proxies.
-func proxyService(mc *v1alpha1.Memcached) *corev1ac.ServiceApplyConfiguration {
-	s := service(mc, names.Proxy(mc), names.Proxies)
-	forClients(mc, s)
-	return s
-}
-
-// service returns a Service with a cluster IP for the pods of a component.
-func service(mc *v1alpha1.Memcached, name string, component names.Component) *corev1ac.ServiceApplyConfiguration {
+// service returns a Service with a cluster IP for the pods of a component. If clients do not connect to it, it gets no
+// annotation of the user: a controller such as external-dns would publish the servers behind a proxy under the name of
+// the proxy.
+func service(mc *v1alpha1.Memcached, name string, component names.Component,
+	forClients bool) *corev1ac.ServiceApplyConfiguration {
 	s := owned(corev1ac.Service(name, mc.Namespace).
 		WithSpec(corev1ac.ServiceSpec().
 			WithType(corev1.ServiceTypeClusterIP).
@@ -136,31 +127,26 @@ func service(mc *v1alpha1.Memcached, name string, component names.Component) *co
 				WithPort(mc.Spec.ContainerPort).
 				WithProtocol(corev1.ProtocolTCP).
 				WithTargetPort(intstr.FromString(names.Port)))), mc, component)
-	if o := mc.Spec.Service; o != nil && o.IPFamilyPolicy != "" {
+	o := ptr.Deref(mc.Spec.Service, v1alpha1.ServiceSpec{Type: corev1.ServiceTypeClusterIP})
+	if o.IPFamilyPolicy != "" {
 		s.Spec.WithIPFamilyPolicy(o.IPFamilyPolicy)
+	}
+	if !forClients {
+		return s
+	}
+	s.WithLabels(o.Labels)
+	for key, value := range o.Annotations {
+		s.WithAnnotations(map[string]string{key: strings.ReplaceAll(value, serviceName, name)})
+	}
+	s.Spec.WithType(o.Type)
+	if o.TrafficDistribution != "" {
+		s.Spec.WithTrafficDistribution(o.TrafficDistribution)
 	}
 	return s
 }
 
 // serviceName in an annotation stands for the name of the Service.
 const serviceName = "$(SERVICE_NAME)"
-
-// forClients adjusts a Service that clients connect to. The others get no annotation of the user: a controller such as
-// external-dns would publish the servers behind a proxy under the name of the proxy.
-func forClients(mc *v1alpha1.Memcached, s *corev1ac.ServiceApplyConfiguration) {
-	o := mc.Spec.Service
-	if o == nil {
-		return
-	}
-	s.WithLabels(o.Labels)
-	for key, value := range o.Annotations {
-		s.WithAnnotations(map[string]string{key: strings.ReplaceAll(value, serviceName, *s.Name)})
-	}
-	s.Spec.WithType(o.Type)
-	if o.TrafficDistribution != "" {
-		s.Spec.WithTrafficDistribution(o.TrafficDistribution)
-	}
-}
 
 // owned completes a child with its labels and annotations and the controller owner reference.
 func owned[T interface {
