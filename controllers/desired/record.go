@@ -70,9 +70,8 @@ func (r Record) Outdated(o Options) (fields []string) {
 // change, and must not replace servers.
 func Digest(v any) string {
 	var sorted any
-	b, _ := json.Marshal(v) // cannot fail: JSON types
-	_ = json.Unmarshal(b, &sorted)
-	b, _ = json.Marshal(sorted)
+	transcode(v, &sorted)
+	b, _ := json.Marshal(sorted) // cannot fail: JSON types
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }

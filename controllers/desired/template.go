@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -295,12 +296,8 @@ func convert[T any](in any, out *T) *T {
 // round-trip by contract.
 func transcode(in, out any) {
 	b, err := json.Marshal(in)
-	if err == nil {
-		err = json.Unmarshal(b, out)
-	}
-	if err != nil {
-		panic(err)
-	}
+	utilruntime.Must(err)
+	utilruntime.Must(json.Unmarshal(b, out))
 }
 
 func removeEmptyObjects(from any) {
