@@ -41,23 +41,19 @@ func Features(ctx context.Context, config *rest.Config) (openShift, canResize bo
 	}
 	err = retryErrors(ctx, func() error {
 		_, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "security.openshift.io/v1")
-		openShift = err == nil
-		return client.IgnoreNotFound(err)
-	})
-	if err != nil {
-		return false, false, fmt.Errorf("find out whether the cluster is OpenShift: %w", err)
-	}
-	err = retryErrors(ctx, func() error {
+		if openShift = err == nil; client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("find out whether the cluster is OpenShift: %w", err)
+		}
 		core, err := discoverer.ServerResourcesForGroupVersionWithContext(ctx, "v1")
-		canResize = err == nil && slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool {
+		if err != nil {
+			return fmt.Errorf("find out whether the cluster can resize pods: %w", err)
+		}
+		canResize = slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool {
 			return r.Name == "pods/resize"
 		})
-		return err
+		return nil
 	})
-	if err != nil {
-		return false, false, fmt.Errorf("find out whether the cluster can resize pods: %w", err)
-	}
-	return openShift, canResize, nil
+	return openShift, canResize, err
 }
 
 // Namespaces returns the namespaces of names that the operator can watch:
