@@ -41,13 +41,16 @@ func reportAddress(mc *v1alpha1.Memcached, pod *corev1.Pod) string {
 // decide returns the next step, for which it asks agents for their reports, and the view with these reports.
 func (r *MemcachedReconciler) decide(ctx context.Context, v steps.View, st *state) (steps.Step, steps.View) {
 	interval := steps.PollInterval(v)
-	v.Agents.Reports = map[string]steps.Report{}
-	if v.Agents.Poll = interval > 0 && !v.Now.Before(st.polled.Add(interval)); v.Agents.Poll {
+	v.Reports = map[string]steps.Report{}
+	if v.Poll = interval > 0 && !v.Now.Before(st.polled.Add(interval)); v.Poll {
 		st.polled = v.Now
 	}
 	s := steps.Next(v)
 	for len(s.Ask) > 0 {
-		r.askAgents(ctx, v.Memcached, s.Ask, v.Agents.Reports)
+		reports := forEach(s.Ask, func(pod *corev1.Pod) steps.Report { return r.askAgent(ctx, v.Memcached, pod) })
+		for i, pod := range s.Ask {
+			v.Reports[pod.Name] = reports[i]
+		}
 		s = steps.Next(v)
 	}
 	if interval > 0 {
@@ -56,19 +59,13 @@ func (r *MemcachedReconciler) decide(ctx context.Context, v steps.View, st *stat
 	return s, v
 }
 
-// askAgents asks the agents of pods for their reports, and adds the reports, or why there is none.
-func (r *MemcachedReconciler) askAgents(ctx context.Context, mc *v1alpha1.Memcached, pods []*corev1.Pod,
-	reports map[string]steps.Report) {
-	answers := forEach(pods, func(pod *corev1.Pod) (report steps.Report) {
-		if pod.Status.PodIP == "" {
-			return steps.Report{Err: errors.New("the pod has no address")}
-		}
-		report.Report, report.Err = r.AskAgent(ctx, reportAddress(mc, pod))
-		return report
-	})
-	for i, pod := range pods {
-		reports[pod.Name] = answers[i]
+// askAgent asks the agent of a pod for its report.
+func (r *MemcachedReconciler) askAgent(ctx context.Context, mc *v1alpha1.Memcached, pod *corev1.Pod) steps.Report {
+	if pod.Status.PodIP == "" {
+		return steps.Report{Err: errors.New("the pod has no address")}
 	}
+	report, err := r.AskAgent(ctx, reportAddress(mc, pod))
+	return steps.Report{Report: report, Err: err}
 }
 
 // stopServers lets servers stop. It returns the delay before the next reconcile, which is longer if no agent answers in

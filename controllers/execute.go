@@ -81,8 +81,8 @@ func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps
 		return s, err
 	}
 	fresh := live.view(v.Now)
-	fresh.TemplateApplied, fresh.Secrets, fresh.Agents = v.TemplateApplied, v.Secrets, v.Agents
-	fresh.LastProgress = v.LastProgress
+	fresh.TemplateApplied, fresh.Secrets, fresh.LastProgress = v.TemplateApplied, v.Secrets, v.LastProgress
+	fresh.Reports, fresh.Poll = v.Reports, v.Poll
 	next := steps.Next(fresh)
 	if !next.SameIrreversible(s) {
 		return s, errOutdated(o.mc)

@@ -81,7 +81,7 @@ func PollInterval(v View) time.Duration {
 
 // poll asks agents for what no watch event says, and records their answers as annotations.
 func (s *Step) poll(v View) {
-	if !v.Agents.Poll {
+	if !v.Poll {
 		return
 	}
 	for _, pod := range polled(v) {

@@ -120,7 +120,7 @@ func (v View) Flush() (f Flush) {
 func (f Flush) ToDrop(v View) int {
 	n := len(f.Left) + len(f.Stopping)
 	for i, pod := range f.Asked {
-		report, ok := v.Agents.Reports[pod.Name]
+		report, ok := v.Reports[pod.Name]
 		// The last one was asked only after those before had dropped their items.
 		if ok && report.Flushed != pod.Annotations[v1alpha1.FlushAnnotation] || !ok && i == len(f.Asked)-1 {
 			n++

@@ -48,7 +48,7 @@ func flushView(servers []*server, flushed ...string) View {
 		if slices.Contains(flushed, pod.Name) {
 			r.Flushed, r.Items = pod.Annotations[v1alpha1.FlushAnnotation], 0
 		}
-		v.Agents.Reports[pod.Name] = Report{Report: r}
+		v.Reports[pod.Name] = Report{Report: r}
 	}
 	return v
 }
@@ -61,7 +61,7 @@ func TestFlush(t *testing.T) {
 	warmUp := func(v *View) {
 		v.Memcached.Spec.Rollout.WarmUp = &v1alpha1.WarmUpSpec{Percent: 80, TimeoutSeconds: 600}
 	}
-	reports := func(r Report) func(*View) { return func(v *View) { v.Agents.Reports["cache-0"] = r } }
+	reports := func(r Report) func(*View) { return func(v *View) { v.Reports["cache-0"] = r } }
 	const first, second = "cache-0", "cache-1"
 	for name, tt := range map[string]struct {
 		servers list

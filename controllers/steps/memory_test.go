@@ -52,7 +52,7 @@ func (c *memoryCluster) setTemplate(items int64) {
 
 func (c *memoryCluster) next() Step {
 	c.view.Servers = []*corev1.Pod{status.StripPod(c.pod.DeepCopy())}
-	c.view.Agents.Reports[c.pod.Name] = Report{Report: contract.Report{Applied: c.applied, Memory: c.memcached << 20}}
+	c.view.Reports[c.pod.Name] = Report{Report: contract.Report{Applied: c.applied, Memory: c.memcached << 20}}
 	s, _ := changeMemory(c.view)
 	return s
 }

@@ -134,7 +134,7 @@ func Soonest(durations ...time.Duration) (shortest time.Duration) {
 
 // ask returns the report of an agent. If it was not asked yet, ok is false, and the step asks.
 func (s *Step) ask(v View, pod *corev1.Pod) (r Report, ok bool) {
-	if r, ok = v.Agents.Reports[pod.Name]; !ok && !slices.Contains(s.Ask, pod) {
+	if r, ok = v.Reports[pod.Name]; !ok && !slices.Contains(s.Ask, pod) {
 		s.Ask = append(s.Ask, pod)
 	}
 	return r, ok

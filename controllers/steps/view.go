@@ -30,9 +30,11 @@ type View struct {
 	// TemplateApplied says that the pod template is the one that servers must have. It is set, as Secrets is, after the
 	// children were applied.
 	TemplateApplied bool
-	// Agents hold what agents report.
-	Agents Agents
-	Now    time.Time
+	// Reports are those of the agents that were asked, by the names of their pods.
+	Reports map[string]Report
+	// Poll says that it is time to ask all agents for what no watch event says.
+	Poll bool
+	Now  time.Time
 	// LastProgress is when something last progressed, by the clock of this process; zero if that is unknown.
 	LastProgress time.Time
 }
@@ -46,14 +48,6 @@ type Observed struct {
 	ProxyConfig *corev1.ConfigMap
 	// Service returns a Service.
 	Service status.Service
-}
-
-// Agents hold what agents report.
-type Agents struct {
-	// Reports are those of the agents that were asked, by the names of their pods.
-	Reports map[string]Report
-	// Poll says that it is time to ask all agents for what no watch event says.
-	Poll bool
 }
 
 // Report is what an agent reports, or why it does not.

@@ -20,7 +20,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // the informer cache. Each has a Service.
 func viewOf(servers ...*server) View {
 	v := View{Memcached: &v1alpha1.Memcached{}, TemplateApplied: true, Now: now,
-		Agents: Agents{Reports: map[string]Report{}}}
+		Reports: map[string]Report{}}
 	v.Memcached.Name, v.Memcached.Generation = "cache", 1
 	v.Memcached.Spec.Size = ptr.To(int32(len(servers)))
 	v.Memcached.Spec.Rollout.MaxUnavailable = 1

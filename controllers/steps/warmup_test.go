@@ -45,7 +45,7 @@ func TestWarmUp(t *testing.T) {
 			if tt.items[i] < 0 {
 				r.Err = errors.New("silent")
 			}
-			v.Agents.Reports[pod] = r
+			v.Reports[pod] = r
 		}
 		s, busy := replace(counted(v))
 		since := warmSince(v.Servers[2])
