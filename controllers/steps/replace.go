@@ -62,11 +62,8 @@ func replace(v View) (s Step, busy bool) {
 	fromNotReady := min(max(budget, 0), len(notReady))
 	fromReady := min(max(budget-len(notReady), 0), len(ready))
 	s.Delete = slices.Concat(down, notReady[:fromNotReady], ready[:fromReady])
-	if peers := slices.Concat(ready[fromReady:], notReady[fromNotReady:]); len(peers) > 0 {
-		busy = true
-		if !warmsUp {
-			cold = nil
-		}
+	peers := slices.Concat(ready[fromReady:], notReady[fromNotReady:])
+	if len(peers) > 0 && warmsUp {
 		warm := s.warmUp(v, cold, peers)
 		for _, pod := range cold {
 			_, value := v.untilWarm(pod)
@@ -78,7 +75,7 @@ func replace(v View) (s Step, busy bool) {
 			}
 		}
 	}
-	return s, busy || len(s.Delete) > 0
+	return s, len(peers)+len(s.Delete) > 0
 }
 
 // available returns how many of the new servers that are ready are so for minReadySeconds. The status of the
