@@ -5,7 +5,6 @@ package metricsauth
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,32 +13,23 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // reviewTimeout limits both reviews of a request together. It is Prometheus's default scrape timeout.
 const reviewTimeout = 10 * time.Second
 
-type reviewer struct {
-	tokens authenticationclient.TokenReviewInterface
-	access authorizationclient.SubjectAccessReviewInterface
-}
-
 // Filter is the FilterProvider of the metrics server.
 func Filter(config *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
-	authentication, err1 := authenticationclient.NewForConfigAndClient(config, httpClient)
-	authorization, err2 := authorizationclient.NewForConfigAndClient(config, httpClient)
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("create the clients for token and access reviews: %w", err)
+	c, err := client.New(config, client.Options{HTTPClient: httpClient})
+	if err != nil {
+		return nil, fmt.Errorf("create the client for token and access reviews: %w", err)
 	}
-	r := reviewer{authentication.TokenReviews(), authorization.SubjectAccessReviews()}
 	return func(log logr.Logger, handler http.Handler) (http.Handler, error) {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			status, err := r.authorize(req)
+			status, err := authorize(req, c)
 			if err != nil {
 				log.Error(err, "request for metrics cannot be authorized")
 			}
@@ -54,16 +44,15 @@ func Filter(config *rest.Config, httpClient *http.Client) (metricsserver.Filter,
 
 // authorize returns the HTTP status for a request: 200 if its bearer token belongs to a user who may use this method on
 // this path.
-func (r reviewer) authorize(req *http.Request) (status int, err error) {
+func authorize(req *http.Request, c client.Client) (status int, err error) {
 	scheme, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return http.StatusUnauthorized, nil
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), reviewTimeout)
 	defer cancel()
-	review, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	if err != nil {
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if err := c.Create(ctx, review); err != nil {
 		return http.StatusInternalServerError, fmt.Errorf("review a token: %w", err)
 	}
 	if !review.Status.Authenticated {
@@ -74,11 +63,11 @@ func (r reviewer) authorize(req *http.Request) (status int, err error) {
 	for name, values := range user.Extra {
 		extra[name] = authorizationv1.ExtraValue(values)
 	}
-	access, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+	access := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: strings.ToLower(req.Method),
-			Path: req.URL.Path}}}, metav1.CreateOptions{})
-	if err != nil {
+			Path: req.URL.Path}}}
+	if err := c.Create(ctx, access); err != nil {
 		return http.StatusInternalServerError, fmt.Errorf("review the access of %s: %w", user.Username, err)
 	}
 	if !access.Status.Allowed {
