@@ -10,16 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-var (
-	// GroupVersion is the group and version of every type in this package.
-	GroupVersion = schema.GroupVersion{Group: "cache.example.com", Version: "v1alpha1"}
+// GroupVersion is the group and version of every type in this package.
+var GroupVersion = schema.GroupVersion{Group: "cache.example.com", Version: "v1alpha1"}
 
-	schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-		s.AddKnownTypes(GroupVersion, &Memcached{}, &MemcachedList{})
-		metav1.AddToGroupVersion(s, GroupVersion)
-		return nil
-	})
-
-	// AddToScheme adds the types of this package to a scheme.
-	AddToScheme = schemeBuilder.AddToScheme
-)
+// AddToScheme adds the types of this package to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &Memcached{}, &MemcachedList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
