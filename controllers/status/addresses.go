@@ -19,11 +19,9 @@ type Service func(name string) (service *corev1.Service, free bool)
 func Addresses(mc *v1alpha1.Memcached, service Service) []string {
 	list := []string{}
 	add := func(serviceName, host string) {
-		s, free := service(serviceName)
-		if !free {
-			return
+		if s, free := service(serviceName); free {
+			list = append(list, address(host, cmp.Or(port(s), mc.Spec.ContainerPort)))
 		}
-		list = append(list, address(host, cmp.Or(port(s), mc.Spec.ContainerPort)))
 	}
 	switch {
 	case mc.Spec.Proxy != nil:
