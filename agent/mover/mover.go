@@ -76,12 +76,9 @@ func (m *Mover) Run(ctx context.Context, log *slog.Logger) error {
 	}
 }
 
-// Position returns the position of the server that memcached's proxy selects by default for a key, in a list of this
-// many servers; 0 if there is none. The proxy hashes keys by XXH3, and chooses among servers by the jump hash of
-// Lamping and Veach (https://arxiv.org/abs/1406.2294), so that few keys move when the number changes.
-func Position(key string, servers int) int { return jump(xxh3.HashString(key), servers) }
-
-// jump follows a key from one server on to all: with one more server, it jumps there with the right probability.
+// jump returns the position of the server for a key in a list of this many servers; 0 if there is none. It is the jump
+// hash of Lamping and Veach (https://arxiv.org/abs/1406.2294), with which few keys move when the number changes. It
+// follows a key from one server on to all: with one more server, the key jumps there with the right probability.
 func jump(key uint64, servers int) int {
 	position, next := 0, 0
 	for next < servers {
@@ -92,13 +89,13 @@ func jump(key uint64, servers int) int {
 	return position
 }
 
-// addressOf returns the address of the server that memcached's proxy selects for a key by default; empty if there is
-// none.
+// addressOf returns the address of the server that memcached's proxy selects for a key by default: it hashes keys by
+// XXH3. The address is empty if there is no server.
 func addressOf(servers []contract.Server, key string) string {
 	if len(servers) == 0 {
 		return ""
 	}
-	return servers[Position(key, len(servers))].Address
+	return servers[jump(xxh3.HashString(key), len(servers))].Address
 }
 
 // target returns the server to which an item of a server must be moved: the same one if the item must be deleted, and
