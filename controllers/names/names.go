@@ -51,11 +51,6 @@ func (c Component) Selector(mc *v1alpha1.Memcached) map[string]string {
 	return map[string]string{v1alpha1.NameLabel: mc.Name, v1alpha1.ComponentLabel: string(c)}
 }
 
-// SelectorQuery is Selector in the form of a label query.
-func (c Component) SelectorQuery(mc *v1alpha1.Memcached) string {
-	return labels.SelectorFromSet(c.Selector(mc)).String()
-}
-
 // Labels are on every child and pod of a component of mc. They do not copy those of mc itself: tracking labels of
 // GitOps tools would make the children look like objects of the application, which the tools then prune.
 func (c Component) Labels(mc *v1alpha1.Memcached) map[string]string {

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/names"
@@ -81,7 +82,7 @@ func Compute(mc *v1alpha1.Memcached, in Input, clock Clock, now time.Time) v1alp
 		Nodes:              in.Servers.Active,
 		Replicas:           int32(len(in.Servers.Active)),
 		ReadyReplicas:      in.Servers.Ready,
-		Selector:           names.Servers.SelectorQuery(mc),
+		Selector:           labels.FormatLabels(names.Servers.Selector(mc)),
 		Image:              mc.Status.Image,
 		AgentImage:         mc.Status.AgentImage,
 		Outdated:           in.Outdated,
