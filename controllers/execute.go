@@ -80,10 +80,7 @@ func (r *MemcachedReconciler) verify(ctx context.Context, o observation, v steps
 	if err != nil {
 		return s, err
 	}
-	fresh := live.view(v.Now)
-	fresh.TemplateApplied, fresh.Secrets, fresh.LastProgress = v.TemplateApplied, v.Secrets, v.LastProgress
-	fresh.Reports, fresh.Poll = v.Reports, v.Poll
-	next := steps.Next(fresh)
+	next := steps.Next(live.update(v))
 	if !next.SameIrreversible(s) {
 		return s, errOutdated(o.mc)
 	}

@@ -52,7 +52,8 @@ func (r *MemcachedReconciler) finalize(ctx context.Context, o observation, st *s
 	if workload == nil || o.set.Relation(workload) != children.Ours {
 		return 0, r.removeFinalizer(ctx, mc, st, now)
 	}
-	isDeleted, s := workload.GetDeletionTimestamp() != nil, statusInput(o.view(now), r.Options, status.Effect{})
+	v := o.update(steps.View{Memcached: mc, Now: now})
+	isDeleted, s := workload.GetDeletionTimestamp() != nil, statusInput(v, r.Options, status.Effect{})
 	if !isDeleted {
 		st.clock = status.Clock{} // begins with the deletion of the workload
 	}

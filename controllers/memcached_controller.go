@@ -165,7 +165,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err := o.lookUp(ctx); err != nil {
 		return 0, err
 	}
-	v := o.view(now)
+	v := o.update(steps.View{Memcached: mc, Now: now})
 	// While the ConfigMap of the proxies has another list than the recorded one, they have confirmed nothing.
 	if step := steps.ClearConfirmations(v); len(step.Annotate) > 0 && !mc.Spec.Paused {
 		_, requeueAfter, err = r.execute(ctx, o, v, step)
@@ -184,7 +184,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 		return 0, err
 	}
 	if len(applied.Written) > 0 {
-		v = o.view(now)
+		v = o.update(v)
 	}
 	v.LastProgress = st.clock.Since()
 	v.Secrets, v.TemplateApplied = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(applied.mc)]

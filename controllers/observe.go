@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -144,12 +143,12 @@ func (o observation) setWritten(written []children.Written) {
 	}
 }
 
-// view returns the view of what is observed.
-func (o observation) view(now time.Time) steps.View {
+// update returns a view with what is observed.
+func (o observation) update(v steps.View) steps.View {
 	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
 		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
 	observed.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
-	return steps.NewView(o.mc, observed, now)
+	return v.With(observed)
 }
 
 // lookUp reads from the API server what the informer cache does not show: a workload that lost its labels keeps its
@@ -169,7 +168,7 @@ func (o observation) nextMove(ctx context.Context, v steps.View) (steps.Move, er
 		return next, nil
 	}
 	live, err := o.live(ctx)
-	return steps.NextMove(live.view(v.Now)), err
+	return steps.NextMove(live.update(v)), err
 }
 
 // statusInput returns what the status is computed from, except errors and the progress of a step.

@@ -56,9 +56,9 @@ type Report struct {
 	Err error
 }
 
-// NewView returns the view of a Memcached, before its children are applied and agents are asked.
-func NewView(mc *v1alpha1.Memcached, observed Observed, now time.Time) View {
-	v := View{Memcached: mc, Observed: observed, Now: now}
+// With returns the view with other pods and children, and what follows from them.
+func (v View) With(observed Observed) View {
+	v.Observed = observed
 	v.Record = desired.ReadRecord(v.annotations())
 	v.Routing = newRouting(v)
 	return v
