@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -165,7 +164,7 @@ func (n *node) down(ctx context.Context) error {
 		if err := killCgroup(ctx); err != nil {
 			return err
 		}
-		unmountAll(nodeRun, n.dir)
+		unmountAll(ctx, nodeRun, n.dir)
 		if err := errors.Join(n.deleteNetwork(ctx), restoreSysctls(ctx), removeStrays(), os.RemoveAll(nodeRun)); err != nil {
 			return err
 		}
@@ -183,15 +182,16 @@ func nodeOwner() (root string, alive bool) {
 	return string(text), len(cgroupPIDs()) > 0
 }
 
-// unmountAll detaches all mounts below these folders, the innermost first.
-func unmountAll(dirs ...string) {
+// unmountAll detaches all mounts below these folders, the innermost first. The command does what a system call that only
+// Linux has would do, so that the package compiles on a Mac, where kind runs the cluster.
+func unmountAll(ctx context.Context, dirs ...string) {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	lines := strings.Split(string(text), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		fields := strings.Fields(lines[i])
 		for _, dir := range dirs {
 			if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
-				_ = syscall.Unmount(fields[4], syscall.MNT_DETACH)
+				_, _ = run(ctx, nil, "umount", "--lazy", fields[4])
 			}
 		}
 	}
