@@ -23,7 +23,7 @@ import (
 
 // TestRequests: a creation takes six requests, and a reconcile that changes nothing takes none. After a restart of the
 // operator, each child is applied once, which changes nothing.
-// docs/explanation/performance.md says what that costs.
+// tests/bench/results.md has what that costs.
 func TestRequests(t *testing.T) {
 	f := newFixture(t, onDeployment)
 	f.mustReconcile()

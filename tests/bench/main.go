@@ -1,6 +1,6 @@
 // Command bench measures what operators of memcached cost a cluster, and what a floor costs that does only what every
 // operator must do. Each subject runs on a fresh kwok cluster and manages many objects from creation to deletion.
-// docs/explanation/performance.md explains the figures.
+// tests/bench/results.md explains the figures.
 package main
 
 import (
@@ -50,7 +50,8 @@ func parse() (o options, err error) {
 	flag.IntVar(&o.times, "repeat", 1, "`times` that each subject is measured; the tables show the median of each phase")
 	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
 		func(file string) error { o.others = append(o.others, file); return nil })
-	flag.BoolVar(&o.update, "update", false, "write the tables and the plot of docs/explanation/performance.md")
+	flag.BoolVar(&o.update, "update", false,
+		"write the tables of tests/bench/results.md, and the plot of docs/explanation/performance.md")
 	flag.Parse()
 	if o.times < 1 {
 		return o, fmt.Errorf("-repeat is %d, must be at least 1", o.times)

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	docs = "docs/explanation"
-	page = "performance.md"
-	svg  = "performance.svg"
+	page    = "tests/bench/results.md"
+	picture = "docs/explanation/performance.svg" // of performance.md
 )
 
 const (
@@ -134,7 +133,7 @@ func requestTable(results []*result) string {
 		rows)
 }
 
-// publish writes the tables of floor and operator into docs/explanation/performance.md, and the plot beside the page.
+// publish writes the tables of floor and operator into their page, and the plot into docs/.
 func publish(results []*result) error {
 	results = slices.DeleteFunc(slices.Clone(results), func(r *result) bool {
 		return r.Subject != floorName && r.Subject != operatorName
@@ -143,10 +142,10 @@ func publish(results []*result) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(docs, svg), image, 0o644); err != nil {
+	if err := os.WriteFile(filepath.FromSlash(picture), image, 0o644); err != nil {
 		return err
 	}
-	return figure.Publish(filepath.Join(docs, page), "make bench", tables(results))
+	return figure.Publish(filepath.FromSlash(page), "make bench", tables(results))
 }
 
 // chart plots the operator's cost per object against the number of objects, one line for each phase.

@@ -21,7 +21,7 @@ import (
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-var update = flag.Bool("update", false, "write the results into docs/")
+var update = flag.Bool("update", false, "write the results into results.md, and the plot into docs/")
 
 // world is the cluster and a namespace of the test.
 type world struct {
@@ -49,9 +49,9 @@ func TestWhatACacheKeeps(t *testing.T) {
 	t.Log("\n" + tables(all))
 	if *update {
 		if t.Failed() || len(all) < len(first)+len(second) {
-			t.Fatal("only a complete run without a failure is written into docs/")
+			t.Fatal("only a complete run without a failure is published")
 		}
-		harness.Must(t, publish("../../docs/explanation", all))
+		harness.Must(t, publish(resultsPage, hitRatioSVG, all))
 	}
 }
 

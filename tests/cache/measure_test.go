@@ -77,15 +77,15 @@ func TestPublish(t *testing.T) {
 	for _, v := range variants {
 		r.cells = append(r.cells, measure(samples, nil, time.Unix(0, 0), untouched, v))
 	}
-	docs := t.TempDir()
-	before, err := os.ReadFile("../../docs/explanation/" + page)
+	page, picture := filepath.Join(t.TempDir(), "results.md"), filepath.Join(t.TempDir(), "plot.svg")
+	before, err := os.ReadFile(resultsPage)
 	harness.Must(t, err)
-	harness.Must(t, os.WriteFile(filepath.Join(docs, page), before, 0o644))
+	harness.Must(t, os.WriteFile(page, before, 0o644))
 	begin := "<!-- written by make cache-e2e CLUSTER=node ARGS=-update -->\n"
 	end := "<!-- end of what is written -->\n"
 	for range 2 {
-		harness.Must(t, publish(docs, []*row{r}))
-		after, err := os.ReadFile(filepath.Join(docs, page))
+		harness.Must(t, publish(page, picture, []*row{r}))
+		after, err := os.ReadFile(page)
 		harness.Must(t, err)
 		head, rest, _ := strings.Cut(string(before), begin)
 		_, tail, _ := strings.Cut(rest, end)
@@ -96,7 +96,7 @@ func TestPublish(t *testing.T) {
 	if !strings.Contains(tables([]*row{r}), "| operator restart | 100 | 100 | 100 | 100 | 100 |") {
 		t.Error("the tables do not have the kept keys")
 	}
-	svg, err := os.ReadFile(filepath.Join(docs, image))
+	svg, err := os.ReadFile(picture)
 	harness.Must(t, err)
 	if !strings.Contains(string(svg), ">operator restart</text>") {
 		t.Error("the plot does not show the scenario")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,20 +72,20 @@ func tables(rows []*row) string {
 }
 
 const (
-	page  = "cache.md"
-	image = "cache-hit-ratio.svg"
+	resultsPage = "results.md"
+	hitRatioSVG = "../../docs/explanation/cache-hit-ratio.svg" // of cache.md
 )
 
-// publish writes the tables into the page, and the plot beside the page.
-func publish(docs string, rows []*row) error {
+// publish writes the tables into a page, and the plot into a picture.
+func publish(page, picture string, rows []*row) error {
 	svg, err := chart(rows)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(docs, image), svg, 0o644); err != nil {
+	if err := os.WriteFile(picture, svg, 0o644); err != nil {
 		return err
 	}
-	return figure.Publish(filepath.Join(docs, page), "make cache-e2e CLUSTER=node", tables(rows))
+	return figure.Publish(page, "make cache-e2e CLUSTER=node", tables(rows))
 }
 
 // tens returns a tick for every tenth second.

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,10 +28,10 @@ var (
 	lasts  = flag.Duration("lasts", 10*time.Minute, "how long the faults go on")
 	seed   = flag.Uint64("seed", 1, "the seed of the faults")
 	many   = flag.Int("many", 1000, "the number of Memcacheds of TestMany")
-	update = flag.Bool("update", false, "write the numbers into docs/")
+	update = flag.Bool("update", false, "write the numbers into results.md")
 )
 
-const page = "../../docs/explanation/reliability.md"
+const page = "results.md"
 
 // rounds take turns. Each begins with everything as desired, lets some faults happen, and ends when everything is as
 // desired again.
@@ -161,13 +160,13 @@ func TestMany(t *testing.T) {
 		time.Now().Format(time.DateOnly), *many, strings.Join(took, ", "))})
 }
 
-// publish prints lines, and writes them into the docs if the flag update is set.
+// publish prints lines, and writes them into the page if the flag update is set.
 func (w *world) publish(command string, lines []string) {
 	w.Helper()
 	text := strings.Join(lines, "\n") + "\n"
 	w.Log("\n" + text)
 	if *update {
-		require.NoError(w, figure.Publish(filepath.FromSlash(page), command, text))
+		require.NoError(w, figure.Publish(page, command, text))
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package figure draws the plots of docs/ in one style, and writes generated tables into the pages.
+// Package figure draws the plots of docs/ in one style, and writes generated tables into Markdown pages.
 package figure
 
 import (

@@ -26,13 +26,13 @@ import (
 	"github.com/example/memcached-operator/internal/testing/simulator"
 )
 
-// reliability is the page with the numbers.
-const reliability = "../../docs/explanation/reliability.md"
+// results is the page with the numbers.
+const results = "results.md"
 
 var (
 	every  = flag.Int("every", 40, "of so many disturbances of a scenario, try one, but at least one; 1 for all")
 	first  = flag.Int("first", 0, "the first disturbance that is tried; with another number, others are tried")
-	update = flag.Bool("update", false, "write the numbers into docs/")
+	update = flag.Bool("update", false, "write the numbers into results.md")
 )
 
 // TestMain ends the API server that the tests start, and says how many disturbances were tried.

@@ -59,7 +59,7 @@ func TestSpecs(t *testing.T) {
 	})
 	t.Log("\n" + run.table())
 	if *update && os.Getenv("CLUSTER") == "node" && !t.Failed() {
-		if err := figure.Publish(reliability, "make specs CLUSTER=node", run.table()); err != nil {
+		if err := figure.Publish(results, "make specs CLUSTER=node", run.table()); err != nil {
 			t.Fatal(err)
 		}
 	}

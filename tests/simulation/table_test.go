@@ -62,17 +62,17 @@ func (c *counts) print() {
 	}
 }
 
-// publish writes the table into the docs, if the scenarios were tried completely. The others keep their rows.
+// publish writes the table into the page, if the scenarios were tried completely. The others keep their rows.
 func (c *counts) publish() error {
 	const command = "make crash-points"
 	if missing := c.missing(); missing != "" {
 		return fmt.Errorf("the table of crash points is not written: %s", missing)
 	}
-	published, err := figure.Published(reliability, command)
+	published, err := figure.Published(results, command)
 	if err != nil {
 		return err
 	}
-	return figure.Publish(reliability, command, c.table(published))
+	return figure.Publish(results, command, c.table(published))
 }
 
 // missing names a scenario that was not tried with all disturbances, or failed; empty for none.
