@@ -307,7 +307,7 @@ docs-serve: tools-hugo ## Serve the site on this machine, and show changes at on
 	@cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo server --noBuildLock
 
 docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages, and the links and headings of the site
-	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md docs
+	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md RELEASING.md docs
 	@cd docs/site && htmltest --conf htmltest.yaml --skip-external
 
 docs-links: docs tools-htmltest ## Check also the links from the site to others

@@ -79,8 +79,8 @@ Left to do:
 - Replace the maintainers, with their address, and the provider: .github/CODE_OF_CONDUCT.md, config/manifests/bases
   and config/operatorhub (OWNER). Set your first version: VERSION in the Makefile. Then run make bundle, and commit the
   result.
-- On GitHub, set up the repository as docs/how-to/release.md says ("On GitHub").
+- On GitHub, set up the repository as RELEASING.md says ("On GitHub").
 - Clusters with the original keep their objects: this operator looks only at objects of %s.
 - Nothing is published under %s yet: docs say how to release. After the first release, remove the notes about that:
-  README.md, docs/getting-started/install.md, docs/how-to/kustomize.md and release.md, docs/explanation/faq.md.
+  README.md, docs/getting-started/install.md, docs/how-to/kustomize.md, docs/explanation/faq.md.
 `

@@ -22,9 +22,9 @@ type Block struct {
 	Text     string
 }
 
-// Pages returns README.md and the pages of docs/, relative to the root of the repository.
+// Pages returns README.md, RELEASING.md and the pages of docs/, relative to the root of the repository.
 func Pages(root string) ([]string, error) {
-	pages := []string{"README.md"}
+	pages := []string{"README.md", "RELEASING.md"}
 	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, "docs", pattern))
 		if err != nil {
