@@ -19,7 +19,7 @@ func TestComplete(t *testing.T) {
 		pages   []string
 	}{
 		"reasons": {"api/v1alpha1/*.go", `\bReason\w+ += "(\w+)"`,
-			[]string{"how-to/troubleshooting.md", "reference/status.md"}},
+			[]string{"how-to/troubleshooting.md"}},
 		"labels and annotations": {"api/v1alpha1/*.go", `"(cache\.example\.com/[\w-]+)"`, []string{"reference/labels.md"}},
 		"labels of children":     {"controllers/names/*.go", `[lL]abel\w+ += "(.*)"`, []string{"reference/labels.md"}},
 		"metrics of the agent":   {"agent/*.go", `Name: +"(memcached_agent_\w+)"`, []string{"reference/metrics.md"}},

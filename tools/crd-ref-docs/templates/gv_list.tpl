@@ -19,7 +19,9 @@ These are the fields of a `Memcached`. `kubectl explain memcached.spec` prints t
 | `extraArgs` | [Options of memcached](options.md) |
 | `tls`, `auth`, `networkPolicy` | [Security](../how-to/security.md) |
 | `metrics` | [Monitoring](../how-to/monitoring.md) |
-| `image`, `rollout`, `disruptionBudget`, `paused` | [Operations](../how-to/operations.md) |
+| `rollout`, `disruptionBudget` | [Rollouts and restarts](../how-to/rollouts.md) |
+| `proxy` | [Proxies](../how-to/proxies.md) |
+| `image`, `service`, `paused` | [Operations](../how-to/operations.md) |
 | `labels`, `annotations` | [Labels and annotations](labels.md) |
 | a condition to wait for | [Status](status.md) |
 {{ range . }}{{ template "gvDetails" . }}{{ end }}
