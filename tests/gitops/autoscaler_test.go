@@ -156,7 +156,7 @@ func (e *env) autoscaledOutsideOfGit(engine gitops) {
 	assert.Equal(e, int64(6), sizeOf(e.get(cache)))
 }
 
-// handOver returns the command of docs/how-to/gitops.md that takes over the size.
+// handOver returns the command of docs/how-to/argocd.md that takes over the size.
 func handOver(namespace string) string {
 	return `bin/kubectl --namespace ` + namespace + ` apply --server-side --field-manager=handover -f - <<EOF
 apiVersion: cache.example.com/v1alpha1
@@ -166,7 +166,7 @@ spec: {size: 3}
 EOF`
 }
 
-// handedOver removes the size from git, as docs/how-to/gitops.md describes, and checks that no server is lost.
+// handedOver removes the size from git, as docs/how-to/argocd.md describes, and checks that no server is lost.
 func (e *env) handedOver(engine gitops) {
 	e.Helper()
 	withSize := map[string]string{"caches/cache.yaml": cacheYAML + "  size: 3\n"}

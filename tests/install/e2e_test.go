@@ -113,7 +113,7 @@ func (w *world) earlier() (from earlier.Version, manager string) {
 	return from, manager
 }
 
-// TestE2EHelm runs the commands of docs/how-to/helm.md: it installs the chart of the version before from a registry,
+// TestE2EHelm runs the commands of docs/how-to/helm.md, upgrade.md and uninstall.md: it installs the chart of the version before from a registry,
 // upgrades it, uninstalls it, and installs it again.
 func TestE2EHelm(t *testing.T) {
 	w := newWorld(t)
@@ -133,17 +133,17 @@ func TestE2EHelm(t *testing.T) {
 		run(t, "helm", "push", "--plain-http", fmt.Sprintf("%s/%s-%s.tgz", w.dir, push[1], version),
 			"oci://"+registry+ref[1])
 	}
-	shell := func(heading, start string, settings ...string) {
+	shell := func(page, heading, start string, settings ...string) {
 		t.Helper()
-		commands := start + block(t, "helm.md", heading, "sh", start)
+		commands := start + block(t, page, heading, "sh", start)
 		commands = regexp.MustCompile(`oci://[^/\s]+(\S+ --version) \S+`).ReplaceAllString(commands,
 			"--plain-http oci://"+registry+"${1} $$version")
 		run(t, "bash", "-ec", strings.NewReplacer("helm uninstall", "helm uninstall --timeout=60s", "kubectl delete",
 			"kubectl delete --timeout=60s", "helm upgrade", "helm upgrade "+strings.Join(settings, " ")).Replace(commands))
 	}
 	t.Setenv("version", from.Version)
-	shell("## Install", "")
-	shell("## Install", "kubectl label")
+	shell("helm.md", "## Install", "")
+	shell("helm.md", "## Install", "kubectl label")
 	w.operator.Manager = manager
 	w.start()
 	servers := w.cache("default")
@@ -151,7 +151,7 @@ func TestE2EHelm(t *testing.T) {
 
 	w.stop()
 	t.Setenv("version", newer)
-	shell("## Upgrade", "", "--set=replicas=2,log.level=debug")
+	shell("upgrade.md", "## Helm", "", "--set=replicas=2,log.level=debug")
 	w.operator.Manager = ""
 	w.start()
 	caches.Upgraded()
@@ -160,15 +160,15 @@ func TestE2EHelm(t *testing.T) {
 		cluster.OperatorDeployment)
 
 	w.stop()
-	shell("## Uninstall", "")
+	shell("uninstall.md", "## Helm", "")
 	assert.Empty(t, w.kubectl("get", "deployments,services", "--namespace", namespace, "--output=name"))
 	assert.NotContains(t, w.kubectl("get", "clusterroles,clusterrolebindings", "--output=name"), "memcached")
 	assert.Equal(t, servers, w.servers("default"))
 
-	shell("## Install", "")
+	shell("helm.md", "## Install", "")
 	w.start()
 	assert.Equal(t, servers, w.servers("default"))
-	shell("## Uninstall", "kubectl delete memcacheds")
+	shell("uninstall.md", "## Helm", "kubectl delete memcacheds")
 	w.stop()
 	w.kubectl("delete", "--timeout=60s", "namespace/"+namespace)
 }
@@ -188,7 +188,8 @@ func (w *world) registry() string {
 	return address
 }
 
-// TestE2EHelmTakesOver runs the commands of docs/how-to/helm.md that move from install.yaml to the chart.
+// TestE2EHelmTakesOver moves from install.yaml to the chart, by the commands of docs/how-to/uninstall.md that keep the
+// caches.
 func TestE2EHelmTakesOver(t *testing.T) {
 	w := newWorld(t)
 	manifests := installYAML(t)
@@ -196,7 +197,7 @@ func TestE2EHelmTakesOver(t *testing.T) {
 	w.start()
 	servers := w.cache("default")
 	w.stop()
-	run(t, "bash", "-ec", block(t, "helm.md", "## From another way to install", "sh", ""))
+	run(t, "bash", "-ec", block(t, "uninstall.md", "## kubectl and kustomize", "sh", ""))
 	run(t, "helm", "install", "memcached-operator", chart(t, manifests), "--namespace", namespace, "--create-namespace",
 		"--wait", "--timeout=60s")
 	w.start()
@@ -208,12 +209,12 @@ func TestE2EHelmTakesOver(t *testing.T) {
 }
 
 // TestE2EUmbrella installs operator and Memcached by one chart, with no CRD before. It upgrades both, with a new field,
-// and removes them, by the commands of docs/how-to/helm.md.
+// and removes them, by the commands of docs/how-to/helm.md and uninstall.md.
 func TestE2EUmbrella(t *testing.T) {
 	w := newWorld(t)
-	shell := func(dir, start string) {
+	shell := func(dir, page, heading, start string) {
 		t.Helper()
-		commands := start + block(t, "helm.md", "## As a dependency", "sh", start)
+		commands := start + block(t, page, heading, "sh", start)
 		// The archive of the dependency is there.
 		run(t, "bash", "-ec", strings.NewReplacer("helm dependency update shop\n", "",
 			" shop "+"shop ", " shop "+dir+" ", "crds shop ", "crds "+dir+" ",
@@ -225,7 +226,8 @@ func TestE2EUmbrella(t *testing.T) {
 	}
 	manifests := installYAML(t)
 	older := umbrella(t, chart(t, manifests))
-	shell(older, "helm dependency")
+	const heading = "## As a dependency"
+	shell(older, "helm.md", heading, "helm dependency")
 	w.start()
 	ready()
 
@@ -238,12 +240,12 @@ func TestE2EUmbrella(t *testing.T) {
 	write(t, file, strings.TrimSpace(string(text))+"\n  novel: field\n")
 	_, err = command.Run(t.Context(), "helm", "upgrade", "shop", newer, "--namespace", namespace)
 	require.ErrorContains(t, err, "helm show crds CHART | kubectl apply --server-side --force-conflicts -f -")
-	shell(newer, "helm show crds")
+	shell(newer, "helm.md", heading, "helm show crds")
 	ready()
 	assert.Equal(t, "field", w.kubectl("get", "memcached", "sessions", "--namespace", namespace,
 		"--output=jsonpath={.spec.novel}"))
 
-	shell(newer, "kubectl delete")
+	shell(newer, "uninstall.md", "## Helm", "kubectl delete memcacheds --all --all-namespaces\nhelm uninstall shop")
 	w.stop()
 	assert.NotContains(t, w.kubectl("get", "all", "--namespace", namespace), "sessions")
 	w.kubectl("delete", "--timeout=60s", "crd/memcacheds.cache.example.com", "namespace/"+namespace)
@@ -300,7 +302,7 @@ func TestE2EInstallYAMLUpgrade(t *testing.T) {
 }
 
 // TestE2EInstallYAML removes what install.yaml installed with its own file: as its head says, and also without the
-// Memcacheds being deleted first, with the commands of docs/how-to/kustomize.md that then help.
+// Memcacheds being deleted first, with the commands of docs/how-to/uninstall.md that then help.
 func TestE2EInstallYAML(t *testing.T) {
 	w := newWorld(t)
 	manifests := installYAML(t)
@@ -321,7 +323,8 @@ func TestE2EInstallYAML(t *testing.T) {
 
 	install()
 	w.cache("default")
-	removal := block(t, "kustomize.md", "### With all caches", "sh", "")
+	const uninstall, heading, first = "uninstall.md", "## kubectl and kustomize", "kubectl delete memcacheds"
+	removal := first + block(t, uninstall, heading, "sh", first)
 	for command := range strings.Lines(strings.ReplaceAll(removal, "-k .", "-f install.yaml")) {
 		assert.Contains(t, head, "\n#   "+command)
 	}
@@ -330,7 +333,7 @@ func TestE2EInstallYAML(t *testing.T) {
 
 	install()
 	servers := w.cache("default")
-	keep := block(t, "kustomize.md", "### But keep the caches", "sh", "")
+	keep := block(t, uninstall, heading, "sh", "")
 	for command := range strings.Lines(keep) {
 		assert.Contains(t, head+"\n", "\n#   "+command)
 	}
@@ -347,7 +350,7 @@ func TestE2EInstallYAML(t *testing.T) {
 	require.ErrorContains(t, err, "timed out", "the deletion does not hang: the pages say that it does")
 	assert.Equal(t, servers, w.uids("default"), "the servers do not serve until an operator runs")
 	w.kubectl("wait", "--for=delete", "--timeout=60s", "namespace/"+namespace)
-	help := block(t, "kustomize.md", "### If a deletion hangs", "sh", "")
+	help := block(t, uninstall, "## If a deletion hangs", "sh", "")
 	apply, rest, _ := strings.Cut(help, "\n")
 	shell(apply)
 	w.start()
@@ -361,7 +364,7 @@ func TestE2EInstallYAML(t *testing.T) {
 	w.stop()
 	w.kubectl("delete", "--wait=false", "--filename", file)
 	patch := strings.NewReplacer("NAMESPACE", "default", " NAME ", " memcached-sample ").Replace(
-		block(t, "kustomize.md", "### If a deletion hangs", "sh", "kubectl get memcacheds --all-namespaces"))
+		block(t, uninstall, "## If a deletion hangs", "sh", "kubectl get memcacheds --all-namespaces"))
 	shell(patch)
 	w.kubectl("wait", "--for=delete", "--timeout=60s", "crd/memcacheds.cache.example.com", "namespace/"+namespace)
 	w.kubectl("wait", "--for=delete", "--timeout=60s", "--namespace=default", "pods", "--all")

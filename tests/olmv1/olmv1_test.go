@@ -50,7 +50,7 @@ func TestUpgradeAndRemoval(t *testing.T) {
 	w.catalog("next", before, now)
 	if from.Released() {
 		// Rules or descriptions of the CRD may have changed. Then OLM v1 refuses the CRD, unless the user allows it, as
-		// docs/how-to/olm.md says.
+		// docs/how-to/upgrade.md says.
 		w.crdUpgradeSafety(`{"preflight":{"crdUpgradeSafety":{"enforcement":"None"}}}`)
 	}
 	w.useCatalog("next")
