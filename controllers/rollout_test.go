@@ -314,8 +314,8 @@ func TestLostServerIsReplaced(t *testing.T) {
 	f.wantCondition(v1alpha1.ConditionDegraded, metav1.ConditionFalse, v1alpha1.ReasonAsExpected)
 }
 
-// TestIPFamilies: in a dual-stack cluster, clients and proxies get addresses of the cluster's first family, here IPv6 in
-// brackets. spec.service.ipFamilyPolicy adds and removes addresses of the other family.
+// TestIPFamilies: in a dual-stack cluster, clients and proxies get addresses of the cluster's first family, here IPv6,
+// in brackets. spec.service.ipFamilyPolicy adds and removes addresses of the other family.
 func TestIPFamilies(t *testing.T) {
 	apiserver.Need(t)
 	t.Parallel()
