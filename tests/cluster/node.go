@@ -182,8 +182,8 @@ func nodeOwner() (root string, alive bool) {
 	return string(text), len(cgroupPIDs()) > 0
 }
 
-// unmountAll detaches all mounts below these folders, the innermost first. The command does what a system call that only
-// Linux has would do, so that the package compiles on a Mac, where kind runs the cluster.
+// unmountAll detaches all mounts below these folders, the innermost first. It runs a command, because only Linux has
+// the system call, and the package must compile on a Mac, where kind runs the cluster.
 func unmountAll(ctx context.Context, dirs ...string) {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	lines := strings.Split(string(text), "\n")

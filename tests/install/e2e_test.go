@@ -113,8 +113,8 @@ func (w *world) earlier() (from earlier.Version, manager string) {
 	return from, manager
 }
 
-// TestE2EHelm runs the commands of docs/how-to/helm.md, upgrade.md and uninstall.md: it installs the chart of the version
-// before from a registry, upgrades it, uninstalls it, and installs it again.
+// TestE2EHelm runs the commands of docs/how-to/helm.md, upgrade.md and uninstall.md: it installs the chart of the
+// version before from a registry, upgrades it, uninstalls it, and installs it again.
 func TestE2EHelm(t *testing.T) {
 	w := newWorld(t)
 	from, manager := w.earlier()
