@@ -99,8 +99,8 @@ test: ## Run the tests that a change needs, the fastest first, on the kwok clust
 verify: ## Run what else a merge needs: pages, bundle, chart, alerts, generated specs, crash points
 	@tools/steps verify-bundle validate-bundle install-test test-docs docs-lint test-slow monitoring-test lint-modules
 
-# How many tests wait at the same time: real pods need a processor. Packages of tests run one after the other, because
-# some tests check each request of clients.
+# How many tests wait at the same time: real pods need a processor, also for chainsaw. Packages of tests run one after
+# the other, because some tests check each request of clients.
 parallel_kwok := 8
 parallel_node := 2
 parallel_kind := 2
@@ -142,7 +142,8 @@ specs: tools-kubernetes tools-etcd ## Try generated specs on an API server, with
 	cd tests && KUBEBUILDER_ASSETS=$(BIN) CLUSTER=$(CLUSTER) go test -count=1 -timeout=5h -parallel=6 -run Specs -v ./simulation -specs=10000 $(ARGS)
 
 chainsaw: tools-chainsaw operator-start ## Test what a user sees, on CLUSTER; ARGS=--quiet=false prints more
-	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./e2e/truth/sample chainsaw test chainsaw --config chainsaw/.chainsaw.yaml --quiet $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
+	cd tests && KUBECONFIG=$(KUBECONFIG_OF_CLUSTER) go run ./e2e/truth/sample chainsaw test chainsaw --config chainsaw/.chainsaw.yaml --quiet \
+		$(if $(filter kwok,$(CLUSTER)),,--parallel=4) $(if $(MAKE_TERMOUT),,--no-color) $(ARGS)
 
 # With ARGS=-run, few requests of the operator and no Secret can be expected in the audit log. kind has no such log.
 e2e: tools-gotestsum cluster-up operator-$(CLUSTER) ## Test sequences that YAML cannot express, on CLUSTER; ARGS=-short leaves out those that take minutes
