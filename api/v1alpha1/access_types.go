@@ -7,10 +7,10 @@ import (
 
 // TLSSpec encrypts the connections of clients.
 type TLSSpec struct {
-	// secretName names a Secret of this namespace with the keys tls.crt and tls.key, such as cert-manager creates, and
-	// with ca.crt unless clientAuth is None or clientCA is set. The servers load a changed certificate or an added CA
-	// within seconds, without a restart. Removing a CA replaces the servers at the pace of rollout. While the Secret is
-	// missing or invalid, a new Memcached gets no servers, and running servers keep the previous content.
+	// secretName names a Secret of this namespace with the keys tls.crt and tls.key, and ca.crt if clientAuth is not None
+	// and clientCA is not set. A change replaces the servers; without proxy, they start empty. New content is loaded
+	// without a restart, but the removal of a CA replaces the servers too. Without a valid Secret, new servers wait, and
+	// running servers keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -18,24 +18,25 @@ type TLSSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
 	SecretName string `json:"secretName"`
 
-	// clientAuth is what servers require of clients. None, the default: no certificate. Request: a client may send a
-	// certificate, and is refused if no CA in ca.crt has signed it. Require: each client must send a certificate that a
-	// CA in ca.crt has signed.
+	// clientAuth is what servers require of clients. None, the default: no certificate. Request: if a client sends a
+	// certificate, a CA in ca.crt must have signed it. Require: each client must send a certificate that a CA in ca.crt
+	// has signed. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default=None
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Client authentication"
 	ClientAuth ClientAuth `json:"clientAuth,omitempty"`
 
-	// clientCA names another object that has the CAs of clients, unless clientAuth is None; by default they are in ca.crt
-	// of the Secret that secretName names. Certificates from ACME issuers come without a CA, and trust-manager writes CAs
-	// to ConfigMaps. Another object replaces every server; changed content does what it does in that Secret.
+	// clientCA names another object with the CAs of clients; by default, they are in ca.crt of the Secret in secretName.
+	// It is ignored if clientAuth is None. Use it for certificates of ACME, which have no CA, or with trust-manager. A
+	// change replaces the servers; without proxy, they start empty. New content has the same effect as in that Secret.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Client CA"
 	ClientCA *ClientCASource `json:"clientCA,omitempty"`
 
-	// minVersion is the oldest version of TLS that servers speak: "1.2", the default, or "1.3".
+	// minVersion is the oldest version of TLS that servers speak: "1.2", the default, or "1.3". A change replaces the
+	// servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default="1.2"
 	// +optional
@@ -47,7 +48,8 @@ type TLSSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.secretName) != has(self.configMapName)",message="must have either secretName or configMapName"
 type ClientCASource struct {
-	// secretName names a Secret of this namespace with the key ca.crt. It needs no other key.
+	// secretName names a Secret of this namespace with the key ca.crt. A change replaces the servers; without proxy, they
+	// start empty.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -55,8 +57,8 @@ type ClientCASource struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Secret",xDescriptors={"urn:alm:descriptor:io.kubernetes:Secret"}
 	SecretName string `json:"secretName,omitempty"`
 
-	// configMapName names a ConfigMap of this namespace with the key ca.crt. The operator does not watch ConfigMaps of
-	// users, and looks once a minute whether it changed.
+	// configMapName names a ConfigMap of this namespace with the key ca.crt. The operator looks once a minute whether it
+	// has new content. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a ConfigMap: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -90,10 +92,9 @@ const (
 
 // AuthSpec requires a user and a password of clients, in memcached's ASCII protocol.
 type AuthSpec struct {
-	// secretName names a Secret of this namespace with the key authfile: 1 to 8 lines of at most 254 bytes, each a user,
-	// a colon and a password, with a line break after each line, the last one too. The servers load a changed file within
-	// seconds, without a restart. While the Secret is missing or invalid, a new Memcached gets no servers, and running
-	// servers keep the previous content.
+	// secretName names a Secret of this namespace with the key authfile: 1 to 8 lines user:password of at most 254 bytes,
+	// each with a line break at its end. A change replaces the servers; without proxy, they start empty. New content is
+	// loaded without a restart. Without a valid Secret, new servers wait, and running servers keep the previous content.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",message="must be the name of a Secret: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -104,8 +105,9 @@ type AuthSpec struct {
 
 // ServiceSpec adjusts the Services that clients connect to.
 type ServiceSpec struct {
-	// type of the Services: ClusterIP, the default; NodePort or LoadBalancer, for clients outside of the cluster, needs
-	// proxy or serverAddresses: ClusterIP. status.servers has the addresses inside of the cluster in any case.
+	// type is ClusterIP, the default, NodePort or LoadBalancer. The latter two are for clients outside of the cluster, and
+	// need proxy or serverAddresses ClusterIP. status.servers has the addresses inside of the cluster in any case. A
+	// change touches no server.
 	//
 	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
 	// +kubebuilder:default=ClusterIP
@@ -113,32 +115,32 @@ type ServiceSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Type"
 	Type corev1.ServiceType `json:"type,omitempty"`
 
-	// labels are added to the Services, at most 15. Labels of the operator are refused.
+	// labels are added to the Services, at most 15. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels Labels `json:"labels,omitempty"`
 
-	// annotations are added to the Services, at most 32 with 255 KiB in all, such as those that configure a load
-	// balancer. In values, $(SERVICE_NAME) stands for the name of the Service: with a Service for each server,
-	// $(SERVICE_NAME).cache.example.org as the host name of external-dns gives each a name of its own.
+	// annotations are added to the Services, at most 32 with 255 KiB in all, for example to configure a load balancer. In
+	// values, $(SERVICE_NAME) stands for the name of the Service: $(SERVICE_NAME).cache.example.org gives each a host name
+	// in external-dns. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
 	Annotations Annotations `json:"annotations,omitempty"`
 
-	// trafficDistribution says which proxies clients prefer: with PreferClose, from Kubernetes 1.31 on, or PreferSameZone,
-	// from 1.34 on, those in their own zone; with PreferSameNode, from 1.34 on, those on their own node. By default they
-	// prefer none. Needs proxy.
+	// trafficDistribution is which proxies clients prefer; none by default. PreferClose (Kubernetes 1.31 or later) and
+	// PreferSameZone (1.34 or later): those in their zone. PreferSameNode (1.34 or later): those on their node. It needs
+	// proxy. A change touches no server.
 	//
 	// +kubebuilder:validation:Enum=PreferClose;PreferSameZone;PreferSameNode
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Traffic distribution"
 	TrafficDistribution string `json:"trafficDistribution,omitempty"`
 
-	// ipFamilyPolicy says whether the Services have addresses of one IP family, SingleStack, or of both, PreferDualStack
-	// or RequireDualStack. By default new Services have one address, of the cluster's first family. A Service keeps its
-	// addresses when the field is removed: set SingleStack instead. It applies to all Services of the Memcached.
+	// ipFamilyPolicy is SingleStack, PreferDualStack or RequireDualStack, for all Services of the Memcached. By default,
+	// new Services have one address, of the cluster's first IP family. Removing the field changes no Service: set
+	// SingleStack instead. A change touches no server.
 	//
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	// +optional
@@ -146,10 +148,10 @@ type ServiceSpec struct {
 	IPFamilyPolicy corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 }
 
-// MetricsSpec serves metrics of the servers.
+// MetricsSpec serves metrics of servers and proxies: those of Prometheus's exporter for memcached, and of the agent.
 type MetricsSpec struct {
-	// port is the port on which each pod serves metrics at /metrics, from 1024 to 65535, 9150 by default. They are the
-	// metrics of Prometheus's exporter for memcached, and of the agent.
+	// port is the port on which each pod serves metrics at /metrics, from 1024 to 65535, 9150 by default. It must differ
+	// from containerPort. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default=9150
 	// +kubebuilder:validation:Minimum=1024
@@ -159,10 +161,10 @@ type MetricsSpec struct {
 	Port int32 `json:"port,omitempty"`
 }
 
-// NetworkPolicySpec restricts who may reach the servers.
+// NetworkPolicySpec restricts access to servers and proxies.
 type NetworkPolicySpec struct {
-	// from are the peers that may reach memcached, as in a NetworkPolicy of networking.k8s.io/v1, at most 32. An empty
-	// list admits nobody.
+	// from are the peers that have access to memcached, or with proxy only to the proxies, as in a NetworkPolicy of
+	// networking.k8s.io/v1, at most 32. Without peers, nobody has access. A change touches no server.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
@@ -170,8 +172,8 @@ type NetworkPolicySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="From"
 	From []networkingv1.NetworkPolicyPeer `json:"from,omitempty"`
 
-	// metricsFrom are the peers that may reach the metrics, at most 32. By default all peers may: metrics are numbers and
-	// reveal no cached data.
+	// metricsFrom are the peers that have access to the metrics, from 1 to 32. If it is not set, everybody has access:
+	// metrics hold no cached data. A change touches no server.
 	//
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
@@ -207,7 +209,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="[self.?memory] == [oldSelf.?memory] && [self.?threads] == [oldSelf.?threads] || !has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",optionalOldSelf=true,fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
 type ProxySpec struct {
-	// size is the number of proxies, from 1 to 100, 2 by default.
+	// size is the number of proxies, from 1 to 100, 2 by default. A change touches no server.
 	//
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
@@ -216,7 +218,7 @@ type ProxySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size"
 	Size int32 `json:"size,omitempty"`
 
-	// threads is the number of worker threads of each proxy, from 1 to 64, 4 by default.
+	// threads is the number of worker threads of each proxy, from 1 to 64, 4 by default. A change touches no server.
 	//
 	// +kubebuilder:default=4
 	// +kubebuilder:validation:Minimum=1
@@ -225,8 +227,8 @@ type ProxySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Threads"
 	Threads int32 `json:"threads,omitempty"`
 
-	// memory is the memory request and limit of each proxy, in Mi or Gi, from 64Mi + 4Mi·threads to 64Gi, 128Mi by
-	// default. Proxies store no items.
+	// memory is the memory request and limit of each proxy, in Mi or Gi, at most 64Gi, 128Mi by default. The minimum is
+	// the larger of 64Mi + 4Mi·threads and 2·threads·maxItemSize. A change touches no server.
 	//
 	// +kubebuilder:default="128Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -236,27 +238,26 @@ type ProxySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
 	Memory string `json:"memory,omitempty"`
 
-	// moveItems says when items move to other servers, so that no client misses one. Always, the default: when size
-	// changes, and before a server is replaced or evicted, one after the other; the cluster then needs room for one more
-	// server. OnResize: only when size changes; a server that is replaced or evicted starts empty, as
-	// spec.rollout says.
+	// moveItems is when items move to other servers, so that no client misses one. Always, the default: when size changes,
+	// and before a server is replaced or evicted, which needs room for one more server. OnResize: only when size changes;
+	// a server that is replaced or evicted starts empty. A change touches no server.
 	//
 	// +kubebuilder:default=Always
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Move items",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Always","urn:alm:descriptor:com.tectonic.ui:select:OnResize"}
 	MoveItems MoveItems `json:"moveItems,omitempty"`
 
-	// whenMoveStalls says what happens if a move of items cannot continue, for example because a proxy does not answer
-	// the operator. Wait, the default: the operator tries again until it succeeds. Proceed: once the object is Stalled,
-	// after rollout.progressDeadlineSeconds, proxies use the new servers at once. Items that have not moved are lost, and
-	// clients may read values that are older than later writes.
+	// whenMoveStalls is what happens if items cannot move, for example because a proxy does not answer the operator. Wait,
+	// the default: the operator keeps trying. Proceed: after rollout.progressDeadlineSeconds, proxies use the new servers;
+	// other items are lost, and clients may read old values. A change touches no server.
 	//
 	// +kubebuilder:default=Wait
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="When move stalls",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Wait","urn:alm:descriptor:com.tectonic.ui:select:Proceed"}
 	WhenMoveStalls WhenMoveStalls `json:"whenMoveStalls,omitempty"`
 
-	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy.
+	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy. They must
+	// not hold memory. A change touches no server.
 	//
 	// +kubebuilder:validation:XValidation:rule="[self.?limits[?'memory'], self.?requests[?'memory']] == [oldSelf.?limits[?'memory'], oldSelf.?requests[?'memory']] || (!has(self.limits) || !('memory' in self.limits)) && (!has(self.requests) || !('memory' in self.requests))",optionalOldSelf=true,message="must not hold memory: spec.proxy.memory is its request and limit"
 	// +optional

@@ -111,8 +111,9 @@ const (
 // +kubebuilder:validation:XValidation:rule="[self.?metrics.?port, self.?containerPort] == [oldSelf.?metrics.?port, oldSelf.?containerPort] || !has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",optionalOldSelf=true,fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
 // +kubebuilder:validation:XValidation:rule="oldSelf.?rollout.?warmUp.hasValue() || !has(self.rollout) || !has(self.rollout.warmUp) || (has(self.workload) && self.workload == 'StatefulSet')",optionalOldSelf=true,fieldPath=".rollout.warmUp",message="needs spec.workload StatefulSet, whose servers the operator replaces"
 type MemcachedSpec struct {
-	// size is the number of memcached servers, from 0 to 1000, 1 by default. Zero keeps the object and removes all
-	// servers. An autoscaler sets size through the scale subresource; leave size out of git then.
+	// size is the number of servers, from 0 to 1000, 1 by default. Zero removes all servers and keeps the object. Leave
+	// size out of git if an autoscaler sets it through the scale subresource. A change adds or removes servers and
+	// replaces none.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -121,9 +122,9 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:podCount"}
 	Size *int32 `json:"size,omitempty"`
 
-	// workload is the kind of object that runs the servers. Choose StatefulSet unless clients look up all addresses of
-	// one name: its servers have names that outlive their pods, so that a client that spreads keys over a list of servers
-	// finds them again. The servers of a Deployment, the default, share one name. It cannot be changed.
+	// workload is the kind of object that runs the servers. The servers of a StatefulSet have lasting names, so that
+	// clients with a list of servers find their keys again. The servers of a Deployment, the default, share one name:
+	// choose it only if clients look up all addresses of that name. It cannot be changed.
 	//
 	// +kubebuilder:default=Deployment
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create a Memcached of another name with the new workload, move the clients to its status.servers, and delete this one"
@@ -131,19 +132,19 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Workload",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Deployment","urn:alm:descriptor:com.tectonic.ui:select:StatefulSet"}
 	Workload WorkloadKind `json:"workload,omitempty"`
 
-	// serverAddresses says how clients address single servers of a StatefulSet: DNS, the default, by the name of each
-	// server's pod, which resolves to the pod's address; ClusterIP by the address of a Service for each server, which
-	// outlives the pod, for clients that resolve names once or place keys by address.
+	// serverAddresses is how clients address the servers of a StatefulSet. DNS, the default: by the name of the pod, which
+	// resolves to the pod's address. ClusterIP: by the address of a Service for each server, which outlives the pod, for
+	// clients that resolve names once or place keys by address. A change touches no server.
 	//
 	// +kubebuilder:default=DNS
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Server addresses",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:DNS","urn:alm:descriptor:com.tectonic.ui:select:ClusterIP"}
 	ServerAddresses ServerAddresses `json:"serverAddresses,omitempty"`
 
-	// image is the memcached container image: a name in lower case with a tag, a digest, or both, such as
-	// "docker.io/library/memcached:1.6.45". Without image, the servers run the operator's default at creation and keep
-	// that image: upgrading the operator never restarts a cache. Setting image replaces the servers. Removing it, or
-	// setting the annotation cache.example.com/restartedAt without it, changes them to the operator's current default.
+	// image is the memcached image: a name in lower case with a tag, a digest, or both, such as
+	// "docker.io/library/memcached:1.6.45". A change replaces the servers; without proxy, they start empty. Without image,
+	// servers keep the operator's default at their creation. Removing image, or a restart (annotation
+	// cache.example.com/restartedAt) without it, gives them the current default.
 	//
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(([a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*|[[][0-9a-f:]+[]])(:[0-9]+)?/)?[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*)(/[a-z0-9]+((([.]|_|__|-+)[a-z0-9]+)*))*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127})?(@sha256:[a-f0-9]{64})?$')",message="must be a valid image reference: [registry[:port]/]name[:tag][@sha256:digest], with registry and name in lower case"
@@ -151,8 +152,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image"
 	Image string `json:"image,omitempty"`
 
-	// containerPort is the TCP port that memcached listens on, and the port of the Service, from 1024 to 65535, 11211
-	// by default. Tutorials also call it port.
+	// containerPort is the TCP port of memcached and of the Services, from 1024 to 65535, 11211 by default. A change
+	// replaces the servers; without proxy, they start empty. Services change at once.
 	//
 	// +kubebuilder:default=11211
 	// +kubebuilder:validation:Minimum=1024
@@ -161,11 +162,10 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Container port"
 	ContainerPort int32 `json:"containerPort,omitempty"`
 
-	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default.
-	// The memory request and limit of the container are derived from memory: they add what connections, threads and the
-	// hash table need. In a StatefulSet, a change of memory alone replaces no server: from Kubernetes 1.33 on, more memory
-	// loses no item; from 1.34 on, less memory drops the items that no longer fit. Otherwise a change replaces every
-	// server.
+	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default. The
+	// memory request and limit of the container are derived from it. In a StatefulSet, more memory loses no item with
+	// Kubernetes 1.33 or later; less memory drops what no longer fits with 1.34 or later. Otherwise, a change replaces the
+	// servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -175,10 +175,10 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Memory"
 	Memory string `json:"memory,omitempty"`
 
-	// maxConnections is the number of simultaneous client connections of each server (memcached -c), up to 1000000,
-	// 1024 by default. A further client gets an error and is disconnected. memcached also limits its open files to
-	// maxConnections and uses some itself, so the number must be at least max(16 + 4·threads, 10 + 5·threads). memcached
-	// refuses to start if the number exceeds the limit of open files of its container.
+	// maxConnections is the number of simultaneous client connections of each server (memcached -c), up to 1000000, 1024
+	// by default. A further client gets an error and is disconnected. The minimum is max(16 + 4·threads, 10 + 5·threads),
+	// or with proxy (proxy.size + 1)·(proxy.threads + 2) + 16 + 5·threads. memcached does not start if the number exceeds
+	// the container's limit of open files. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default=1024
 	// +kubebuilder:validation:Minimum=1
@@ -187,8 +187,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum connections",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 
-	// threads is the number of worker threads of each server (memcached -t), from 1 to 64, 4 by default. More threads
-	// than processors have no benefit.
+	// threads is the number of worker threads of each server (memcached -t), from 1 to 64, 4 by default. More threads than
+	// processors have no benefit. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default=4
 	// +kubebuilder:validation:Minimum=1
@@ -197,9 +197,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Threads",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Threads int32 `json:"threads,omitempty"`
 
-	// maxItemSize is the size of the largest item that can be stored (memcached -I), from 512Ki to 1024Mi and at most
-	// half of memory, 1Mi by default. It is a multiple of 512Ki, because memcached stores large items in parts of that
-	// size and refuses to start with any other.
+	// maxItemSize is the size of the largest item (memcached -I), a multiple of 512Ki from 512Ki to 1024Mi, at most half
+	// of memory, 1Mi by default. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default="1Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -208,10 +207,10 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maximum item size",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	MaxItemSize string `json:"maxItemSize,omitempty"`
 
-	// extraArgs are further memcached options, at most 32, each in its long form and in one string of at most 256
-	// characters: "--disable-evictions", "--slab-growth-factor=1.1", "--extended=idle_timeout=600,slab_automove=2". The
-	// message of a refused option names those that are allowed. Options that another field owns, and those that open a
-	// socket or a file or change the user, are refused; so are combinations that memcached refuses to start with.
+	// extraArgs are further options of memcached, at most 32, each one string with the long form, of at most 256
+	// characters, such as "--extended=idle_timeout=600,slab_automove=2". Refused are options of other fields, options that
+	// open a socket or a file or change the user, and combinations with which memcached does not start. The error names
+	// the allowed options. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=256
@@ -226,95 +225,98 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Extra arguments",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
-	// tls encrypts all connections of clients; none is encrypted by default.
+	// tls encrypts all connections of clients; none is encrypted by default. It excludes proxy. A change replaces the
+	// servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="TLS"
 	TLS *TLSSpec `json:"tls,omitempty"`
 
-	// auth requires a user and a password of clients; none is required by default.
+	// auth requires a user and a password of clients; none is required by default. Clients must use the ASCII protocol. It
+	// excludes proxy. A change replaces the servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Authentication"
 	Auth *AuthSpec `json:"auth,omitempty"`
 
-	// metrics serves metrics of each server to Prometheus; none are served by default. They work with tls and auth too.
+	// metrics serves metrics of memcached and the agent to Prometheus, also with tls and auth; none are served by default.
+	// A change replaces the servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Metrics"
 	Metrics *MetricsSpec `json:"metrics,omitempty"`
 
-	// networkPolicy restricts who may reach the servers, where the network of the cluster enforces it; by default every
-	// pod of the cluster may.
+	// networkPolicy restricts access to servers and proxies, if the cluster's network enforces policies. Everybody has
+	// access by default. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Network policy"
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
 
-	// proxy puts memcached's built-in proxy in front of the servers of a StatefulSet: one address for clients that
-	// cannot spread keys over servers. When size changes or servers are replaced, items move to their new servers, and no
-	// client misses one. The proxy speaks neither TLS nor passwords to the servers, so proxy cannot be combined with tls
-	// or auth.
+	// proxy puts memcached's built-in proxy in front of the servers of a StatefulSet: one address for clients that cannot
+	// spread keys over servers. Items move when servers change (see proxy.moveItems); proxies hold none. It excludes tls
+	// and auth. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
 	Proxy *ProxySpec `json:"proxy,omitempty"`
 
-	// service adjusts the Services that clients connect to, those in status.servers: that of the proxies, with
-	// serverAddresses: ClusterIP one for each server, or otherwise the one with the name of the Memcached.
+	// service adjusts the Services in status.servers: with proxy that of the proxies, with serverAddresses ClusterIP those
+	// of the servers, otherwise the one with the name of the Memcached. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Service",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Service *ServiceSpec `json:"service,omitempty"`
 
-	// agent adjusts the agent (sidecar) that runs beside each server with tls, auth or metrics, and beside each proxy.
+	// agent adjusts the agent (sidecar) beside each proxy and each server. Servers of a Deployment have one only with tls,
+	// auth or metrics. A change replaces the servers that have an agent; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Agent",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Agent *AgentSpec `json:"agent,omitempty"`
 
-	// pod adjusts the pods that the servers run in, and those of the proxies, which have their own resources, affinity and
-	// topologySpreadConstraints in proxy.
+	// pod adjusts the pods of servers and proxies; proxies have resources, affinity and topologySpreadConstraints in
+	// proxy. What the baseline Pod Security Standard forbids is refused. Kubernetes validates most other fields when the
+	// operator writes the workload. A change replaces the servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Pod",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Pod *PodSpec `json:"pod,omitempty"`
 
-	// rollout paces the replacement of servers when their configuration changes.
+	// rollout paces the replacement of servers. A server that starts empty loses 1/size of the cache. A change touches no
+	// server.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Rollout",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Rollout RolloutSpec `json:"rollout,omitzero"`
 
-	// disruptionBudget limits voluntary disruptions, such as node drains, by a PodDisruptionBudget unless policy is None.
-	// Unhealthy servers may always be evicted. Beside an agent they may be evicted only while enough others are healthy:
-	// if only its agent is down, an unhealthy server may still serve clients.
+	// disruptionBudget limits evictions, such as those of node drains, by a PodDisruptionBudget. A server that is not
+	// ready can always be evicted if it has no agent. With an agent, it may still serve clients, and can be evicted only
+	// while enough others are ready. A change touches no server.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Disruption budget",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	DisruptionBudget DisruptionBudgetSpec `json:"disruptionBudget,omitzero"`
 
-	// labels are added to each object that the operator creates for the Memcached, such as Services and workloads, at most
-	// 15. Not to pods, which have pod.labels: a change replaces no server and no proxy. Those in service.labels take
-	// precedence. Labels of the operator are refused.
+	// labels are added to each object that the operator creates, except pods (see pod.labels), at most 15. service.labels
+	// take precedence. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Labels Labels `json:"labels,omitempty"`
 
-	// annotations are added to each object that the operator creates for the Memcached, such as Services and workloads,
-	// at most 32. Not to pods, which have pod.annotations: a change replaces no server and no proxy. Those in
-	// service.annotations take precedence; put there what configures the Services for clients, such as a load balancer.
+	// annotations are added to each object that the operator creates, except pods (see pod.annotations), at most 32 with
+	// 255 KiB in all. service.annotations take precedence. A change touches no server.
 	//
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('deployment.kubernetes.io/'))",message="must not use the prefix deployment.kubernetes.io/: it belongs to the controller of Deployments"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Annotations Annotations `json:"annotations,omitempty"`
 
-	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. Argo CD shows
-	// a paused object as Suspended, which delays later sync waves.
+	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. A change
+	// touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
@@ -345,15 +347,14 @@ const (
 	AddressesClusterIP ServerAddresses = "ClusterIP"
 )
 
-// RolloutSpec paces the replacement of servers. Replacing a server loses 1/size of the cache.
+// RolloutSpec paces the replacement of servers.
 //
 // +kubebuilder:validation:XValidation:rule="[self.?progressDeadlineSeconds, self.?minReadySeconds] == [oldSelf.?progressDeadlineSeconds, oldSelf.?minReadySeconds] || !has(self.progressDeadlineSeconds) || !has(self.minReadySeconds) || self.progressDeadlineSeconds > self.minReadySeconds",optionalOldSelf=true,fieldPath=".progressDeadlineSeconds",message="must be greater than spec.rollout.minReadySeconds"
 type RolloutSpec struct {
-	// maxUnavailable is the number of servers that may be replaced at the same time, from 1 to 1000, 1 by default. No
-	// more servers than size run during a rollout, except for a Deployment with a size of 1, where the new server starts
-	// before the old one stops, and behind proxies, where a spare server runs meanwhile. In a StatefulSet, servers that do
-	// not answer are replaced first, then the highest numbers. Servers behind proxies are replaced one at a time, after
-	// their items have moved, unless proxy.moveItems is OnResize.
+	// maxUnavailable is the number of servers that may be unavailable at the same time during a rollout, from 1 to 1000, 1
+	// by default. A StatefulSet replaces servers that are not ready first, then the highest numbers. The single server of
+	// a Deployment stops after its successor is ready. Servers whose items move (proxy.moveItems) are replaced one at a
+	// time. A change touches no server.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=1
@@ -362,8 +363,9 @@ type RolloutSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Max unavailable"
 	MaxUnavailable int32 `json:"maxUnavailable,omitempty"`
 
-	// minReadySeconds is how long a new server must be ready before the next one is replaced, in seconds, from 0 to
-	// 86400, 0 by default. It gives a cold cache the time to fill. Servers that get the items of others do not wait.
+	// minReadySeconds is how long a new server must be ready before the next one is replaced, in seconds, from 0 to 86400,
+	// 0 by default. It gives an empty server time to fill. Servers whose items move (proxy.moveItems) do not wait. A
+	// change touches no server.
 	//
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -372,16 +374,16 @@ type RolloutSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Min ready seconds"
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
-	// warmUp makes the next server wait until clients have filled the new one; not set by default. It needs workload
-	// StatefulSet. Servers that get the items of others do not wait.
+	// warmUp delays the next replacement until clients have filled the new server; not set by default. It needs workload
+	// StatefulSet. Servers whose items move (proxy.moveItems) do not wait. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Warm up"
 	WarmUp *WarmUpSpec `json:"warmUp,omitempty"`
 
 	// progressDeadlineSeconds is how long a rollout may make no progress before the object becomes Stalled, in seconds,
-	// more than minReadySeconds and at most 172800, 600 by default. The time that new servers may need to warm up is
-	// added. The operator keeps trying after that.
+	// more than minReadySeconds, at most 172800, 600 by default. minReadySeconds and warmUp.timeoutSeconds are added. The
+	// operator keeps trying. A change touches no server.
 	//
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=1
@@ -391,10 +393,10 @@ type RolloutSpec struct {
 	ProgressDeadlineSeconds int32 `json:"progressDeadlineSeconds,omitempty"`
 }
 
-// WarmUpSpec says when a new server counts as warm.
+// WarmUpSpec says when a new server is warm.
 type WarmUpSpec struct {
-	// percent is the number of items that a new server must hold, in percent of the average of the servers that are yet
-	// to be replaced, from 1 to 100, 80 by default.
+	// percent is how full a new server must be: its number of items in percent of the average of the servers that are yet
+	// to be replaced, from 1 to 100, 80 by default. A change touches no server.
 	//
 	// +kubebuilder:default=80
 	// +kubebuilder:validation:Minimum=1
@@ -403,8 +405,8 @@ type WarmUpSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Percent"
 	Percent int32 `json:"percent,omitempty"`
 
-	// timeoutSeconds is how long a new server may take, in seconds since the operator first saw it available, from 1 to
-	// 86400, 1800 by default. After that, the next server is replaced in any case.
+	// timeoutSeconds is how long a new server may take to warm up, in seconds since the operator first saw it available,
+	// from 1 to 86400, 1800 by default. Then the next server is replaced in any case. A change touches no server.
 	//
 	// +kubebuilder:default=1800
 	// +kubebuilder:validation:Minimum=1
@@ -414,21 +416,21 @@ type WarmUpSpec struct {
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }
 
-// DisruptionBudgetSpec limits voluntary disruptions.
+// DisruptionBudgetSpec limits evictions.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.policy) || self.policy != 'None' || (!has(self.minAvailable) && (!has(self.maxUnavailable) || self.maxUnavailable == 1))",fieldPath=".policy",message="None cannot be combined with maxUnavailable or minAvailable: there is no budget then"
 type DisruptionBudgetSpec struct {
-	// policy says who limits disruptions. Managed, the default: the operator, by a PodDisruptionBudget for the servers,
-	// and one for the proxies. None: the operator creates no budget, for a cluster whose platform adds one to each
-	// workload. Kubernetes evicts no pod that two budgets select.
+	// policy is who limits evictions. Managed, the default: the operator creates a PodDisruptionBudget for the servers,
+	// and one for the proxies. None: it creates none, for a platform that adds its own. Kubernetes evicts no pod that two
+	// budgets select. A change touches no server.
 	//
 	// +kubebuilder:default=Managed
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Policy",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Managed","urn:alm:descriptor:com.tectonic.ui:select:None"}
 	Policy DisruptionBudgetPolicy `json:"policy,omitempty"`
 
-	// maxUnavailable is the number of servers that voluntary disruptions may make unavailable at the same time, from 0
-	// to 1000, 1 by default. Zero blocks every drain of a node that a server runs on.
+	// maxUnavailable is the number of servers that evictions may make unavailable at the same time, from 0 to 1000, 1 by
+	// default. Zero blocks every drain of a node with a server. For proxies, it is always 1. A change touches no server.
 	//
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
@@ -437,8 +439,8 @@ type DisruptionBudgetSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Max unavailable"
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
 
-	// minAvailable is the number of servers, or their percentage such as "75%", that voluntary disruptions leave
-	// available. If it is set, maxUnavailable does not apply.
+	// minAvailable is the number of servers, from 0 to 1000, or their percentage such as "75%", that evictions leave
+	// available. If it is set, maxUnavailable does not apply. A change touches no server.
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -448,7 +450,7 @@ type DisruptionBudgetSpec struct {
 	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
 }
 
-// DisruptionBudgetPolicy says who limits voluntary disruptions.
+// DisruptionBudgetPolicy is who limits evictions.
 //
 // +kubebuilder:validation:Enum=Managed;None
 type DisruptionBudgetPolicy string
@@ -513,7 +515,7 @@ const (
 	ReasonFinalizing = "Finalizing"
 )
 
-// Phase is one word for people, derived from the conditions; programs read the conditions.
+// Phase summarizes the conditions for people; programs read the conditions.
 //
 // +kubebuilder:validation:Enum=Pending;Progressing;Ready;Degraded;Paused;Deleting
 type Phase string
@@ -530,16 +532,15 @@ const (
 
 // MemcachedStatus is the observed state of a group of memcached servers.
 type MemcachedStatus struct {
-	// observedGeneration is the metadata.generation that this status describes; -1 before any operator has seen the
-	// object.
+	// observedGeneration is the metadata.generation that this status describes; -1 before an operator has seen the object.
 	//
 	// +kubebuilder:default=-1
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Observed generation"
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Ready, Available and, once an operator has seen the object, Degraded; Reconciling or Stalled while
-	// they are true.
+	// conditions are Ready, Available and, once an operator has seen the object, Degraded; Reconciling and Stalled exist
+	// while they are true.
 	//
 	// +default=[{"type": "Ready", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}, {"type": "Available", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller", "lastTransitionTime": "1970-01-01T00:00:00Z"}]
 	// +listType=map
@@ -548,16 +549,15 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Conditions",xDescriptors={"urn:alm:descriptor:io.kubernetes.conditions"}
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// phase is one word for people, derived from the conditions: Pending, Progressing, Ready, Degraded, Paused or
-	// Deleting.
+	// phase summarizes the conditions for people: Pending, Progressing, Ready, Degraded, Paused or Deleting.
 	//
 	// +kubebuilder:default=Pending
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
 	Phase Phase `json:"phase,omitempty"`
 
-	// nodes are the names of the servers' pods that are neither terminating nor finished, sorted. Tutorials use this
-	// name; the field does not hold nodes of the cluster.
+	// nodes are the sorted names of the servers' pods that are neither terminating nor finished, not of nodes of the
+	// cluster.
 	//
 	// +listType=set
 	// +optional
@@ -594,18 +594,17 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Agent image"
 	AgentImage string `json:"agentImage,omitempty"`
 
-	// outdated names those of image and agentImage that a new Memcached with the same spec would not get, because the
-	// operator has another default now. The restart annotation brings them up to date; it replaces every server. It is
-	// absent if both are current.
+	// outdated are those of image and agentImage that a new Memcached with the same spec would not get, because the
+	// operator has another default now; absent for none. The restart annotation updates them, and replaces the servers.
 	//
 	// +listType=set
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Outdated"
 	Outdated []string `json:"outdated,omitempty"`
 
-	// servers are the host:port addresses to configure clients with: for a StatefulSet one for each server, in the order
-	// of their numbers; for a Deployment the name of a headless Service, which resolves to the addresses of all ready
-	// servers; with a proxy only its address. They change only with size, containerPort, serverAddresses and proxy.
+	// servers are the host:port addresses for clients. For a StatefulSet: one for each server, in the order of their
+	// numbers. For a Deployment: the name of a headless Service, which resolves to all ready servers. With proxy: only its
+	// address. They change only with size, containerPort, serverAddresses and proxy.
 	//
 	// +listType=atomic
 	// +optional

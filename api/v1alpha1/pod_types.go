@@ -5,36 +5,36 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// PodSpec adjusts the pods that the servers run in. What the baseline Pod Security Standard forbids is refused, also in
-// a namespace without Pod Security admission: rights on Memcacheds alone must not give more. Kubernetes validates most
-// of the rest when the operator writes the workload.
+// PodSpec adjusts the pods of servers and proxies. What the baseline Pod Security Standard forbids is refused, also in
+// a namespace without Pod Security admission: rights on Memcacheds alone must not give more.
 // https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
 type PodSpec struct {
-	// labels are added to the pods, at most 15. Labels of the operator and of workload controllers are refused.
+	// labels are added to the pods, at most 15. A change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !['apps.kubernetes.io/', 'statefulset.kubernetes.io/'].exists(p, k.startsWith(p)) && !(k in ['pod-template-hash', 'controller-revision-hash', 'pod-template-generation']))",message="must not use the prefixes apps.kubernetes.io/ and statefulset.kubernetes.io/ or the keys pod-template-hash, controller-revision-hash and pod-template-generation: they belong to workload controllers"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Labels"
 	Labels Labels `json:"labels,omitempty"`
 
-	// annotations are added to the pods, at most 32 with 255 KiB in all: Kubernetes allows 256 KiB, of which the operator
-	// needs 1 KiB.
+	// annotations are added to the pods, at most 32 with 255 KiB in all. A change replaces the servers; without proxy,
+	// they start empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('container.apparmor.security.beta.kubernetes.io/'))",message="must not use the prefix container.apparmor.security.beta.kubernetes.io/: set appArmorProfile in spec.pod.securityContext"
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations"
 	Annotations Annotations `json:"annotations,omitempty"`
 
-	// resources of the memcached container. Each request or limit given here replaces the one that the operator derives.
-	// By default these are a request of 50m of cpu, and a request and limit of memory for spec.memory, connections,
-	// threads and the hash table.
+	// resources are those of the memcached container. Each value replaces the operator's: a request of 50m of cpu, and a
+	// request and limit of memory for spec.memory, connections, threads and the hash table. A limit of memory must be at
+	// least spec.memory + 48Mi + 4Mi·threads. A change replaces the servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
 	Resources *ResourceRequirements `json:"resources,omitempty"`
 
-	// securityContext of the pod. Each field given here replaces the operator's: runAsNonRoot, user and group 11211, the
-	// RuntimeDefault seccomp profile. memcached refuses to run as root, user 0.
+	// securityContext is that of the pods. Each field replaces the operator's: runAsNonRoot, user and group 11211, the
+	// RuntimeDefault seccomp profile. memcached refuses to run as root, user 0. A change replaces the servers; without
+	// proxy, they start empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.runAsUser) || self.runAsUser != 0",fieldPath=".runAsUser",message="must not be 0: memcached refuses to run as root"
 	// +kubebuilder:validation:XValidation:rule="!has(self.seccompProfile) || self.seccompProfile.type in ['RuntimeDefault', 'Localhost']",fieldPath=".seccompProfile",message="type must be RuntimeDefault or Localhost, by the baseline Pod Security Standard"
@@ -46,14 +46,14 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Security context"
 	SecurityContext *corev1.PodSecurityContext `json:"securityContext,omitempty"`
 
-	// nodeSelector restricts the nodes that the pods run on to those with all these labels, and with
-	// the operating system Linux unless another one is given here.
+	// nodeSelector restricts the pods to nodes with all these labels, and with the operating system Linux unless another
+	// is given. A change replaces the servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node selector"
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// tolerations of the pods.
+	// tolerations are those of the pods; none by default. A change replaces the servers; without proxy, they start empty.
 	//
 	// +listType=atomic
 	// +optional
@@ -62,13 +62,15 @@ type PodSpec struct {
 
 	Placement `json:",inline"`
 
-	// priorityClassName of the pods.
+	// priorityClassName is the PriorityClass of the pods; the cluster's by default. A change replaces the servers; without
+	// proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Priority class name"
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// schedulerName is the scheduler of the pods, the cluster's default scheduler by default.
+	// schedulerName is the scheduler of the pods; the cluster's by default. A change replaces the servers; without proxy,
+	// they start empty.
 	//
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$')",message="must be the name of a scheduler: lower case letters, digits, '-' and '.', with a letter or digit at both ends"
@@ -76,23 +78,25 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Scheduler name"
 	SchedulerName string `json:"schedulerName,omitempty"`
 
-	// serviceAccountName is the ServiceAccount of the pods, default by default. No token of it is mounted; it matters for
-	// admission policies and for the pull secrets of the ServiceAccount.
+	// serviceAccountName is the ServiceAccount of the pods, default by default. Its token is not mounted; its pull secrets
+	// and admission policies apply. A change replaces the servers; without proxy, they start empty.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Service account name"
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// imagePullPolicy says when the memcached image is pulled: Always, IfNotPresent or Never. By default Always if
-	// the servers were created with an image of the tag latest, otherwise IfNotPresent. Another image does not change it.
+	// imagePullPolicy is when the memcached image is pulled: Always, IfNotPresent or Never. By default, it is Always if
+	// the first image has the tag latest, otherwise IfNotPresent; another image does not change it. A change replaces the
+	// servers; without proxy, they start empty.
 	//
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Image pull policy",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:imagePullPolicy"}
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 
-	// containerSecurityContext of the containers, the agent's included. Each field given here replaces the operator's: no
-	// privilege escalation, a read-only root file system, no capabilities.
+	// containerSecurityContext is that of all containers, the agent's included. Each field replaces the operator's: no
+	// privilege escalation, a read-only root file system, no capabilities. A change replaces the servers; without proxy,
+	// they start empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.privileged) || !self.privileged",fieldPath=".privileged",message="must not be true, by the baseline Pod Security Standard"
 	// +kubebuilder:validation:XValidation:rule="!has(self.runAsUser) || self.runAsUser != 0",fieldPath=".runAsUser",message="must not be 0: memcached refuses to run as root"
@@ -106,7 +110,9 @@ type PodSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Container security context"
 	ContainerSecurityContext *corev1.SecurityContext `json:"containerSecurityContext,omitempty"`
 
-	// imagePullSecrets name the Secrets for pulling the image from a private registry, at most 32.
+	// imagePullSecrets are Secrets of this namespace for pulling the images of memcached and the agent, at most 32. By
+	// default, they are those of the operator's flag --image-pull-secrets. A change replaces the servers; without proxy,
+	// they start empty.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -119,16 +125,17 @@ type PodSpec struct {
 
 // Placement selects the nodes that pods run on.
 type Placement struct {
-	// affinity of the pods. Unless podAntiAffinity is set, the scheduler prefers nodes, and zones, that run the fewest
-	// pods of the same Memcached. topologySpreadConstraints over nodes or zones replace that for nodes or zones.
+	// affinity is that of the pods. Unless podAntiAffinity is set, the scheduler prefers the nodes and zones with the
+	// fewest pods of the same Memcached. In pod, a change replaces the servers; without proxy, they start empty. In proxy,
+	// a change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Affinity"
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// topologySpreadConstraints spread the pods over nodes or zones. One without a labelSelector counts the servers of the
-	// Memcached, or in proxy its proxies. The default preference of affinity stays for nodes unless a constraint has the
-	// topologyKey of nodes, the host name, and for zones unless one has that of zones.
+	// topologySpreadConstraints spread the pods over nodes or zones. One without a labelSelector counts the servers, or in
+	// proxy the proxies. One with the topologyKey of nodes (the host name) or zones replaces the default of affinity for
+	// these. In pod, a change replaces the servers; without proxy, they start empty. In proxy, a change touches no server.
 	//
 	// +listType=map
 	// +listMapKey=topologyKey
@@ -153,19 +160,20 @@ type Labels map[string]string
 
 // ResourceRequirements are requests and limits of a container. Unlike those of core/v1 they have no claims.
 type ResourceRequirements struct {
-	// limits are the most that the container may use, at most 6.
+	// limits are the most that the container may use: at most 6 quantities of at most 20 characters, without sign or
+	// exponent, such as 500m or 2Gi.
 	//
 	// +optional
 	Limits ResourceList `json:"limits,omitempty"`
 
-	// requests are what the scheduler reserves on a node for the container, at most 6.
+	// requests are what the scheduler reserves on a node for the container, with the same rules as limits.
 	//
 	// +optional
 	Requests ResourceList `json:"requests,omitempty"`
 }
 
-// ResourceList is a ResourceList of core/v1 that refuses two kinds of quantities: those that the API server and the
-// operator would compare for minutes, such as 1e999999999, and those that the operator cannot decode, such as 1e1.5.
+// ResourceList is a ResourceList of core/v1 without two kinds of quantities: those that would take minutes to compare,
+// such as 1e999999999, and those that the operator cannot decode, such as 1e1.5.
 //
 // +kubebuilder:validation:MaxProperties=6
 // +kubebuilder:validation:XValidation:rule="self.all(k, string(self[k]).size() <= 20 && !string(self[k]).matches('[eE-]'))",message="must be quantities of at most 20 characters, without sign or exponent, such as 500m or 2Gi"
@@ -173,8 +181,9 @@ type ResourceList map[corev1.ResourceName]resource.Quantity
 
 // AgentSpec adjusts the agent.
 type AgentSpec struct {
-	// resources of the agent's container. Each request or limit given here replaces the default: requests of 5m of cpu
-	// and 16Mi of memory, and a limit of 64Mi of memory. Beside a proxy, maxItemSize is added to the limit of memory.
+	// resources are those of the agent's container. Each value replaces the default: requests of 5m of cpu and 16Mi of
+	// memory, and a limit of 64Mi of memory, which is also the minimum. Beside a proxy, maxItemSize is added to this
+	// limit. A change replaces the servers that have an agent; without proxy, they start empty.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !('memory' in self.limits) || [string(self.limits['memory'])].all(l, l.size() > 20 || l.matches('[eE-]') || quantity(l).compareTo(quantity('64Mi')) >= 0)",fieldPath=".limits.memory",message="must be at least 64Mi"
 	// +optional

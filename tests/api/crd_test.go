@@ -3,6 +3,7 @@ package api
 import (
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,6 +80,11 @@ func TestKeepCRD(t *testing.T) {
 	}
 }
 
+// effectOfChange is what the description of each field of the spec says of a change. In docs/reference/api.md, a mark
+// replaces the sentence.
+var effectOfChange = regexp.MustCompile(`change (replaces the servers[^.;]*; without proxy, they start empty\.|` +
+	`touches no server\.|adds or removes servers and replaces none\.)|cannot be changed\.`)
+
 func TestDescriptions(t *testing.T) {
 	crd, _ := readCRD(t)
 	fields := 0
@@ -88,14 +94,27 @@ func TestDescriptions(t *testing.T) {
 			return
 		}
 		fields++
-		if strings.TrimSpace(p.Description) == "" {
+		description := strings.Join(strings.Fields(p.Description), " ")
+		if description == "" {
 			t.Errorf("%s has no description", path)
 		}
 		// The description of a field of ours is a sentence that begins with the name of the field.
 		name := path[strings.LastIndex(path, ".")+1:]
-		if ourField := strings.Count(path, ".") <= 2 || strings.HasPrefix(path, ".spec.rollout."); ourField &&
-			(!strings.HasPrefix(p.Description, name+" ") || !strings.HasSuffix(p.Description, ".")) {
-			t.Errorf("the description of %s is not a sentence that begins with its name: %s", path, p.Description)
+		ourField := strings.Count(path, ".") <= 2 || strings.HasPrefix(path, ".spec.rollout.")
+		if ourField && (!strings.HasPrefix(description, name+" ") || !strings.HasSuffix(description, ".")) {
+			t.Errorf("the description of %s is not a sentence that begins with its name: %s", path, description)
+		}
+		if ourField && strings.HasPrefix(path, ".spec.") && !effectOfChange.MatchString(description) {
+			t.Errorf("the description of %s does not say whether a change replaces servers: %s", path, description)
+		}
+		if p.Default == nil || p.Type == "object" || !strings.HasPrefix(path, ".spec") {
+			return
+		}
+		// kubectl explain does not print defaults.
+		value := strings.Trim(string(p.Default.Raw), `"`)
+		says := regexp.MustCompile(regexp.QuoteMeta(value) + `"?(, the default| by default)`)
+		if value != "" && !says.MatchString(description) {
+			t.Errorf("the description of %s does not say that the default is %s: %s", path, value, description)
 		}
 	})
 	if fields < 30 {

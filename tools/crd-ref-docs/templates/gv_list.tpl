@@ -3,13 +3,14 @@
 
 <!-- Generated from api/v1alpha1 by `make generate`: edit the comments there. -->
 
-These are the fields of a `Memcached`. `kubectl explain memcached.spec` prints the same texts.
+These are the fields of a `Memcached`, as in `kubectl explain memcached.spec`.
 
-- The API server refuses a value out of its bounds and says why. It does so also in a dry run, and while no operator
-  runs. `kubectl` refuses a field that does not exist.
+- **↻** marks fields whose change replaces the servers, as `rollout` says: without `proxy`, they start empty. A change
+  of another field replaces no server; `size` adds and removes servers.
+- The API server refuses an invalid value and says why. `kubectl` refuses an unknown field.
 - An accepted spec can still be refused later by Kubernetes, a policy of the cluster or memcached. The Memcached then
   becomes `Stalled`, at once or after `rollout.progressDeadlineSeconds`, and the condition's message quotes the error.
-- No field is required, except `secretName` within `tls` and `auth`, and `cidr` within an `ipBlock`.
+- No field is required, except `secretName` in `tls` and `auth`, and `cidr` in an `ipBlock`.
 - A Memcached's name has at most 52 characters: lower case letters, digits and `-`, starting with a letter.
 
 | to choose | read |

@@ -1,25 +1,35 @@
 {{- define "type" -}}
-{{- if markdownShouldRenderType . }}
+{{- if and (markdownShouldRenderType .) .Members }}
 ## {{ .Name }}
 
-{{ .Doc }}
-{{- if .EnumValues }} One of {{ range $i, $v := .EnumValues }}{{ if $i }}, {{ end }}`{{ $v.Name }}`{{ end }}.
-{{- else if .Members }}
-
-| field | meaning | default |
-|---|---|---|
+| field | meaning |
+|---|---|
+{{- $type := .Name -}}
 {{- range .Members }}
-| `{{ .Name }}`<br>{{ markdownRenderType .Type }} | {{ template "type_members" . }} | {{ template "default" .Default }} |
+{{- $text := markdownRenderFieldDoc .Doc | replace "<br />" " " | trim -}}
+{{- if and (eq $type "ProxySpec") (has .Name (list "affinity" "topologySpreadConstraints")) -}}
+{{- $text = "as in [PodSpec](#podspec), for the proxies. In proxy, a change touches no server." -}}
 {{- end }}
+| `{{ .Name }}`<br>{{ template "kind" .Type }}{{ template "mark" $text }} | {{ template "meaning" (dict "name" .Name "text" $text) }} |
 {{- end }}
 {{ end -}}
 {{- end -}}
 
-{{- define "text" -}}
-{{ markdownRenderFieldDoc . | replace "<br />" " " | trim }}
+{{- /* The fields say what values and keys these types have, so they have no sections. */ -}}
+{{- define "kind" -}}
+{{- if .EnumValues }}string
+{{- else if has .Name (list "Labels" "Annotations" "ResourceList") }}object
+{{- else }}{{ markdownRenderType . }}{{ end -}}
 {{- end -}}
 
-{{- /* The default of a structure is that of its fields. */ -}}
-{{- define "default" -}}
-{{- with markdownRenderDefault . }}{{ if not (or (contains "{" .) (contains "map[" .)) }}`{{ . }}`{{ end }}{{ end -}}
+{{- /* The first column has the name of a field, and a mark for what a change does. The second has the rest. */ -}}
+{{- define "mark" -}}
+{{- if regexMatch "(A|In pod, a) change replaces the servers" . }}<br>↻{{ end -}}
+{{- end -}}
+
+{{- define "meaning" -}}
+{{- $text := regexReplaceAll (printf "^%s ((is|are) )?" .name) .text "" -}}
+{{- $text = regexReplaceAll " (A|In pod, a) change replaces the servers[^.]*[.]" $text "" -}}
+{{- $text = regexReplaceAll " (A|In proxy, a) change touches no server[.]" $text "" -}}
+{{- regexReplaceAll "Otherwise, a change replaces the servers[^.]*[.]" $text "Otherwise ↻." -}}
 {{- end -}}
