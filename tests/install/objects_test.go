@@ -171,11 +171,13 @@ func TestSameObjects(t *testing.T) {
 	same(t, ours.ReplaceAllString(config, "image: "+image), manifests)
 }
 
-// permissions returns the file that the page shows for namespaced-permissions.
+// permissions returns the file that the page shows for namespaced-permissions, with the second namespace of its settings.
 func permissions(t *testing.T) map[string]string {
 	t.Helper()
 	const file = "permissions.yaml"
-	return map[string]string{file: page(t, "kustomize.md", "### Permissions in some namespaces only", file)}
+	shop := page(t, "kustomize.md", "### Permissions in some namespaces only", file)
+	forum := strings.Replace(shop, "namespace: shop\n", "namespace: forum\n", 1)
+	return map[string]string{file: shop + "---\n" + forum}
 }
 
 // TestSameSettings: the kustomization and the values on the pages set the same.
