@@ -171,7 +171,7 @@ func TestSameObjects(t *testing.T) {
 	same(t, ours.ReplaceAllString(config, "image: "+image), manifests)
 }
 
-// permissions returns the file that the page shows for namespaced-permissions, with the second namespace of its settings.
+// permissions returns the file that the page shows for namespaced-permissions, and the same for the second namespace.
 func permissions(t *testing.T) map[string]string {
 	t.Helper()
 	const file = "permissions.yaml"
