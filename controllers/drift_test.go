@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -80,6 +82,19 @@ func TestDriftIsReverted(t *testing.T) {
 			f.wantEvent(tt.event)
 		})
 	}
+}
+
+// TestRevertAfterConflict: the event of a revert is not lost if the first apply conflicts, as after most changes of a
+// Deployment, whose controller then writes the revision.
+func TestRevertAfterConflict(t *testing.T) {
+	f := ready(t, onDeployment)
+	f.Patch(get[appsv1.Deployment](f), `{"spec":{"replicas":9}}`)
+	f.failures["apply Deployment"] = apierrors.NewConflict(appsv1.Resource("deployments"), "cache", errors.New("changed"))
+	f.mustReconcile()
+	clear(f.failures)
+	f.settle()
+	f.wantReady()
+	f.wantEvent("Reverted Deployment cache: reverted .spec.replicas")
 }
 
 // TestServiceDriftIsReverted: the API server does not increment metadata.generation of a Service. If somebody created

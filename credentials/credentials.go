@@ -93,7 +93,7 @@ func (d Data) TLS(checks Checks, now time.Time) (*TLS, error) {
 	}
 	cas, err := d.certificates(KeyCA)
 	if err != nil {
-		return nil, fmt.Errorf("spec.tls.clientAuth needs the CAs of clients: %w", err)
+		return nil, fmt.Errorf("spec.tls.clientAuth needs the CAs of clients, here or in spec.tls.clientCA: %w", err)
 	}
 	if checks != CheckClient {
 		return &TLS{pair, cas}, nil

@@ -162,12 +162,14 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 				continue
 			}
 		}
-		delete(s.State.applied, c.Key)
 		before, drifted := c.existing, client.Object(nil)
 		if c.drifted {
 			drifted, _ = s.read(ctx, c.Key) // with all of managedFields
 		}
 		response, err := s.writeChange(ctx, &c)
+		if !apierrors.IsConflict(err) { // otherwise nothing was written
+			delete(s.State.applied, c.Key)
+		}
 		switch {
 		case errors.Is(err, errTerminating):
 			r.Failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for %s to be deleted", c.Key)

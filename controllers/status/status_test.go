@@ -236,6 +236,10 @@ func TestStatus(t *testing.T) {
 			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure,
 				Status: corev1.ConditionTrue, Message: "exceeded quota"}}
 		})}, available + installing + notReadyRetrying},
+		"ReplicaSet refused by quota": {[]step{servers(0, 0, 0), changeWorkload(func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing,
+				Status: corev1.ConditionFalse, Reason: "ReplicaSetCreateError", Message: "exceeded quota"}}
+		})}, unavailable + installing + notReadyRetrying},
 		"child invalid": {[]step{changing, problem(invalid)},
 			unavailable + " Degraded=True/Installing Ready=False/Invalid Stalled=True/Invalid; Degraded; Failed"},
 		"foreign child": {[]step{changing, problem(conflict)},

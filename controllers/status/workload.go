@@ -68,7 +68,8 @@ func ReadState(workload metav1.Object, pods ...*corev1.Pod) *WorkloadState {
 			Counts:  Counts{o.Status.Replicas, o.Status.ReadyReplicas, o.Status.AvailableReplicas, 0},
 			Updated: o.Status.UpdatedReplicas, Outdated: o.Status.Replicas - o.Status.UpdatedReplicas}
 		for _, c := range o.Status.Conditions {
-			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
+				c.Reason == "ReplicaSetCreateError" {
 				w.Failure = c.Message
 			}
 		}

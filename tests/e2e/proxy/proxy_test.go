@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/textproto"
 	"os"
@@ -90,6 +91,22 @@ func TestAnswers(t *testing.T) {
 		}
 		assert.Equal(t, answers[0], answers[1], "%.30s", request)
 	}
+}
+
+// TestUnsupported: a proxy closes the connection of a client that flushes, asks for what only one server has, or speaks
+// the binary protocol. It flushes no server.
+func TestUnsupported(t *testing.T) {
+	t.Parallel()
+	f := start(t, 1)
+	dial(t, f.proxy).ask("set key 0 0 1\r\n5")
+	get := "\x80\x00\x00\x03" + strings.Repeat("\x00", 7) + "\x03" + strings.Repeat("\x00", 12) + "key"
+	for _, request := range []string{"flush_all", "verbosity 1", "nonsense", get} {
+		conn := dial(t, f.proxy).conn
+		require.NoError(t, conn.PrintfLine("%s", request))
+		_, err := io.ReadAll(conn.R)
+		require.NoErrorf(t, err, "%.9q: the connection stays", request)
+	}
+	assert.Equal(t, []string{"VALUE key 0 1", "5", "END"}, dial(t, f.proxy).ask("get key"))
 }
 
 // TestFrozen: a frozen server delays a client for about a second, once, and is used again when it continues. No other
