@@ -1,19 +1,23 @@
 package e2e
 
 import (
+	"context"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/example/memcached-operator/agent/contract"
 )
 
 // TestIPFamily: servers, proxies and agents are reached by addresses of the cluster's IP family, which is IPv6 with
-// IP_FAMILY=ipv6.
+// IP_FAMILY=ipv6, and servers by their names too.
 func TestIPFamily(t *testing.T) {
 	needRealPods(t)
 	const spec = `size: 2, workload: StatefulSet, serverAddresses: ClusterIP, metrics: {}, ` + smallServer
@@ -33,14 +37,15 @@ func TestIPFamily(t *testing.T) {
 				w.Errorf("the servers are %v, want two of each Memcached", all)
 			}
 			for _, address := range all {
-				if parsed, err := netip.ParseAddrPort(address); err != nil ||
-					parsed.Addr().Is6() != (os.Getenv("IP_FAMILY") == "ipv6") {
+				if parsed, err := netip.ParseAddrPort(address); err != nil || !isOfFamily(parsed.Addr()) {
 					w.Errorf("the address %s is of another family: %v", address, err)
 				}
 			}
 			for _, address := range direct {
 				w.mustStore(address, memcachedClient{address: address})
 			}
+			address := w.lookUp("direct-0.direct")
+			w.mustStore(address, memcachedClient{address: address})
 			w.mustStoreKeys("proxied")
 			w.awaitSeries("direct", "memcached_up", is(1))
 			w.awaitSeriesOf("proxied", "proxy", "memcached_up", is(1))
@@ -56,4 +61,22 @@ func TestIPFamily(t *testing.T) {
 				w.Errorf("%d items of %d are left", sum, keys)
 			}
 		})).Feature())
+}
+
+func isOfFamily(ip netip.Addr) bool { return ip.Unmap().Is6() == (os.Getenv("IP_FAMILY") == "ipv6") }
+
+// lookUp returns the address of a server, whose name in its namespace is known to the DNS of the cluster.
+func (w world) lookUp(name string) string {
+	w.Helper()
+	var dns corev1.Service
+	w.must(w.Get(w.ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-dns"}, &dns))
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(dns.Spec.ClusterIP, "53"))
+	}}
+	ips, err := resolver.LookupNetIP(w.ctx, "ip", name+"."+w.ns+".svc.cluster.local.")
+	w.must(err)
+	if len(ips) != 1 || !isOfFamily(ips[0]) {
+		w.Fatalf("the name %s has the addresses %v", name, ips)
+	}
+	return netip.AddrPortFrom(ips[0], 11211).String()
 }
