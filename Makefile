@@ -39,7 +39,7 @@ help: ## Show this help
 
 ##@ Develop
 
-.PHONY: generate manifests fmt vet lint lint-modules govulncheck verify-generated verify-bundle build run
+.PHONY: generate manifests fmt vet lint cross lint-modules govulncheck verify-generated verify-bundle build run
 generate: tools-controller-gen tools-crd-ref-docs ## Generate the deep copies of the API types, and their reference in docs
 	controller-gen object paths=./api/...
 	crd-ref-docs --source-path=api/v1alpha1 --config=tools/crd-ref-docs/config.yaml --renderer=markdown \
@@ -64,6 +64,10 @@ lint: tools-golangci-lint tools-actionlint $(tools_shellcheck) ## Lint operator,
 	actionlint
 	@if command -v zizmor >/dev/null; then zizmor --offline --quiet .github; else echo "zizmor is not installed: only actionlint checks the workflows"; fi
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git grep -l '^#!/usr/bin/env bash'); else echo "shellcheck is not installed: nothing checks the scripts"; fi
+
+cross: ## Compile the operator, and what make demo runs, for macOS and for Linux on arm64
+	@for platform in darwin/arm64 darwin/amd64 linux/arm64; do echo "$$platform" && export GOOS=$${platform%/*} GOARCH=$${platform#*/} && \
+		go build -o /dev/null . && (cd tests && go build ./cluster/... ./demo) || exit 1; done
 
 lint-modules: tools-golangci-lint ## Lint the other modules with code of ours, whose dependencies take minutes to compile
 	@for module in $$(git ls-files 'tests/*/go.mod' 'tools/*/go.mod' | xargs -n 1 dirname); do \
