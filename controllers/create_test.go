@@ -1,12 +1,15 @@
 package controllers
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,6 +92,22 @@ func TestRetry(t *testing.T) {
 		got != retried {
 		t.Errorf("after an apply: got %q, want %q", got, retried)
 	}
+	f.settle()
+	f.wantReady()
+}
+
+// TestFullRange: if no address is left for a Service, the operator asks for no other in the same reconcile, and goes on
+// once there are addresses.
+func TestFullRange(t *testing.T) {
+	f := newFixture(t, "{size: 5, workload: StatefulSet, serverAddresses: ClusterIP}")
+	f.failures["apply Service cache-1"] = apierrors.NewInternalError(errors.New("range is full"))
+	f.reconcileError("range is full")
+	f.wantNotReady(v1alpha1.ReasonProgressingWithRetry, "apply Service cache-1: Internal error occurred: range is full")
+	applied := slices.DeleteFunc(f.requests, func(r string) bool { return r != "apply Service" })
+	if want := 3; len(applied) != want { // the headless Service, and those of two servers
+		t.Errorf("got %d requests for Services, want %d", len(applied), want)
+	}
+	clear(f.failures)
 	f.settle()
 	f.wantReady()
 }

@@ -149,11 +149,12 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 		}
 	}
 	errs := []error{ownerErr}
+	broken := map[string]bool{} // kinds of which the API server cannot create an object now
 	for _, c := range changes {
 		isLeftover := c.existing != nil && s.isLeftover(c.existing)
 		isGuarded := slices.ContainsFunc(c.guards, func(guard Key) bool { return r.Failed[guard] })
-		if !isLeftover && isGuarded || ownerErr != nil && s.needsOwner(c) {
-			r.Failed[c.Key] = true // the error of the guard or of the owner is reported
+		if !isLeftover && isGuarded || ownerErr != nil && s.needsOwner(c) || c.existing == nil && broken[c.Kind] {
+			r.Failed[c.Key] = true // the error of the guard, the owner or the other object is reported
 			continue
 		}
 		if c.preserveTemplate {
@@ -175,6 +176,7 @@ func (s *Set) Apply(ctx context.Context, changes Changes, now time.Time) Result 
 			r.Failed[c.Key], r.Waiting = true, fmt.Sprintf("waiting for %s to be deleted", c.Key)
 		case err != nil:
 			r.Failed[c.Key] = true
+			broken[c.Kind] = apierrors.IsInternalError(err) // such as a range of addresses that is full
 			errs = append(errs, err)
 		case response == nil:
 			r.Written = append(r.Written, Written{Key: c.Key})
