@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -175,6 +177,13 @@ func TestMovedDigest(t *testing.T) {
 			want("memcached:1@3", 4)
 			f.wantEvent("Normal HeldBack " + name + ` cache: an admission policy would change ` +
 				`/spec/template/spec/containers/0/image and replace all pods`)
+			for _, e := range workload().GetManagedFields() {
+				fields, err := json.Marshal(e.FieldsV1)
+				f.Must(err)
+				if e.Operation == metav1.ManagedFieldsOperationApply && bytes.Contains(fields, []byte("dnsPolicy")) {
+					t.Errorf("%s owns a default value now", e.Manager)
+				}
+			}
 			if got := minReady(); got != "7" {
 				t.Errorf("got minReadySeconds %s, want 7", got)
 			}

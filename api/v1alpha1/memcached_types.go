@@ -164,8 +164,8 @@ type MemcachedSpec struct {
 
 	// memory is the memory for items of each server (memcached -m), in Mi or Gi, from 16Mi to 4096Gi, 64Mi by default. The
 	// memory request and limit of the container are derived from it. In a StatefulSet, more memory loses no item with
-	// Kubernetes 1.33 or later; less memory drops what no longer fits with 1.34 or later. Otherwise, a change replaces the
-	// servers; without proxy, they start empty.
+	// Kubernetes 1.33 or later. Less memory drops what no longer fits with 1.34 or later; 1.33 refuses it. In a
+	// Deployment, or with an older Kubernetes, a change replaces the servers; without proxy, they start empty.
 	//
 	// +kubebuilder:default="64Mi"
 	// +kubebuilder:validation:MaxLength=12
@@ -315,8 +315,8 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Annotations",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Annotations Annotations `json:"annotations,omitempty"`
 
-	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. A change
-	// touches no server.
+	// paused makes the operator write only the status and, on a new object, its finalizer; false by default. Setting it
+	// touches no server. Removing it applies what was held back.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Paused",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}

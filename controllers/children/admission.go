@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"reflect"
+	"slices"
 
 	"gomodules.xyz/jsonpatch/v2"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -20,7 +24,8 @@ var podTemplate = fieldpath.MakePrefixMatcherOrDie("spec", "template")
 // replace all pods:
 //
 //   - If nothing else would change, the child need not be written.
-//   - If the plugin accepts the template that it returned before, the apply contains the existing template.
+//   - If the plugin accepts the template that it returned before, the apply is changed: it contains the fields that the
+//     operator applies, with their existing values, so that the operator owns the same fields as after any other apply.
 //   - If the plugin changes that too, the pods are replaced, as by any write.
 //   - If the operator does not own all fields any more that it has applied, somebody else has changed the template: the
 //     apply reverts that.
@@ -41,7 +46,7 @@ func (s *Set) wouldChange(ctx context.Context, c *change) (changes bool, err err
 	if c.isSame(response) {
 		return false, nil
 	}
-	c.template = existing.Interface()
+	c.template = s.appliedTemplate(live)
 	response, err = s.apply(ctx, c, client.DryRunAll)
 	if err != nil || templateDigest(response) != templateDigest(c.existing) {
 		c.template = nil
@@ -49,6 +54,18 @@ func (s *Set) wouldChange(ctx context.Context, c *change) (changes bool, err err
 	}
 	c.heldBack = differs
 	return true, nil
+}
+
+// appliedTemplate returns the fields of a workload's pod template that the operator has applied, with existing values.
+func (s *Set) appliedTemplate(existing client.Object) any {
+	if deployment, ok := existing.(*appsv1.Deployment); ok {
+		applied, err := appsv1ac.ExtractDeployment(deployment, s.FieldManager)
+		utilruntime.Must(err)
+		return applied.Spec.Template
+	}
+	applied, err := appsv1ac.ExtractStatefulSet(existing.(*appsv1.StatefulSet), s.FieldManager)
+	utilruntime.Must(err)
+	return applied.Spec.Template
 }
 
 // isSame reports whether the existing child is what a dry run answered. An apply also removes labels and annotations
@@ -84,5 +101,6 @@ func paths(before, after reflect.Value) string {
 	for _, o := range operations {
 		list = append(list, "/spec/template"+o.Path)
 	}
+	slices.Sort(list)
 	return Names(list, 3)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -23,7 +24,10 @@ const reviewTimeout = 10 * time.Second
 
 // Filter is the FilterProvider of the metrics server.
 func Filter(config *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
-	c, err := client.New(config, client.Options{HTTPClient: httpClient})
+	mapper := meta.NewDefaultRESTMapper(nil) // so that no request waits for discovery
+	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("TokenReview"), meta.RESTScopeRoot)
+	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), meta.RESTScopeRoot)
+	c, err := client.New(config, client.Options{HTTPClient: httpClient, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("create the client for token and access reviews: %w", err)
 	}

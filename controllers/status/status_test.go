@@ -237,6 +237,7 @@ func TestStatus(t *testing.T) {
 				Status: corev1.ConditionTrue, Message: "exceeded quota"}}
 		})}, available + installing + notReadyRetrying},
 		"ReplicaSet refused by quota": {[]step{servers(0, 0, 0), changeWorkload(func(d *appsv1.Deployment) {
+			d.Status.ObservedGeneration--
 			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing,
 				Status: corev1.ConditionFalse, Reason: "ReplicaSetCreateError", Message: "exceeded quota"}}
 		})}, unavailable + installing + notReadyRetrying},

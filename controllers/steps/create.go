@@ -24,9 +24,10 @@ const (
 // create finds out why a pod is missing, such as a quota, and makes the controller of its workload try again once the
 // API server accepts the pod: the tries of the controller itself are up to 17 minutes apart.
 //
-//   - The controller has not observed the workload yet, or something has just progressed: pods may come by themselves.
+//   - The controller has not observed a StatefulSet yet, or something has just progressed: pods may come by themselves.
 //   - A StatefulSet lacks a pod: the one with the lowest ordinal is tried. A pod that terminates is not missing.
-//   - A Deployment says itself that a pod is refused, but nobody says that it would be accepted now.
+//   - A Deployment says itself that a pod or a ReplicaSet is refused, but nobody says that it would be accepted now. If
+//     it is a ReplicaSet, its controller has not observed the Deployment.
 //   - Both servers and proxies lack pods: the servers come first.
 //   - While the Memcached is paused, workloads are not changed.
 func create(v View) (s Step, busy bool) {
@@ -51,7 +52,8 @@ func create(v View) (s Step, busy bool) {
 func (v View) missing(workload metav1.Object) *corev1.Pod {
 	state := status.ReadState(workload)
 	_, isSet := workload.(*appsv1.StatefulSet)
-	if state == nil || !state.Observed || !isSet && state.Failure == "" || !workload.GetDeletionTimestamp().IsZero() {
+	if state == nil || isSet && !state.Observed || !isSet && state.Failure == "" ||
+		!workload.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
 	for n := range state.Wanted {

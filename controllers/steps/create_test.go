@@ -55,6 +55,11 @@ func TestCreate(t *testing.T) {
 		}, "", false, 0, ""},
 		"no workload":             {list{missing}, func(v *View) { v.Workload = nil }, "", false, 0, ""},
 		"proxies of a Deployment": {nil, func(v *View) { v.Proxy = deployment(corev1.ConditionFalse) }, "", false, 0, ""},
+		"their ReplicaSet is refused": {nil, func(v *View) {
+			d := deployment(corev1.ConditionFalse)
+			d.Generation, d.Status.Conditions[0].Reason = 1, "ReplicaSetCreateError"
+			v.Proxy = d
+		}, "cache-proxy-0", true, Later, "Deployment cache-proxy has yet"},
 		"proxies are refused": {nil, func(v *View) { v.Proxy = deployment(corev1.ConditionTrue) }, "cache-proxy-0", true,
 			Later, "Deployment cache-proxy has yet"},
 	} {

@@ -134,7 +134,8 @@ func mayRun(pod *corev1.Pod) bool {
 // not run, or it started after the containers of its pod were ready for the last time. If it runs for longer, a probe
 // failed, and it may hold items. The last report from a node that is unreachable may still say that memcached is ready.
 func isDown(pod *corev1.Pod) bool {
-	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) {
+	if status.IsTrue(pod, corev1.PodReady) || status.IsTrue(pod, corev1.ContainersReady) ||
+		!status.Since(pod, corev1.ContainersReady, corev1.ConditionUnknown).IsZero() {
 		return false
 	}
 	notReadySince := status.Since(pod, corev1.ContainersReady, corev1.ConditionFalse)

@@ -83,7 +83,7 @@ func TestKeepCRD(t *testing.T) {
 // effectOfChange is what the description of each field of the spec says of a change. In docs/reference/api.md, a mark
 // replaces the sentence.
 var effectOfChange = regexp.MustCompile(`change (replaces the servers[^.;]*; without proxy, they start empty\.|` +
-	`touches no server\.|adds or removes servers and replaces none\.)|cannot be changed\.`)
+	`touches no server\.|adds or removes servers and replaces none\.)|cannot be changed\.|Removing it applies what`)
 
 func TestDescriptions(t *testing.T) {
 	crd, _ := readCRD(t)

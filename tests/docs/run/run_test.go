@@ -21,7 +21,7 @@ import (
 )
 
 // placeholder is what a reader replaces; the entry of the block sets a variable of that name.
-var placeholder = regexp.MustCompile(`\b(NAME|NODE|POD)\b`)
+var placeholder = regexp.MustCompile(`\b(NAMESPACE|NAME|NODE|POD)\b`)
 
 // TestRun runs the blocks in the order of the list, in one folder that has all files of the repository and those that
 // the blocks write.

@@ -6,7 +6,7 @@
 These are the fields of a `Memcached`, as in `kubectl explain memcached.spec`.
 
 - **↻** marks fields whose change replaces the servers, as `rollout` says: without `proxy`, they start empty. A change
-  of another field replaces no server; `size` adds and removes servers.
+  of another field replaces no server, unless the object that holds the field is marked; `size` adds and removes servers.
 - The API server refuses an invalid value and says why. `kubectl` refuses an unknown field.
 - An accepted spec can still be refused later by Kubernetes, a policy of the cluster or memcached. The Memcached then
   becomes `Stalled`, at once or after `rollout.progressDeadlineSeconds`, and the condition's message quotes the error.

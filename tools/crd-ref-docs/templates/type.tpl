@@ -24,12 +24,12 @@
 
 {{- /* The first column has the name of a field, and a mark for what a change does. The second has the rest. */ -}}
 {{- define "mark" -}}
-{{- if regexMatch "(A|In pod, a) change replaces the servers" . }}<br>↻{{ end -}}
+{{- if regexMatch "(A|In pod, a|older Kubernetes, a) change replaces the servers" . }}<br>↻{{ end -}}
 {{- end -}}
 
 {{- define "meaning" -}}
 {{- $text := regexReplaceAll (printf "^%s ((is|are) )?" .name) .text "" -}}
 {{- $text = regexReplaceAll " (A|In pod, a) change replaces the servers[^.]*[.]" $text "" -}}
 {{- $text = regexReplaceAll " (A|In proxy, a) change touches no server[.]" $text "" -}}
-{{- regexReplaceAll "Otherwise, a change replaces the servers[^.]*[.]" $text "Otherwise ↻." -}}
+{{- regexReplaceAll ", or with an older Kubernetes, a change replaces the servers[^.]*[.]" $text ", or with an older Kubernetes: ↻." -}}
 {{- end -}}
