@@ -52,7 +52,8 @@ func TestRename(t *testing.T) {
 func mustNotHave(t *testing.T, files map[string]string, names names) {
 	t.Helper()
 	for _, old := range []string{names.module, names.registry, names.group, names.repository,
-		"/" + path.Dir(names.registry) + "/charts/", "github.com/" + names.owner + "/", "ghcr.io/" + names.owner + "/"} {
+		"/" + path.Dir(names.registry) + "/charts/", "github.com/" + names.owner + "/",
+		"ghcr.io/" + strings.ToLower(names.owner) + "/", "ghcr.io/" + strings.ToLower(names.owner) + "`"} {
 		for name, text := range files {
 			if strings.Contains(name, old) {
 				t.Errorf("the file %s still has %s in its name", name, old)
