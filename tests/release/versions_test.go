@@ -170,6 +170,7 @@ func (p project) branch(name, start string) {
 func (p project) begin(version string) {
 	p.Helper()
 	p.make("bundle", "VERSION="+version)
+	p.run("grep", "--quiet", "--fixed-strings", ":v"+version+" ", "README.md") // its commands install config/
 	p.run("sed", "-i", `s/^\(VERSION  *?=\) .*/\1 `+version+"/", "Makefile")
 	p.commit("Begin v" + version)
 }
