@@ -245,6 +245,7 @@ tools_olm_node   := $(tools_olm_newest) tools-grpc-health-probe
 .PHONY: olm-e2e
 olm-e2e: $(tools_$(CLUSTER)) $(tools_olm_$(CLUSTER)) $(tools_olm_$(OLM)) $(tools_catalog) tools-operator-sdk cluster-tool ## Test install, upgrade and removal by a Subscription, on a new CLUSTER=node or kind
 	@[ $(CLUSTER) != kwok ] || { echo "OLM runs in pods, which are simulated on kwok: make olm-e2e CLUSTER=node, or kind"; exit 1; }
+	@[ -z "$(filter-out newest,$(OLM))" ] || { echo "OLM=$(OLM) is unknown: choose newest, or none for that of operator-sdk"; exit 1; }
 	@$(cluster) down
 	cd tests/olm && CLUSTER=$(CLUSTER) OLM=$(OLM) VERSION=$(VERSION) IMAGE_TAG_BASE=$(IMAGE_TAG_BASE) \
 		PLATFORMS=linux/$$(go env GOARCH) go test -count=1 -timeout=40m $(ARGS)
@@ -417,6 +418,8 @@ registry-logout: tools-crane ## Log out from the registry of IMAGE_TAG_BASE
 verify-images: cluster-tool tools-crane ## Build the operator's image twice with the Dockerfile and twice as a release does, and compare
 	cd tests && PLATFORMS=$(PLATFORMS) VERSION=$(VERSION) ../tools/with-registry REGISTRY go test -v -count=1 -timeout=60m ./images
 
+# make verify-images builds the operator for all platforms.
+release-dry-run: PLATFORMS = linux/amd64,linux/arm64
 release-dry-run: $(tools_release) ## Rehearse a release with failures, and five releases in order, to a registry in memory
 	@cd tests && $(release_environment) VERSION=$(VERSION) ../tools/with-registry MIRROR go test -v -count=1 -timeout=60m ./release $(ARGS)
 
