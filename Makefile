@@ -305,12 +305,14 @@ demo-down: ## Delete the cluster of the demo
 .PHONY: docs docs-serve docs-lint docs-links
 # The address at which the site is published.
 DOCS_URL ?= /
-hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) $(CURDIR)/tools/progress 'building the site' hugo
+# The site has the version in its title, and links to the pages of other versions, whose tags this clone has.
+hugo     := cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) HUGO_TITLE='memcached-operator v$(VERSION)' \
+	HUGO_PARAMS_VERSIONS="$$(git tag --list 'v*' --sort=-v:refname 2>/dev/null | grep -vxF 'v$(VERSION)' | xargs)"
 docs: tools-hugo ## Build the site of docs/ into docs/site/public, for the address DOCS_URL
-	@$(hugo) --noBuildLock --cleanDestinationDir --baseURL $(DOCS_URL)
+	@$(hugo) $(CURDIR)/tools/progress 'building the site' hugo --noBuildLock --cleanDestinationDir --baseURL $(DOCS_URL)
 
 docs-serve: tools-hugo ## Serve the site on this machine, and show changes at once
-	@cd docs/site && HUGO_MODULE_PROXY=$$(go env GOPROXY) hugo server --noBuildLock
+	@$(hugo) hugo server --noBuildLock
 
 docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages, and the links and headings of the site
 	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md RELEASING.md docs
