@@ -114,17 +114,26 @@ func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 	return nil
 }
 
-// crawl waits until the crawler of memcached, unless an argument disables it, has removed what was dropped: memcached
-// counts such items until then.
+// crawl waits until the second of a flush is over, because memcached also drops what is written in the rest of it. Then
+// it waits until the crawler of memcached, unless an argument disables it, has removed what was dropped: memcached counts
+// such items until then.
 func (s *cacheServer) crawl(ctx context.Context) error {
-	busy := true
+	flushedAt, busy := int64(-1), true
 	return wait.PollUntilContextTimeout(ctx, crawlInterval, crawlTimeout, true, func(ctx context.Context) (bool, error) {
-		if busy {
-			busy = s.client.expect(ctx, "lru_crawler crawl all", "BUSY") == nil
-			return false, nil
-		}
 		stats, err := s.client.stats(ctx, "stats")
-		return stats.Number("lru_crawler_running") == 0, err
+		if err != nil {
+			return false, err
+		}
+		switch second := stats.Number("uptime"); {
+		case flushedAt < 0:
+			flushedAt = second
+		case second == flushedAt:
+		case busy:
+			busy = s.client.expect(ctx, "lru_crawler crawl all", "BUSY") == nil
+		default:
+			return stats.Number("lru_crawler_running") == 0, nil
+		}
+		return false, nil
 	})
 }
 
