@@ -314,8 +314,8 @@ docs: tools-hugo ## Build the site of docs/ into docs/site/public, for the addre
 docs-serve: tools-hugo ## Serve the site on this machine, and show changes at once
 	@$(hugo) hugo server --noBuildLock
 
-docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages, and the links and headings of the site
-	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md RELEASING.md docs
+docs-lint: docs tools-htmltest tools-vale ## Check the words of the pages and comments, and the links and headings of the site
+	@vale --config tools/vale/vale.ini README.md CONTRIBUTING.md RELEASING.md docs api config
 	@cd docs/site && htmltest --conf htmltest.yaml --skip-external
 
 docs-links: docs tools-htmltest ## Check also the links from the site to others

@@ -194,12 +194,12 @@ const (
 	MoveItemsOnResize MoveItems = "OnResize"
 )
 
-// WhenMoveStalls says what happens to a move of items that cannot go on.
+// WhenMoveStalls says what happens if items cannot move.
 //
 // +kubebuilder:validation:Enum=Wait;Proceed
 type WhenMoveStalls string
 
-// What happens to a move of items that cannot go on.
+// What happens if items cannot move.
 const (
 	WhenMoveStallsWait    WhenMoveStalls = "Wait"
 	WhenMoveStallsProceed WhenMoveStalls = "Proceed"

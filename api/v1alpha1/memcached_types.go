@@ -38,8 +38,8 @@ const (
 	TemplateRecordAnnotation = "cache.example.com/template-record"
 
 	// TemplateAnnotation on the Deployment of the proxies is a digest of its pod template. On the pods of a StatefulSet,
-	// it is a digest of what they were created from, except for the memory where servers can change it: a server with
-	// another digest than the template of the StatefulSet is replaced.
+	// it is a digest of what they were created from, without the memory if servers can change it. A server is replaced if
+	// its digest differs from that of the StatefulSet's template.
 	TemplateAnnotation = "cache.example.com/template"
 
 	// SecretsAnnotation on a server's pod names the versions of the Secrets that the pod mounts: tls=UID/VERSION
@@ -65,9 +65,9 @@ const (
 	// without a restart. The operator adds the word done once memcached and its container have that memory.
 	MemoryAnnotation = "cache.example.com/memory"
 
-	// WarmAnnotation on a server's pod is since when the pod has been ready, once the server has its share of items, as
-	// spec.rollout.warmUp asks. Until then, it also has the time when the operator began to wait for that. A server that
-	// became ready again has to warm up again.
+	// WarmAnnotation on a server's pod is the time when the pod became ready. Until the server has its share of items, as
+	// spec.rollout.warmUp says, it also has the time when the operator began to wait for that. A server that becomes ready
+	// again has to warm up again.
 	WarmAnnotation = "cache.example.com/warm"
 
 	// RefreshedAnnotation on a pod is when the operator last changed an annotation of the pod, so that the kubelet
@@ -84,7 +84,7 @@ const (
 	FlushAnnotation = "cache.example.com/flush"
 
 	// DrainAnnotation on a server's pod is the token with which the kubelet and the operator, and nobody else, ask its
-	// agent to let the server stop. A server without it stops without waiting until its items have moved.
+	// agent to let the server stop. A server without it stops before its items have moved.
 	DrainAnnotation = "cache.example.com/drain"
 
 	// DrainingAnnotation on a server's pod says that the kubelet waits until memcached may stop, whatever the reason. It
@@ -556,7 +556,7 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Phase",xDescriptors={"urn:alm:descriptor:io.kubernetes.phase"}
 	Phase Phase `json:"phase,omitempty"`
 
-	// nodes are the sorted names of the servers' pods that are neither terminating nor finished, not of nodes of the
+	// nodes are the sorted names of the servers' pods, without terminating and finished ones. They are not nodes of the
 	// cluster.
 	//
 	// +listType=set
@@ -594,8 +594,8 @@ type MemcachedStatus struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=status,displayName="Agent image"
 	AgentImage string `json:"agentImage,omitempty"`
 
-	// outdated are those of image and agentImage that a new Memcached with the same spec would not get, because the
-	// operator has another default now; absent for none. The restart annotation updates them, and replaces the servers.
+	// outdated lists the images, image or agentImage, that differ from the operator's current defaults; absent for none.
+	// The restart annotation updates them, and replaces the servers.
 	//
 	// +listType=set
 	// +optional
