@@ -115,8 +115,8 @@ func (s *cacheServer) flushOnce(ctx context.Context, wanted string) error {
 }
 
 // crawl waits until the second of a flush is over, because memcached also drops what is written in the rest of it. Then
-// it waits until the crawler of memcached, unless an argument disables it, has removed what was dropped: memcached counts
-// such items until then.
+// it waits until the crawler of memcached, unless an argument disables it, has removed what was dropped, because
+// memcached counts such items until then.
 func (s *cacheServer) crawl(ctx context.Context) error {
 	flushedAt, busy := int64(-1), true
 	return wait.PollUntilContextTimeout(ctx, crawlInterval, crawlTimeout, true, func(ctx context.Context) (bool, error) {
