@@ -32,7 +32,7 @@ var others = []string{
 var comments = regexp.MustCompile(`^(#.*\n)+`)
 
 // TestYAML: the API server accepts each Memcached on the pages, also one of which a page shows only the spec or some
-// fields of it.
+// fields of it. A whole one names the workload, as docs/explanation/addresses.md advises.
 func TestYAML(t *testing.T) {
 	t.Parallel()
 	c, err := client.New(apiserver.Start(t, root, "config/crd/bases"), client.Options{})
@@ -56,6 +56,8 @@ func TestYAML(t *testing.T) {
 			for document := range strings.SplitSeq(block.Text, "\n---\n") {
 				object := &unstructured.Unstructured{}
 				require.NoErrorf(t, yaml.UnmarshalStrict([]byte(document), &object.Object), "%s:%d", page, block.Line)
+				_, hasWorkload, _ := unstructured.NestedString(object.Object, "spec", "workload")
+				assert.Truef(t, hasWorkload || object.GetKind() != "Memcached", "%s:%d names no workload", page, block.Line)
 				complete(object, fmt.Sprintf("block-%d", block.Line))
 				if err := c.Create(t.Context(), object, client.DryRunAll); err != nil {
 					t.Errorf("%s:%d: %v", page, block.Line, err)
