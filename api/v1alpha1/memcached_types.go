@@ -134,7 +134,8 @@ type MemcachedSpec struct {
 
 	// serverAddresses is how clients address the servers of a StatefulSet. DNS, the default: by the name of the pod, which
 	// resolves to the pod's address. ClusterIP: by the address of a Service for each server, which outlives the pod, for
-	// clients that resolve names once or place keys by address. A change touches no server.
+	// clients that resolve names once or place keys by address. A change touches no server, but changes status.servers, so
+	// that clients miss most keys.
 	//
 	// +kubebuilder:default=DNS
 	// +optional
@@ -255,7 +256,7 @@ type MemcachedSpec struct {
 
 	// proxy puts memcached's built-in proxy in front of the servers of a StatefulSet: one address for clients that cannot
 	// spread keys over servers. Items move when servers change (see proxy.moveItems); proxies hold none. It excludes tls
-	// and auth. A change touches no server.
+	// and auth. Adding or removing it touches no server, but changes status.servers, so that clients miss most keys.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"

@@ -161,12 +161,14 @@ type Labels map[string]string
 // ResourceRequirements are requests and limits of a container. Unlike those of core/v1 they have no claims.
 type ResourceRequirements struct {
 	// limits are the most that the container may use: at most 6 quantities of at most 20 characters, without sign or
-	// exponent, such as 500m or 2Gi. In proxy, a change touches no server; elsewhere it replaces the servers.
+	// exponent, such as 500m or 2Gi. In pod and agent, a change replaces the servers; without proxy, they start empty. In
+	// proxy, a change touches no server.
 	//
 	// +optional
 	Limits ResourceList `json:"limits,omitempty"`
 
-	// requests are what the scheduler reserves on a node for the container. The rules of limits apply.
+	// requests are what the scheduler reserves on a node for the container. The rules of limits apply. In pod and agent, a
+	// change replaces the servers; without proxy, they start empty. In proxy, a change touches no server.
 	//
 	// +optional
 	Requests ResourceList `json:"requests,omitempty"`

@@ -29,7 +29,7 @@
 
 {{- define "meaning" -}}
 {{- $text := regexReplaceAll (printf "^%s ((is|are) )?" .name) .text "" -}}
-{{- $text = regexReplaceAll " (A|In pod, a) change replaces the servers[^.]*[.]" $text "" -}}
+{{- $text = regexReplaceAll " (A|In pod( and agent)?, a) change replaces the servers[^.]*[.]" $text "" -}}
 {{- $text = regexReplaceAll " (A|In proxy, a) change touches no server[.]" $text "" -}}
 {{- regexReplaceAll ", or with an older Kubernetes, a change replaces the servers[^.]*[.]" $text ", or with an older Kubernetes: ↻." -}}
 {{- end -}}
