@@ -1,4 +1,4 @@
-// Package blocks reads the blocks of commands on the pages, and the list that says how each is tested.
+// Package blocks reads the code on the pages, in blocks and inline, and the list that says how each is tested.
 package blocks
 
 import (
@@ -58,6 +58,22 @@ func Read(root, page string) ([]Block, error) {
 			Page: page, Line: 1 + bytes.Count(text[:m[0]], []byte("\n")), Language: string(text[m[4]:m[5]]),
 			Text: strings.ReplaceAll(content, "\n"+indent, "\n"),
 		})
+	}
+	return all, nil
+}
+
+// code matches inline code.
+var code = regexp.MustCompile("`([^`]+)`")
+
+// Inline returns the inline code of a page, each as one line.
+func Inline(root, page string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, page))
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, m := range code.FindAllSubmatch(fence.ReplaceAll(text, nil), -1) {
+		all = append(all, strings.Join(strings.Fields(string(m[1])), " "))
 	}
 	return all, nil
 }
