@@ -151,17 +151,19 @@ func TestServerIsEmptied(t *testing.T) {
 	t.Parallel()
 	const spec = "{size: 1, workload: StatefulSet, metrics: {}, proxy: {size: 1}}"
 	for name, tt := range map[string]struct {
-		stop func(*fixture)
-		pods int // that were started in the end
+		stop   func(*fixture)
+		pods   int // that were started in the end
+		reason string
 	}{
-		"another template": {func(f *fixture) { f.set(`{"threads":2}`) }, 3},
-		"eviction":         {func(f *fixture) { f.Must(f.API.Delete(f.Ctx, f.pod("cache-0"))) }, 3},
+		"another template": {func(f *fixture) { f.set(`{"threads":2}`) }, 3, v1alpha1.ReasonRollingOut},
+		"eviction": {func(f *fixture) { f.Must(f.API.Delete(f.Ctx, f.pod("cache-0"))) }, 3,
+			v1alpha1.ReasonResizing},
 		"stop of the container": {func(f *fixture) {
 			uid, since := f.pod("cache-0").UID, status.RunningSince(f.pod("cache-0"))
 			f.Agents.Change = func(pod *corev1.Pod, r *contract.Report) {
 				r.Draining = pod.UID == uid && status.RunningSince(pod) == since
 			}
-		}, 2},
+		}, 2, v1alpha1.ReasonResizing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := ready(t, spec)
@@ -171,6 +173,7 @@ func TestServerIsEmptied(t *testing.T) {
 				list, _ := f.list()
 				return list != "> 0"
 			})
+			f.wantNotReady(tt.reason, "")
 			got := f.lists()
 			if want := []string{"0 > 1", "> 1", "1 > 0", "> 0"}; !slices.Equal(got, want) {
 				t.Errorf("got the lists %q, want %q", got, want)
