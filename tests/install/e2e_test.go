@@ -247,6 +247,8 @@ func TestE2EUmbrella(t *testing.T) {
 
 	shell(newer, "uninstall.md", "## Helm", "kubectl delete memcacheds --all --all-namespaces\nhelm uninstall shop")
 	w.stop()
+	// The garbage collector deletes the Service after the servers.
+	w.kubectl("wait", "--for=delete", "--timeout=60s", "--namespace", namespace, "service/sessions")
 	assert.NotContains(t, w.kubectl("get", "all", "--namespace", namespace), "sessions")
 	w.kubectl("delete", "--timeout=60s", "crd/memcacheds.cache.example.com", "namespace/"+namespace)
 }

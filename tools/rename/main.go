@@ -81,6 +81,7 @@ Left to do:
   result.
 - On GitHub, set up the repository as RELEASING.md says ("On GitHub").
 - Clusters with the original keep their objects: this operator looks only at objects of %s.
-- Nothing is published under %s yet: RELEASING.md says how to release. After the first release, remove these notes:
+- Nothing is published under %s yet: RELEASING.md says how to release.
+  After the first release, remove these notes:
   git grep -E 'can be pulled from|(nothing|no image) is published' README.md docs
 `
