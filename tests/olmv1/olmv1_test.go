@@ -200,10 +200,10 @@ func (w *world) createAndDelete(others []string) {
 	})
 }
 
-// caches returns the UIDs of all Memcacheds, Deployments and pods, and whether they are terminating.
+// caches returns the UIDs of all Memcacheds, workloads and pods, and whether they are terminating.
 func (w *world) caches() []string {
 	w.Helper()
-	return strings.Split(w.run("kubectl", "get", "memcacheds,deployments,pods", "--output",
+	return strings.Split(w.run("kubectl", "get", "memcacheds,deployments,statefulsets,pods", "--output",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.uid} {.metadata.deletionTimestamp}{"\n"}{end}`), "\n")
 }
 
