@@ -40,8 +40,9 @@ func TestInstallModes(t *testing.T) {
 	for _, namespace := range []string{"elsewhere", "single"} {
 		got := w.field("{.items[*].status.phase} {.items[*].status.observedGeneration}", "memcached", "--namespace",
 			namespace)
-		if children := w.kubectl("get", "deployments,statefulsets", "--selector",
-			"app.kubernetes.io/managed-by=memcached-operator", "--namespace", namespace, "--output", "name"); got != "Pending -1" || children != "" {
+		children := w.kubectl("get", "deployments,statefulsets", "--namespace", namespace, "--output", "name",
+			"--selector", "app.kubernetes.io/managed-by=memcached-operator")
+		if got != "Pending -1" || children != "" {
 			t.Errorf("no operator serves namespace %s, but its Memcached is %s and has %q", namespace, got, children)
 		}
 	}
