@@ -22,7 +22,7 @@ ARG TARGETARCH
 ARG VERSION=dev
 RUN --mount=type=cache,target=/cache \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -buildvcs=false -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /manager .
+    go build -buildvcs=false -trimpath -gcflags=all=-dwarf=false -ldflags "-s -w -X main.version=$VERSION" -o /manager .
 
 # One static program and nothing else. It connects only to the API server, and mounts the API server's CA with the
 # service account.

@@ -56,7 +56,7 @@ takes_kube-state-metrics := 2 min
 # $1 name, $2 module, $3 packages
 define build_tool
 	@mkdir -p $(@D); cd tools/$2 && \
-		$(environment_$1) $(CURDIR)/tools/progress "building $1 $(call version_of,$2)$(if $(takes_$1), (about $(takes_$1) on 2 cores))" \
+		$(environment_$1) $(building) "building $1 $(call version_of,$2)$(if $(takes_$1), (about $(takes_$1) on 2 cores))" \
 		go build -tags "$(tags_$1)" -ldflags "-s -w $(ldflags_$1)" -o $(BIN)/$(output_$1) $3 && touch $@
 endef
 

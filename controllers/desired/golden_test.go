@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil {
-				t.Fatalf("%v (go test ./controllers/desired -run TestGolden -update writes it)", err)
+				t.Fatalf("%v (make golden writes it)", err)
 			}
 			if !bytes.Equal(got, want) {
 				t.Errorf("children differ from %s; see the change with -update and git diff. Got:\n%s", golden, got)
