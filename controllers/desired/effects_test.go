@@ -111,15 +111,8 @@ func changes(t *testing.T, field string, all []map[string]any) (some []change) {
 	return some
 }
 
-// ourFields calls visit with the path and the description of each field of a schema that is no field of Kubernetes.
-func ourFields(schema apiextensionsv1.JSONSchemaProps, path string, visit func(field, text string)) {
-	for name, field := range schema.Properties {
-		visit(path+name, strings.Join(strings.Fields(field.Description), " "))
-		if !slices.Contains([]string{"affinity", "securityContext", "containerSecurityContext"}, name) {
-			ourFields(field, path+name+".", visit)
-		}
-	}
-}
+// ofKubernetes are the fields below fields whose types are those of Kubernetes, and what is not a field.
+var ofKubernetes = regexp.MustCompile(`(affinity|ecurityContext)\.|[\]}]|^$`)
 
 type set = sets.Set[string]
 
@@ -147,7 +140,12 @@ func TestEffects(t *testing.T) {
 	}
 	fields, proxies, moved := set{}, set{}, set{}
 	schema := manifest.Schema(t)
-	ourFields(schema.Properties["spec"], "", func(field, text string) {
+	spec := schema.Properties["spec"]
+	manifest.Walk("", &spec, func(path string, schema *apiextensionsv1.JSONSchemaProps) {
+		if ofKubernetes.MatchString(path) {
+			return
+		}
+		field, text := path[1:], strings.Join(strings.Fields(schema.Description), " ")
 		fields.Insert(field)
 		found := slices.DeleteFunc(slices.Collect(maps.Keys(effects)), func(sentence string) bool {
 			return !strings.Contains(text, sentence)

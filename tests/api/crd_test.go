@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 func readCRD(t *testing.T) (*apiextensionsv1.CustomResourceDefinition, []byte) {
@@ -83,9 +85,8 @@ func TestKeepCRD(t *testing.T) {
 // TestDescriptions: each field has a description, and it names the default. TestEffects of controllers/desired compares
 // what it says of a change with what a change does.
 func TestDescriptions(t *testing.T) {
-	crd, _ := readCRD(t)
 	fields := 0
-	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+	manifest.Walk("", manifest.Schema(t), func(path string, p *apiextensionsv1.JSONSchemaProps) {
 		ours := strings.HasPrefix(path, ".spec") || strings.HasPrefix(path, ".status")
 		if !ours || strings.HasSuffix(path, "[]") || strings.HasSuffix(path, "{}") {
 			return
@@ -114,26 +115,4 @@ func TestDescriptions(t *testing.T) {
 	if fields < 30 {
 		t.Errorf("want all fields, found %d", fields)
 	}
-}
-
-// properties calls visit with each schema in a CRD and its path. The path of a list's items ends in [], that of a map's
-// values in {}.
-func properties(crd *apiextensionsv1.CustomResourceDefinition, visit func(path string,
-	p *apiextensionsv1.JSONSchemaProps)) {
-	var walk func(path string, p *apiextensionsv1.JSONSchemaProps)
-	walk = func(path string, p *apiextensionsv1.JSONSchemaProps) {
-		visit(path, p)
-		for name := range p.Properties {
-			child := p.Properties[name]
-			walk(path+"."+name, &child)
-			p.Properties[name] = child
-		}
-		if p.Items != nil && p.Items.Schema != nil {
-			walk(path+"[]", p.Items.Schema)
-		}
-		if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil {
-			walk(path+"{}", p.AdditionalProperties.Schema)
-		}
-	}
-	walk("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
 }

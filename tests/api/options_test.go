@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // TestOptions: docs/reference/options.md lists exactly the options and keys that the CRD's rules allow.
 func TestOptions(t *testing.T) {
 	allowed := map[string]bool{}
-	crd, _ := readCRD(t)
-	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+	manifest.Walk("", manifest.Schema(t), func(path string, p *apiextensionsv1.JSONSchemaProps) {
 		if path != ".spec.extraArgs[]" {
 			return
 		}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 // rule is a CEL rule of the CRD.
@@ -39,7 +40,7 @@ func TestRatchet(t *testing.T) {
 	crd.Spec.Group, crd.Name = earlier, "memcacheds."+earlier
 	strict := crd.DeepCopy()
 	var rules []*rule
-	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+	manifest.Walk("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(path string, p *apiextensionsv1.JSONSchemaProps) {
 		for _, v := range p.XValidations {
 			isTransition := strings.Contains(v.Rule, "oldSelf") && v.OptionalOldSelf == nil
 			if !isTransition && path != "" {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/example/memcached-operator/internal/testing/manifest"
 )
 
 var literal = regexp.MustCompile(`matches\(r?'([^']*)'\)`)
@@ -19,9 +21,8 @@ var literal = regexp.MustCompile(`matches\(r?'([^']*)'\)`)
 // TestExpressions: a regular expression of a rule either is anchored at both ends or matches a single character that is
 // not allowed.
 func TestExpressions(t *testing.T) {
-	crd, _ := readCRD(t)
 	expressions := 0
-	properties(crd, func(path string, p *apiextensionsv1.JSONSchemaProps) {
+	manifest.Walk("", manifest.Schema(t), func(path string, p *apiextensionsv1.JSONSchemaProps) {
 		for _, v := range p.XValidations {
 			if v.Message == "" {
 				t.Errorf("%s: a rule without a message: %s", path, v.Rule)

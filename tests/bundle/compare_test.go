@@ -15,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/example/memcached-operator/internal/testing/manifest"
 	"github.com/example/memcached-operator/tests/earlier"
 )
 
@@ -88,7 +89,7 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
 	exceptions []exception) (problems []string) {
 	t.Helper()
 	before, existed := map[string][]string{}, map[string]bool{}
-	properties("^", last.Spec.Versions[0].Schema.OpenAPIV3Schema,
+	manifest.Walk("^", last.Spec.Versions[0].Schema.OpenAPIV3Schema,
 		func(field string, _ *apiextensionsv1.JSONSchemaProps) { existed[field] = true })
 	for field, rules := range withoutRules(last) {
 		for _, rule := range rules {
@@ -126,28 +127,12 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
 // withoutRules removes the rules from a CRD and returns them by field, with the paths that crdify writes.
 func withoutRules(crd *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.ValidationRules {
 	found := map[string]apiextensionsv1.ValidationRules{}
-	properties("^", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(field string, s *apiextensionsv1.JSONSchemaProps) {
+	manifest.Walk("^", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(field string, s *apiextensionsv1.JSONSchemaProps) {
 		if len(s.XValidations) > 0 {
 			found[field], s.XValidations = s.XValidations, nil
 		}
 	})
 	return found
-}
-
-// properties calls visit with a field of a schema and with all fields below it.
-func properties(field string, s *apiextensionsv1.JSONSchemaProps,
-	visit func(field string, s *apiextensionsv1.JSONSchemaProps)) {
-	visit(field, s)
-	for name, property := range s.Properties {
-		properties(field+"."+name, &property, visit)
-		s.Properties[name] = property
-	}
-	if s.Items != nil && s.Items.Schema != nil {
-		properties(field+"[*]", s.Items.Schema, visit)
-	}
-	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
-		properties(field+"[*]", s.AdditionalProperties.Schema, visit)
-	}
 }
 
 func parse(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition {

@@ -186,7 +186,7 @@ func TestFlagDefaults(t *testing.T) {
 	t.Parallel()
 	all := files(t)
 	page := all["docs/reference/flags.md"]
-	flags := regexp.MustCompile(`fs\.\w+Var\([^"]*"([\w-]+)", "?([:\w]+)"?,`).FindAllSubmatch(all["main.go"], -1)
+	flags := regexp.MustCompile(flagPattern+`, "?([:\w]+)"?,`).FindAllSubmatch(all["main.go"], -1)
 	require.Greater(t, len(flags), 4)
 	for _, flag := range flags {
 		row := regexp.MustCompile("(?m)^\\| `--" + string(flag[1]) + "` \\| (.*?) \\|").FindSubmatch(page)

@@ -9,6 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// flagPattern matches the name of a flag in main.go.
+const flagPattern = `fs\.\w+Var\([^"]*"([\w-]+)"`
+
 // TestNames: a page names each reason, label, annotation, metric and flag that the code has, and none that it lacks.
 func TestNames(t *testing.T) {
 	t.Parallel()
@@ -33,7 +36,7 @@ func TestNames(t *testing.T) {
 			``, "`memcached_proxy_\\w+", ``},
 		"metrics of objects": {`custom-resource-state\.yaml$`, `- name: (\w+)`, "reference/metrics.md",
 			``, "`kube_memcached_\\w+", ``},
-		"flags": {`^main\.go$`, `fs\.\w+Var\([^"]*"([\w-]+)"`, "reference/flags.md",
+		"flags": {`^main\.go$`, flagPattern, "reference/flags.md",
 			`flags\.md$`, "`--[\\w-]+", `zap-.*|kubeconfig`},
 		"environment": {`^(main\.go|controllers/startup/|config/manager/manager\.yaml)`, `(?:Getenv\("|- name: )([A-Z_]+)\b`,
 			"reference/flags.md", `flags\.md$`, "(?m)^\\| (?:`[A-Z_]+`[, ]*)+\\|", ``},

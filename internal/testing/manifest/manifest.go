@@ -77,6 +77,23 @@ func Schema(t testing.TB) *apiextensionsv1.JSONSchemaProps {
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 }
 
+// Walk calls visit with a schema and with each schema below it, which visit may change. A path ends in [] for the items
+// of a list, and in {} for the values of a map.
+func Walk(path string, schema *apiextensionsv1.JSONSchemaProps,
+	visit func(path string, schema *apiextensionsv1.JSONSchemaProps)) {
+	visit(path, schema)
+	for name, field := range schema.Properties {
+		Walk(path+"."+name, &field, visit)
+		schema.Properties[name] = field
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		Walk(path+"[]", schema.Items.Schema, visit)
+	}
+	if schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil {
+		Walk(path+"{}", schema.AdditionalProperties.Schema, visit)
+	}
+}
+
 // structural is the schema of the CRD in the form that applies its defaults, once it was read.
 var structural atomic.Pointer[structuralschema.Structural]
 
