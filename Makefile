@@ -296,7 +296,7 @@ demo: ## Start a cluster on this machine with memcached servers, write and read 
 	@cluster=$(demo_cluster); mkdir -p .cluster && echo $$cluster >.cluster/demo; [ $$cluster != kwok ] || \
 		echo "You are not root on Debian or Ubuntu, and there is no Docker engine: nodes are simulated, and memcached does not run."; \
 	[ $$cluster = kind ] || [ -e $(BIN)/.built/kubernetes ] || \
-		echo "The first time, Kubernetes is built from source, which takes 11 to 15 minutes on two cores."; \
+		echo "The first time, Kubernetes is built from source, which takes 11 to 17 minutes on two cores."; \
 	$(MAKE) --no-print-directory demo-on CLUSTER=$$cluster
 
 demo-tools: ## Build what the demo needs
