@@ -127,7 +127,8 @@ func compare(t *testing.T, last, now *apiextensionsv1.CustomResourceDefinition,
 // withoutRules removes the rules from a CRD and returns them by field, with the paths that crdify writes.
 func withoutRules(crd *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.ValidationRules {
 	found := map[string]apiextensionsv1.ValidationRules{}
-	manifest.Walk("^", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(field string, s *apiextensionsv1.JSONSchemaProps) {
+	schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+	manifest.Walk("^", schema, func(field string, s *apiextensionsv1.JSONSchemaProps) {
 		if len(s.XValidations) > 0 {
 			found[field], s.XValidations = s.XValidations, nil
 		}
