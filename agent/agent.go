@@ -88,13 +88,18 @@ func Run(ctx context.Context, args []string) error {
 		}
 		group.Go(func() error { return serve(ctx, o.ReportPort, mux) })
 	}
+	if o.DiscoveryPort != 0 {
+		d := newDiscovery()
+		background(d.run)
+		group.Go(func() error { return d.serve(ctx, o.DiscoveryPort) })
+	}
 	return group.Wait()
 }
 
 // serve serves requests until ctx is done. A connection serves one small request and is closed, so that untrusted
 // clients can neither exhaust the agent's memory nor block Prometheus or the operator for long.
 func serve(ctx context.Context, port int, handler http.Handler) error {
-	limit := &connectionLimit{sources: map[net.Conn]string{}}
+	limit := newConnectionLimit(maxPerAddress)
 	server := &http.Server{Addr: net.JoinHostPort("", strconv.Itoa(port)), Handler: handler,
 		MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout,
 		WriteTimeout: answerTimeout, IdleTimeout: requestTimeout, ConnState: limit.follow}
@@ -109,8 +114,13 @@ func serve(ctx context.Context, port int, handler http.Handler) error {
 // connectionLimit closes connections beyond the limits at once: in a queue, the operator and the kubelet would wait
 // behind a client that opens many connections.
 type connectionLimit struct {
-	mu      sync.Mutex
-	sources map[net.Conn]string // source addresses of the connections within the limits
+	perAddress int
+	mu         sync.Mutex
+	sources    map[net.Conn]string // source addresses of the connections within the limits
+}
+
+func newConnectionLimit(perAddress int) *connectionLimit {
+	return &connectionLimit{perAddress: perAddress, sources: map[net.Conn]string{}}
 }
 
 // follow is called by the server when the state of a connection changes.
@@ -126,7 +136,7 @@ func (l *connectionLimit) follow(conn net.Conn, state http.ConnState) {
 				n++
 			}
 		}
-		if n >= maxPerAddress || len(l.sources) >= maxConnections {
+		if n >= l.perAddress || len(l.sources) >= maxConnections {
 			_ = conn.Close()
 			return
 		}

@@ -28,6 +28,7 @@ func TestArgs(t *testing.T) {
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckClient, Auth: true},
 		{Port: 12000, MetricsPort: 9150, TLS: credentials.CheckPair},
 		{Port: 12000, MetricsPort: 9150, ReportPort: 9151, Proxy: true},
+		{Port: 12000, ReportPort: 9151, DiscoveryPort: 9152},
 	} {
 		if got, err := contract.ParseOptions(want.Args()[1:]); err != nil || got != want {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)

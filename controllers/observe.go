@@ -113,6 +113,10 @@ func proxyConfigKey(mc *v1alpha1.Memcached) children.Key {
 	return children.Key{Kind: "ConfigMap", Name: names.Proxy(mc)}
 }
 
+func discoveryKey(mc *v1alpha1.Memcached) children.Key {
+	return children.Key{Kind: "ConfigMap", Name: names.Discovery(mc)}
+}
+
 // ownChild returns the child with this key if we control it or are about to adopt it; nil for none.
 func (o observation) ownChild(key children.Key) client.Object {
 	if child := o.children[key]; child != nil {
@@ -148,16 +152,26 @@ func (o observation) update(v steps.View) steps.View {
 	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
 		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
 	observed.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
+	observed.Discovery, _ = o.ownChild(discoveryKey(o.mc)).(*corev1.ConfigMap)
 	return v.With(observed)
 }
 
 // lookUp reads from the API server what the informer cache does not show: a workload that lost its labels keeps its
-// template, and the list of the proxies is in their ConfigMap too.
+// template, and the lists for proxies and for clients are in ConfigMaps.
 func (o observation) lookUp(ctx context.Context) error {
-	if err := o.set.LookUp(ctx, workloadKey(o.mc), o.children); err != nil || o.mc.Spec.Proxy == nil {
-		return err
+	keys := []children.Key{workloadKey(o.mc)}
+	if o.mc.Spec.Proxy != nil {
+		keys = append(keys, proxyConfigKey(o.mc))
 	}
-	return o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children)
+	if o.mc.Spec.Discovery != nil {
+		keys = append(keys, discoveryKey(o.mc))
+	}
+	for _, key := range keys {
+		if err := o.set.LookUp(ctx, key, o.children); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nextMove returns the next list of servers for the proxies. Unless it is recorded already, it is decided by what the
@@ -177,7 +191,7 @@ func statusInput(v steps.View, options desired.Options, effect status.Effect) st
 	s := status.Input{Servers: status.ReadComponent(v.Workload, v.Servers), Effect: effect,
 		Work:      status.Work{Moving: list.Phase != contract.NoChange, ToFlush: int32(v.Flush().ToDrop(v))},
 		Addresses: status.Addresses(v.Memcached, v.Service), Outdated: v.Record.Outdated(options)}
-	s.Work.Resizing = s.Work.Moving && len(list.Before) != len(list.After)
+	s.Work.Resizing = s.Work.Moving && len(list.Before) != len(list.After) || v.UntilRemoval() > 0
 	if v.Memcached.Spec.Proxy != nil {
 		s.Proxies = status.ReadComponent(v.Proxy, v.Proxies)
 	}

@@ -19,6 +19,8 @@ const (
 	AuthPath = "/etc/memcached/auth"
 	// ProxyPath has the configuration of a proxy.
 	ProxyPath = "/etc/memcached/proxy"
+	// DiscoveryPath has the List.
+	DiscoveryPath = "/etc/memcached/discovery"
 	// PodPath has what the operator asks for by annotations of the pod.
 	PodPath = "/etc/memcached/pod"
 	// RunPath is a folder that the agent creates. All containers of a pod share /dev/shm, in memory: it belongs to the
@@ -65,6 +67,8 @@ type Options struct {
 	Auth bool `json:"auth,omitempty"`
 	// ReportPort is that of the Report; 0 for none.
 	ReportPort int `json:"reportPort,omitempty"`
+	// DiscoveryPort is that on which clients discover the List; 0 for none.
+	DiscoveryPort int `json:"discoveryPort,omitempty"`
 	// Proxy says that memcached is a proxy, which has metrics and a Report of its own.
 	Proxy bool `json:"proxy,omitempty"`
 	// DrainToken is a secret part of the paths of a drain; empty for no drain. It is not logged.

@@ -91,6 +91,10 @@ const (
 	// is the time when this memcached started, so that it does not apply to the next one in the same pod.
 	DrainingAnnotation = "cache.example.com/draining"
 
+	// DiscoveryAnnotation on a server's pod is the version of the list of servers that clients discover. When it changes,
+	// the kubelet refreshes the pod's volumes at once, from which the agent reads the list.
+	DiscoveryAnnotation = "cache.example.com/discovery"
+
 	// UnreachableAnnotation on a proxy's pod names a server that the proxy does not reach; empty for none.
 	UnreachableAnnotation = "cache.example.com/unreachable"
 )
@@ -106,6 +110,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="[has(self.proxy), has(self.tls), has(self.auth)] == [oldSelf.?proxy.hasValue(), oldSelf.?tls.hasValue(), oldSelf.?auth.hasValue()] || !has(self.proxy) || (!has(self.tls) && !has(self.auth))",optionalOldSelf=true,fieldPath=".proxy",message="cannot be combined with spec.tls or spec.auth: memcached's proxy speaks neither TLS nor passwords to the servers"
 // +kubebuilder:validation:XValidation:rule="[self.?proxy.?memory, self.?maxItemSize] == [oldSelf.?proxy.?memory, oldSelf.?maxItemSize] && [self.?proxy.?threads] == [oldSelf.?proxy.?threads] || !has(self.proxy) || !has(self.proxy.memory) || !has(self.proxy.threads) || !has(self.maxItemSize) || !self.proxy.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || !self.maxItemSize.matches('^[1-9][0-9]{0,9}(Ki|Mi)$') || quantity(self.proxy.memory).asInteger() >= 2 * self.proxy.threads * quantity(self.maxItemSize).asInteger()",optionalOldSelf=true,fieldPath=".proxy.memory",message="must be at least 2·threads·maxItemSize: a thread that has no room for an item tells the client that the item was not stored"
 // +kubebuilder:validation:XValidation:rule="[self.?proxy.?size, self.?proxy.?threads, self.?maxConnections, self.?threads] == [oldSelf.?proxy.?size, oldSelf.?proxy.?threads, oldSelf.?maxConnections, oldSelf.?threads] || !has(self.proxy) || !has(self.proxy.size) || !has(self.proxy.threads) || !has(self.maxConnections) || !has(self.threads) || self.maxConnections >= (self.proxy.size + 1) * (self.proxy.threads + 2) + 16 + 5 * self.threads",optionalOldSelf=true,fieldPath=".maxConnections",message="must be at least (proxy.size + 1)·(proxy.threads + 2) + 16 + 5·threads: each thread and the agent of each proxy, and of one more during a rollout, connect to each server"
+// +kubebuilder:validation:XValidation:rule="oldSelf.?discovery.hasValue() || !has(self.discovery) || (has(self.workload) && self.workload == 'StatefulSet')",optionalOldSelf=true,fieldPath=".discovery",message="needs spec.workload StatefulSet: the servers of a Deployment have no lasting names"
+// +kubebuilder:validation:XValidation:rule="[has(self.discovery), has(self.tls), has(self.auth)] == [oldSelf.?discovery.hasValue(), oldSelf.?tls.hasValue(), oldSelf.?auth.hasValue()] || !has(self.discovery) || (!has(self.tls) && !has(self.auth))",optionalOldSelf=true,fieldPath=".discovery",message="cannot be combined with spec.tls or spec.auth: the list is published without encryption and passwords"
 // +kubebuilder:validation:XValidation:rule="[self.?service.?type, self.?serverAddresses] == [oldSelf.?service.?type, oldSelf.?serverAddresses] && has(self.proxy) == oldSelf.?proxy.hasValue() || !has(self.service) || !has(self.service.type) || self.service.type == 'ClusterIP' || has(self.proxy) || (has(self.serverAddresses) && self.serverAddresses == 'ClusterIP')",optionalOldSelf=true,fieldPath=".service.type",message="must be ClusterIP without spec.proxy or spec.serverAddresses ClusterIP: the Service of the servers has no cluster IP then"
 // +kubebuilder:validation:XValidation:rule="[self.?service.?trafficDistribution] == [oldSelf.?service.?trafficDistribution] && has(self.proxy) == oldSelf.?proxy.hasValue() || !has(self.service) || !has(self.service.trafficDistribution) || has(self.proxy)",optionalOldSelf=true,fieldPath=".service.trafficDistribution",message="needs spec.proxy: without proxies, clients choose the server by the key"
 // +kubebuilder:validation:XValidation:rule="[self.?metrics.?port, self.?containerPort] == [oldSelf.?metrics.?port, oldSelf.?containerPort] || !has(self.metrics) || !has(self.metrics.port) || !has(self.containerPort) || self.metrics.port != self.containerPort",optionalOldSelf=true,fieldPath=".metrics.port",message="must not be spec.containerPort, which memcached listens on"
@@ -262,6 +268,15 @@ type MemcachedSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Proxy"
 	Proxy *ProxySpec `json:"proxy,omitempty"`
 
+	// discovery publishes the list of servers of a StatefulSet at the Service NAME-discovery, port 11211, by the protocol
+	// of managed services (config get cluster), and in a ConfigMap of that name. New servers are added once all are ready.
+	// A server that size removes leaves the list first, and then serves for discovery.removalDelaySeconds. It excludes tls
+	// and auth. A change replaces the servers; without proxy, they start empty.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Discovery"
+	Discovery *DiscoverySpec `json:"discovery,omitempty"`
+
 	// service adjusts the Services in status.servers: with proxy that of the proxies, with serverAddresses ClusterIP those
 	// of the servers, otherwise the one with the name of the Memcached. A change touches no server.
 	//
@@ -324,6 +339,20 @@ type MemcachedSpec struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
+// DiscoverySpec adjusts how clients find the servers by themselves.
+type DiscoverySpec struct {
+	// removalDelaySeconds is how long a server that size removes serves after it has left the list, in seconds, from 0 to
+	// 600, 150 by default: clients look for a new list once a minute, and a kubelet may take 90 s. A change touches no
+	// server.
+	//
+	// +kubebuilder:default=150
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=600
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Removal delay"
+	RemovalDelaySeconds *int32 `json:"removalDelaySeconds,omitempty"`
+}
+
 // WorkloadKind is the kind of object that runs the servers.
 //
 // +kubebuilder:validation:Enum=Deployment;StatefulSet
@@ -383,8 +412,8 @@ type RolloutSpec struct {
 	WarmUp *WarmUpSpec `json:"warmUp,omitempty"`
 
 	// progressDeadlineSeconds is how long a rollout may make no progress before the object becomes Stalled, in seconds,
-	// more than minReadySeconds, at most 172800, 600 by default. minReadySeconds and warmUp.timeoutSeconds are added. The
-	// operator keeps trying. A change touches no server.
+	// more than minReadySeconds, at most 172800, 600 by default. minReadySeconds, warmUp.timeoutSeconds and
+	// discovery.removalDelaySeconds are added. The operator keeps trying. A change touches no server.
 	//
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=1

@@ -53,6 +53,9 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 			guards = append(guards, serverService(mc, i))
 		}
 	}
+	if mc.Spec.Discovery != nil {
+		guards = append(guards, discovery(mc, in.list)...)
+	}
 	var workload runtime.ApplyConfiguration
 	switch {
 	case in.record.Template == nil:

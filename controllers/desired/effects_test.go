@@ -98,7 +98,7 @@ func changes(t *testing.T, field string, all []map[string]any) (some []change) {
 		for _, workload := range []string{"Deployment", "StatefulSet"} {
 			with := runtime.DeepCopyJSON(spec)
 			with["workload"] = workload
-			if with["proxy"] != nil { // what the API server refuses otherwise
+			if with["proxy"] != nil || with["discovery"] != nil { // what the API server refuses otherwise
 				with["workload"] = "StatefulSet"
 				delete(with, "tls")
 				delete(with, "auth")

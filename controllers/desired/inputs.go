@@ -47,7 +47,10 @@ type Current struct {
 	Freeze  bool
 	// ProxyServers are the servers that the proxies use.
 	ProxyServers contract.Servers
-	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies may still use them.
+	// List is the list of servers that clients discover.
+	List contract.List
+	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies or clients may still use
+	// them.
 	MinServers int32
 	// Now is the time.
 	Now time.Time
@@ -66,6 +69,7 @@ func FlushValue(mc *v1alpha1.Memcached) string {
 type Inputs struct {
 	options      Options
 	proxyServers contract.Servers
+	list         contract.List
 	size         int32  // number of servers
 	image        string // of servers and proxies
 	record       Record // of the servers' template, which is nil if a Secret is unavailable and no workload exists
@@ -118,8 +122,8 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		}
 		r.Template = podTemplate(mc, r, o)
 	}
-	in := Inputs{options: o, proxyServers: current.ProxyServers, size: max(names.Size(mc), current.MinServers),
-		image: image, record: r, podAnnotations: names.Pod(mc).Annotations,
+	in := Inputs{options: o, proxyServers: current.ProxyServers, list: current.List,
+		size: max(names.Size(mc), current.MinServers), image: image, record: r, podAnnotations: names.Pod(mc).Annotations,
 		newTemplate: exists && r.Inputs != recorded.Inputs,
 		labels:      map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	if current.Freeze {
@@ -187,9 +191,10 @@ func digestOfInputs(mc *v1alpha1.Memcached, r Record) string {
 		Metrics             *v1alpha1.MetricsSpec          `json:",omitempty"`
 		RevokedVersion      string                         `json:",omitempty"`
 		AgentResources      *v1alpha1.ResourceRequirements `json:",omitempty"`
+		Discovery           bool                           `json:",omitempty"`
 	}{r.Image, r.RestartedAt, mc.Spec.ContainerPort, mc.Spec.Memory, mc.Spec.MaxItemSize, mc.Spec.MaxConnections,
 		mc.Spec.Threads, mc.Spec.ExtraArgs, pod, mc.Spec.TLS, mc.Spec.Auth, mc.Spec.Metrics,
-		r.Secrets.revokedVersion(), agentResources})
+		r.Secrets.revokedVersion(), agentResources, mc.Spec.Discovery != nil})
 }
 
 // nilIfEmpty returns nil for a pointer to an empty value: charts render empty maps.

@@ -51,7 +51,8 @@ func networkPolicies(mc *v1alpha1.Memcached, namespace string) (servers, proxies
 	if spec == nil {
 		return nil, nil
 	}
-	from := *convert(spec.From, &peers{})
+	clients := *convert(spec.From, &peers{})
+	from := clients
 	var operator peers // everybody, where the operator runs outside of the cluster
 	if namespace != "" {
 		operator = peers{networkingv1ac.NetworkPolicyPeer().WithNamespaceSelector(
@@ -67,6 +68,9 @@ func networkPolicies(mc *v1alpha1.Memcached, namespace string) (servers, proxies
 	policy := networkPolicy(mc, mc.Name, names.Servers, from)
 	if serversReport(mc) {
 		policy.Spec.WithIngress(reports)
+	}
+	if mc.Spec.Discovery != nil && len(clients) > 0 {
+		policy.Spec.WithIngress(ingress(intstr.FromInt32(names.DiscoveryPort(mc)), clients))
 	}
 	return append(servers, policy), proxies
 }

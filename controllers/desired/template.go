@@ -273,6 +273,10 @@ func addAgent(mc *v1alpha1.Memcached, component names.Component, image string,
 			options.DrainToken = drainToken(mc)
 		}
 	}
+	if component == names.Servers && mc.Spec.Discovery != nil {
+		options.DiscoveryPort = int(names.DiscoveryPort(mc))
+		addDiscovery(mc, pod, c)
+	}
 	if component == names.Proxies {
 		options.Proxy = true
 		c.WithEnv(corev1ac.EnvVar().WithName(contract.PodName).WithValueFrom(corev1ac.EnvVarSource().

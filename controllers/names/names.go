@@ -105,9 +105,17 @@ func ServerServices(mc *v1alpha1.Memcached) bool {
 	return mc.Spec.ServerAddresses == v1alpha1.AddressesClusterIP || mc.Spec.Proxy != nil
 }
 
-// ReportPort is the port on which agents report to the operator: one that no other port of a pod has.
-func ReportPort(mc *v1alpha1.Memcached) int32 {
-	port := int32(9151)
+// Discovery is the name of the Service and of the ConfigMap that have the list of servers for clients.
+func Discovery(mc *v1alpha1.Memcached) string { return mc.Name + "-discovery" }
+
+// ReportPort is the port on which agents report to the operator.
+func ReportPort(mc *v1alpha1.Memcached) int32 { return freePort(mc, 9151) }
+
+// DiscoveryPort is the port on which agents send clients the list of servers.
+func DiscoveryPort(mc *v1alpha1.Memcached) int32 { return freePort(mc, ReportPort(mc)+1) }
+
+// freePort returns the first port, from one on, that neither memcached nor the metrics have.
+func freePort(mc *v1alpha1.Memcached, port int32) int32 {
 	for port == mc.Spec.ContainerPort || mc.Spec.Metrics != nil && port == mc.Spec.Metrics.Port {
 		port++
 	}

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
 )
@@ -96,12 +97,21 @@ func (c Clock) Since() time.Time { return c.since }
 
 // End returns when the progress deadline is exceeded.
 func (c Clock) End(mc *v1alpha1.Memcached) time.Time {
-	return c.since.Add(time.Duration(deadlineSeconds(mc.Spec.Rollout)) * time.Second)
+	return c.since.Add(time.Duration(deadlineSeconds(mc)) * time.Second)
+}
+
+// RemovalDelay is how long a server that the size removes serves after it has left the list that clients discover.
+func RemovalDelay(mc *v1alpha1.Memcached) time.Duration {
+	if mc.Spec.Discovery == nil {
+		return 0
+	}
+	return time.Duration(ptr.Deref(mc.Spec.Discovery.RemovalDelaySeconds, 0)) * time.Second
 }
 
 // deadlineSeconds is how long nothing may progress, in seconds: a server that is waited for is no lack of progress.
-func deadlineSeconds(r v1alpha1.RolloutSpec) int32 {
-	seconds := r.MinReadySeconds + r.ProgressDeadlineSeconds
+func deadlineSeconds(mc *v1alpha1.Memcached) int32 {
+	r := mc.Spec.Rollout
+	seconds := r.MinReadySeconds + r.ProgressDeadlineSeconds + int32(RemovalDelay(mc)/time.Second)
 	if r.WarmUp != nil {
 		seconds += r.WarmUp.TimeoutSeconds
 	}

@@ -176,7 +176,7 @@ func setLiveConditions(set func(string, conditionState), mc *v1alpha1.Memcached,
 	if !stalled && !in.advancing() && !mc.Spec.Paused && !now.Before(clock.End(mc)) {
 		stalled = true
 		why.reason = v1alpha1.ReasonProgressDeadlineExceeded
-		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc.Spec.Rollout), why.message)
+		why.message = fmt.Sprintf("No progress for %d s: %s", deadlineSeconds(mc), why.message)
 		if in.cause() == "" {
 			why.message += cmp.Or(in.Servers.hint(), in.Proxies.hint())
 		}

@@ -33,6 +33,7 @@ func chores(v View) (s Step, busy bool) {
 			s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.SecretsAnnotation, v.Secrets})
 		}
 	}
+	s.publish(v)
 	if v.Memcached.Spec.Proxy == nil {
 		return s, false
 	}

@@ -40,8 +40,8 @@ conditions:
 func TestDefaultSpec(t *testing.T) {
 	const nulls = `{size: null, workload: null, serverAddresses: null, image: null, containerPort: null, memory: null,
  maxConnections: null, threads: null, maxItemSize: null, extraArgs: null, tls: null, auth: null, networkPolicy: null,
- metrics: null, agent: null, proxy: null, service: null, pod: null, rollout: null, disruptionBudget: null,
- labels: null, annotations: null, paused: null}`
+ metrics: null, agent: null, proxy: null, discovery: null, service: null, pod: null, rollout: null,
+ disruptionBudget: null, labels: null, annotations: null, paused: null}`
 	for name, document := range map[string]string{
 		"no spec":       "apiVersion: cache.example.com/v1alpha1\nkind: Memcached\nmetadata: {name: test}\n",
 		"empty spec":    document(`{}`),

@@ -82,6 +82,17 @@ var refused = []struct {
 		`{workload: StatefulSet, proxy: {}, tls: {secretName: a}}`,
 		`{workload: StatefulSet, proxy: {}, auth: {secretName: a}}`,
 	}},
+	{"spec.discovery", "needs spec.workload StatefulSet", []string{`{discovery: {}}`}},
+	{"spec.discovery", "cannot be combined with spec.tls or spec.auth", []string{
+		`{workload: StatefulSet, discovery: {}, tls: {secretName: a}}`,
+		`{workload: StatefulSet, discovery: {}, auth: {secretName: a}}`,
+	}},
+	{"spec.discovery.removalDelaySeconds", "should be less than or equal to 600", []string{
+		`{workload: StatefulSet, discovery: {removalDelaySeconds: 601}}`,
+	}},
+	{"spec.discovery.removalDelaySeconds", "should be greater than or equal to 0", []string{
+		`{workload: StatefulSet, discovery: {removalDelaySeconds: -1}}`,
+	}},
 	{"spec.proxy.memory", proxyMemory, []string{
 		`{workload: StatefulSet, proxy: {memory: 16Mi}}`, `{workload: StatefulSet, proxy: {memory: 79Mi}}`,
 		`{workload: StatefulSet, proxy: {threads: 64}}`, `{workload: StatefulSet, proxy: {threads: 64, memory: 319Mi}}`,

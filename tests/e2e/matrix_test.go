@@ -37,7 +37,7 @@ var others = []string{"", "containerPort: 12345", "extraArgs: [--disable-cas, --
 	"disruptionBudget: {minAvailable: 50%}", "disruptionBudget: {policy: None}",
 	"labels: {team: shop}", "annotations: {example.com/note: a}", "agent: {resources: {requests: {cpu: 6m}}}",
 	"service: {labels: {team: shop}, ipFamilyPolicy: PreferDualStack}",
-	"image: docker.io/library/memcached:1.6"}
+	"image: docker.io/library/memcached:1.6", "discovery: {}"}
 
 // TestMatrix creates a Memcached for each combination of the optional fields. Either the API server refuses it, as
 // documented, or it becomes ready and serves a client, and metrics; with -short, some of them serve.
@@ -64,7 +64,8 @@ func TestMatrix(t *testing.T) {
 		Assess("are accepted or refused as the documentation says", step(func(w world) {
 			for _, spec := range specs {
 				has := func(field string) bool { return strings.Contains(spec, field) }
-				invalid := !has("StatefulSet") && (has("ClusterIP") || has("proxy")) || has("proxy") && (has("tls") || has("auth"))
+				hasList := has("proxy") || has("discovery")
+				invalid := !has("StatefulSet") && (has("ClusterIP") || hasList) || hasList && (has("tls") || has("auth"))
 				switch err := w.Create(w.ctx, w.parse("cache", spec), client.DryRunAll); {
 				case err == nil && !invalid:
 					accepted = append(accepted, spec)

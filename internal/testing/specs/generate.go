@@ -41,6 +41,7 @@ func (g generator) spec() object {
 			"moveItems": g.one("Always", "OnResize"), "whenMoveStalls": g.one("Wait", "Proceed"),
 			"resources": g.some(object{"limits": g.resources(), "requests": g.some(object{"cpu": g.one("100m", 2)})}),
 			"affinity":  g.affinity(), "topologySpreadConstraints": []any{g.spread("a")}}),
+		"discovery": g.some(object{"removalDelaySeconds": g.one(0, 90, 600)}),
 		"service": g.some(object{"type": g.one("ClusterIP", "NodePort", "LoadBalancer"), "labels": g.labels(),
 			"annotations": g.annotations(), "trafficDistribution": "PreferClose",
 			"ipFamilyPolicy": g.one("SingleStack", "PreferDualStack")}),
