@@ -17,7 +17,7 @@ const ClientsImage = "example.com/memcached-operator-clients:test"
 const clientsSuite = "trixie"
 
 var clientsPackages = []string{
-	"php-cli", "php-memcached", "python3-pylibmc", "python3-pymemcache", "ruby", "ruby-dalli",
+	"nodejs", "php-cli", "php-memcached", "python3-pylibmc", "python3-pymemcache", "ruby", "ruby-dalli",
 }
 
 var notNeeded = regexp.MustCompile(`^usr/(sbin|share/(doc|locale|man))/`)
@@ -33,12 +33,17 @@ func (c *Cluster) LoadClients(ctx context.Context) error {
 		"-ldflags=-s -w", "-o", programs+"/", "./clients/gomemcache..."); err != nil {
 		return err
 	}
+	if _, err = run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-C", filepath.Join(c.root, "tests/thanos"),
+		"-trimpath", "-ldflags=-s -w", "-o", programs+"/thanos"); err != nil {
+		return err
+	}
 	files, err := tree(root, func(name string) bool { return !notNeeded.MatchString(name) })
 	if err != nil {
 		return err
 	}
 	maps.Copy(files, map[string]file{
 		"usr/local/bin/gomemcache":     {from: filepath.Join(programs, "gomemcache"), mode: 0o755},
+		"usr/local/bin/thanos":         {from: filepath.Join(programs, "thanos"), mode: 0o755},
 		"usr/local/bin/gomemcache-tls": {from: filepath.Join(programs, "gomemcache-tls"), mode: 0o755},
 		// What the installation scripts of the packages would do.
 		"usr/local/bin/php": {link: "/usr/bin/php.default"},
@@ -58,6 +63,13 @@ func (c *Cluster) LoadClients(ctx context.Context) error {
 			return err
 		}
 		files[name] = file{from: script, mode: 0o644}
+	}
+	modules, err := npmFiles(ctx, filepath.Join(c.root, "tests/clients/memcache"))
+	if err != nil {
+		return err
+	}
+	for name, text := range modules {
+		files["clients/memcache/"+name] = file{text: text, mode: 0o644}
 	}
 	archive := c.images("clients.tar")
 	defer os.Remove(archive)
