@@ -89,7 +89,8 @@ func Run(ctx context.Context, args []string) error {
 		group.Go(func() error { return serve(ctx, o.ReportPort, mux) })
 	}
 	if o.DiscoveryPort != 0 {
-		d := newDiscovery()
+		d := &discovery{}
+		d.publish(contract.List{})
 		background(d.run)
 		group.Go(func() error { return d.serve(ctx, o.DiscoveryPort) })
 	}

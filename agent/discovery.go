@@ -3,14 +3,11 @@ package agent
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -38,21 +35,10 @@ type discovery struct {
 	answers atomic.Pointer[map[string][]byte] // by their commands; all clients share the bytes
 }
 
-func newDiscovery() *discovery {
-	d := &discovery{}
-	d.publish(contract.List{})
-	return d
-}
-
-// run publishes the mounted list whenever it changes, until ctx is done.
+// run publishes the mounted list, again and again until ctx is done.
 func (d *discovery) run(ctx context.Context) {
-	var published string
 	wait.UntilWithContext(ctx, func(context.Context) {
-		text := readFiles[string](contract.DiscoveryPath, contract.ListFile)[contract.ListFile]
-		if text != published {
-			published = text
-			d.publish(contract.ParseList(text))
-		}
+		d.publish(contract.ParseList(readFiles[string](contract.DiscoveryPath, contract.ListFile)[contract.ListFile]))
 	}, readInterval)
 }
 
@@ -69,35 +55,28 @@ func (d *discovery) publish(list contract.List) {
 		"config get cluster":            answer("CONFIG cluster"),
 		"get AmazonElastiCache:cluster": answer("VALUE AmazonElastiCache:cluster"),
 		"version":                       []byte("VERSION " + oldestVersion + "\r\n"),
+		"quit":                          nil,
 	})
 }
 
 // serve serves clients until ctx is done.
 func (d *discovery) serve(ctx context.Context, port int) error {
-	// Accepted connections inherit the buffers of the listening socket.
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		controlErr := c.Control(func(fd uintptr) {
-			err = errors.Join(syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, socketBuffer),
-				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, socketBuffer))
-		})
-		return errors.Join(err, controlErr)
-	}}
-	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(port)))
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
 	if err != nil {
 		return fmt.Errorf("serve port %d: %w", port, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	limit := newConnectionLimit(maxDiscoverers)
 	for {
-		conn, err := listener.Accept()
-		switch {
-		case ctx.Err() != nil:
+		conn, err := listener.AcceptTCP()
+		if ctx.Err() != nil {
 			return nil
-		case err != nil: // for example, too many open files
-			time.Sleep(readInterval)
-			continue
+		}
+		if err != nil {
+			return fmt.Errorf("serve port %d: %w", port, err)
 		}
 		limit.follow(conn, http.StateNew)
+		_, _ = conn.SetReadBuffer(socketBuffer), conn.SetWriteBuffer(socketBuffer)
 		go func() {
 			defer limit.follow(conn, http.StateClosed)
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -109,23 +88,19 @@ func (d *discovery) serve(ctx context.Context, port int) error {
 // serveClient answers the commands of one client, and closes the connection.
 func (d *discovery) serveClient(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	reader := bufio.NewReaderSize(conn, maxCommand)
-	for {
-		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout))
-		line, err := reader.ReadSlice('\n')
-		command := strings.Join(strings.Fields(string(line)), " ")
+	commands := bufio.NewScanner(conn)
+	commands.Buffer(make([]byte, maxCommand), maxCommand)
+	_ = conn.SetReadDeadline(time.Now().Add(idleTimeout))
+	for commands.Scan() {
+		command := strings.Join(strings.Fields(commands.Text()), " ")
 		answer, ok := (*d.answers.Load())[command]
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			answer = []byte("CLIENT_ERROR line too long\r\n")
-		case err != nil, command == "quit":
-			return
-		case !ok:
+		if !ok {
 			answer = []byte("ERROR\r\n")
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
-		if _, writeErr := conn.Write(answer); err != nil || writeErr != nil {
+		if _, err := conn.Write(answer); err != nil || command == "quit" {
 			return
 		}
+		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout))
 	}
 }

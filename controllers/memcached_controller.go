@@ -165,7 +165,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err := o.lookUp(ctx); err != nil {
 		return 0, err
 	}
-	v := o.update(steps.View{Memcached: mc, Now: now, Published: st.published})
+	v := o.update(steps.View{Memcached: mc, Now: now})
 	// While the ConfigMap of the proxies has another list than the recorded one, they have confirmed nothing.
 	if step := steps.ClearConfirmations(v); len(step.Annotate) > 0 && !mc.Spec.Paused {
 		_, requeueAfter, err = r.execute(ctx, o, v, step)
@@ -175,11 +175,11 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if err != nil {
 		return 0, err
 	}
-	list, minServers := steps.NextList(v)
+	list, published, minServers := steps.NextList(v)
 	secrets, secretsErr := r.secrets(ctx, mc, st, v.Record.Secrets, now)
 	plan := desired.NewPlan(mc, desired.Resolve(mc, desired.Current{Workload: v.Workload, Record: v.Record,
 		Secrets: secrets, Freeze: secretsErr != nil, ProxyServers: move.List, List: list,
-		MinServers: max(move.MinServers, minServers), Now: now}, r.Options))
+		Published: published, MinServers: max(move.MinServers, minServers), Now: now}, r.Options))
 	applied, err := r.apply(ctx, o, v, plan, st)
 	if err != nil {
 		return 0, err
@@ -187,8 +187,7 @@ func (r *MemcachedReconciler) reconcile(ctx context.Context, mc *v1alpha1.Memcac
 	if len(applied.Written) > 0 {
 		v = o.update(v)
 	}
-	st.published = v.Publication(list)
-	v.Published, v.LastProgress = st.published, st.clock.Since()
+	v.LastProgress = st.clock.Since()
 	v.Secrets, v.TemplateApplied = secrets.Annotation(), secretsErr == nil && !applied.Failed[workloadKey(applied.mc)]
 	applied.Err = children.Join(secretsErr, applied.Err)
 	requeueAfter, err = r.takeStep(ctx, o, v, applied, st)

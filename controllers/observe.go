@@ -152,26 +152,23 @@ func (o observation) update(v steps.View) steps.View {
 	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
 		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
 	observed.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
-	observed.Discovery, _ = o.ownChild(discoveryKey(o.mc)).(*corev1.ConfigMap)
+	if config, ok := o.ownChild(discoveryKey(o.mc)).(*corev1.ConfigMap); ok && o.mc.Spec.Discovery != nil {
+		observed.List, observed.Published = desired.ReadList(config.Data)
+	}
 	return v.With(observed)
 }
 
 // lookUp reads from the API server what the informer cache does not show: a workload that lost its labels keeps its
 // template, and the lists for proxies and for clients are in ConfigMaps.
 func (o observation) lookUp(ctx context.Context) error {
-	keys := []children.Key{workloadKey(o.mc)}
-	if o.mc.Spec.Proxy != nil {
-		keys = append(keys, proxyConfigKey(o.mc))
+	err := o.set.LookUp(ctx, workloadKey(o.mc), o.children)
+	if err == nil && o.mc.Spec.Proxy != nil {
+		err = o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children)
 	}
-	if o.mc.Spec.Discovery != nil {
-		keys = append(keys, discoveryKey(o.mc))
+	if err == nil && o.mc.Spec.Discovery != nil {
+		err = o.set.LookUp(ctx, discoveryKey(o.mc), o.children)
 	}
-	for _, key := range keys {
-		if err := o.set.LookUp(ctx, key, o.children); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // nextMove returns the next list of servers for the proxies. Unless it is recorded already, it is decided by what the

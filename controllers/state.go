@@ -13,12 +13,11 @@ import (
 	"github.com/example/memcached-operator/controllers/children"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/status"
-	"github.com/example/memcached-operator/controllers/steps"
 )
 
 // states holds the state of each Memcached between reconciles. It saves requests, and measures time. It is empty after
-// a restart, so decisions about children do not depend on it, with two exceptions: state.tls knows the CAs of a Secret
-// even if its record could not be written yet, and state.published which list of servers clients may still use.
+// a restart, so decisions about children do not depend on it, with one exception: state.tls knows the CAs of a Secret
+// even if its record could not be written yet.
 type states struct{ m sync.Map }
 
 // state is used by one reconcile at a time, because reconciles of one object never overlap. Only statusVersion is also
@@ -32,8 +31,6 @@ type state struct {
 	statusVersion atomic.Pointer[string]
 	// tls is the record of the Secret for TLS as it was last read, even if it could not be written to the workload yet.
 	tls *desired.Secret
-	// published is the newest list of servers that this process has published.
-	published steps.Publication
 	// polled is when the agents were last polled.
 	polled time.Time
 	// conflicts counts the consecutive reconciles that failed with a write conflict.

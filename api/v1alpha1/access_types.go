@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TLSSpec encrypts the connections of clients.
@@ -256,6 +257,13 @@ type ProxySpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="When move stalls",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Wait","urn:alm:descriptor:com.tectonic.ui:select:Proceed"}
 	WhenMoveStalls WhenMoveStalls `json:"whenMoveStalls,omitempty"`
 
+	// source is another cache whose items the proxies read until a time: a migration then needs no cold start. The proxies
+	// write nothing there. A change touches no server.
+	//
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Source"
+	Source *ProxySource `json:"source,omitempty"`
+
 	// resources are the request of cpu, 50m by default, and the limit of cpu, none by default, of each proxy. They must
 	// not hold memory. A change touches no server.
 	//
@@ -266,3 +274,43 @@ type ProxySpec struct {
 
 	Placement `json:",inline"`
 }
+
+// ProxySource is another cache whose items the proxies read. A read that finds no item copies the item from there, with
+// its flags and its remaining time. A key that clients write or delete is no longer read there.
+type ProxySource struct {
+	// servers are those of the other cache, from 1 to 64, each as name|ip|port, in the order of its clients' list.
+	// `config get cluster` of ElastiCache or Memorystore answers in this form. The name is what clients call the server;
+	// Ketama hashes the name. The servers need memcached 1.6 and neither TLS nor passwords. A change touches no server.
+	//
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=320
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-zA-Z0-9.:-]+[|][0-9a-fA-F.:]+[|][0-9]{1,5}$')",message="must be name|ip|port, such as cache-1.example.com|10.0.0.4|11211"
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Servers"
+	Servers []string `json:"servers"`
+
+	// hash is how the clients of the other cache choose a server by the key. Ketama, the default: as libmemcached with
+	// LIBKETAMA_COMPATIBLE or ketama_weighted. OneAtATime: the remainder of this hash, the default of libmemcached, PHP
+	// and pylibmc. CRC32: the remainder of this hash, as gomemcache. With one server, any is right. A change touches no
+	// server.
+	//
+	// +kubebuilder:default=Ketama
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Hash",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Ketama","urn:alm:descriptor:com.tectonic.ui:select:OneAtATime","urn:alm:descriptor:com.tectonic.ui:select:CRC32"}
+	Hash SourceHash `json:"hash,omitempty"`
+
+	// until is when the proxies stop reading the other cache, a time such as 2027-01-31T12:00:00Z. It should be as far
+	// away as the longest lifetime of an item. A change touches no server.
+	//
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Until"
+	Until metav1.Time `json:"until"`
+}
+
+// SourceHash is how clients choose a server by the key.
+//
+// +kubebuilder:validation:Enum=Ketama;OneAtATime;CRC32
+type SourceHash string
+
+// HashKetama is the hash that needs the names of the servers.
+const HashKetama SourceHash = "Ketama"

@@ -54,7 +54,7 @@ func NewPlan(mc *v1alpha1.Memcached, in Inputs) Plan {
 		}
 	}
 	if mc.Spec.Discovery != nil {
-		guards = append(guards, discovery(mc, in.list)...)
+		guards = append(guards, discovery(mc, in)...)
 	}
 	var workload runtime.ApplyConfiguration
 	switch {

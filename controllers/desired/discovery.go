@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,26 +19,25 @@ const (
 	portOfDiscovery = "discovery"
 	// portOfClients is the port that managed services use, and that clients take without being told.
 	portOfClients = 11211
+	// publishedKey is the key in the ConfigMap that has the time when the list was published.
+	publishedKey = "published"
 )
 
 // discovery publishes the list of servers: by a Service, whose port the agents answer, and as a ConfigMap for
 // environments and mounted files, which has a key for each form that applications take.
-func discovery(mc *v1alpha1.Memcached, list contract.List) []runtime.ApplyConfiguration {
+func discovery(mc *v1alpha1.Memcached, in Inputs) []runtime.ApplyConfiguration {
 	s := service(mc, names.Discovery(mc), names.Servers, false)
 	s.Spec.Ports[0].WithName(portOfDiscovery).WithPort(portOfClients).
 		WithTargetPort(intstr.FromInt32(names.DiscoveryPort(mc)))
 	servers := []string{}
-	for _, node := range list.Nodes {
+	for _, node := range in.list.Nodes {
 		parts := strings.Split(node, "|")
-		host := parts[1]
-		if mc.Spec.Proxy != nil {
-			host = parts[0] // as in status.servers
-		}
-		servers = append(servers, net.JoinHostPort(host, parts[2]))
+		servers = append(servers, net.JoinHostPort(parts[1], parts[2]))
 	}
 	asJSON, _ := json.Marshal(servers) // only strings
 	config := owned(corev1ac.ConfigMap(names.Discovery(mc), mc.Namespace).WithData(map[string]string{
-		contract.ListFile:   list.String(),
+		contract.ListFile:   in.list.String(),
+		publishedKey:        in.published.UTC().Format(time.RFC3339),
 		"MEMCACHED_SERVERS": strings.Join(servers, ","),
 		"servers":           strings.Join(servers, "\n"),
 		"servers.json":      string(asJSON),
@@ -45,12 +45,17 @@ func discovery(mc *v1alpha1.Memcached, list contract.List) []runtime.ApplyConfig
 	return []runtime.ApplyConfiguration{s, config}
 }
 
-// addDiscovery mounts the list of servers for the agent. A pod starts without the ConfigMap, too.
+// ReadList reads the list from the content of its ConfigMap, and when it was published; the zero time if that is unknown.
+func ReadList(data map[string]string) (list contract.List, published time.Time) {
+	published, _ = time.Parse(time.RFC3339, data[publishedKey])
+	return contract.ParseList(data[contract.ListFile]), published
+}
+
+// addDiscovery mounts the list of servers for the agent.
 func addDiscovery(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguration,
 	agent *corev1ac.ContainerApplyConfiguration) {
 	pod.WithVolumes(corev1ac.Volume().WithName(portOfDiscovery).WithConfigMap(corev1ac.ConfigMapVolumeSource().
 		WithName(names.Discovery(mc)).
-		WithOptional(true).
 		WithItems(corev1ac.KeyToPath().WithKey(contract.ListFile).WithPath(contract.ListFile))))
 	agent.WithVolumeMounts(corev1ac.VolumeMount().WithName(portOfDiscovery).WithMountPath(contract.DiscoveryPath).
 		WithReadOnly(true))

@@ -92,7 +92,7 @@ func changes(t *testing.T, field string, all []map[string]any) (some []change) {
 	}
 	path := strings.Split(field, ".")
 	for _, spec := range all {
-		if _, ok, _ := unstructured.NestedFieldNoCopy(spec, path...); !ok || len(some) >= 50 {
+		if _, ok, _ := unstructured.NestedFieldNoCopy(spec, path...); !ok || len(some) >= 100 {
 			continue
 		}
 		for _, workload := range []string{"Deployment", "StatefulSet"} {

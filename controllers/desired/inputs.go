@@ -47,8 +47,9 @@ type Current struct {
 	Freeze  bool
 	// ProxyServers are the servers that the proxies use.
 	ProxyServers contract.Servers
-	// List is the list of servers that clients discover.
-	List contract.List
+	// List is the list of servers that clients discover, since Published.
+	List      contract.List
+	Published time.Time
 	// MinServers is the number of servers that must run, even if the spec asks for fewer: proxies or clients may still use
 	// them.
 	MinServers int32
@@ -70,6 +71,7 @@ type Inputs struct {
 	options      Options
 	proxyServers contract.Servers
 	list         contract.List
+	published    time.Time
 	size         int32  // number of servers
 	image        string // of servers and proxies
 	record       Record // of the servers' template, which is nil if a Secret is unavailable and no workload exists
@@ -123,7 +125,7 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		r.Template = podTemplate(mc, r, o)
 	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, list: current.List,
-		size: max(names.Size(mc), current.MinServers), image: image, record: r, podAnnotations: names.Pod(mc).Annotations,
+		published: current.Published, size: max(names.Size(mc), current.MinServers), image: image, record: r, podAnnotations: names.Pod(mc).Annotations,
 		newTemplate: exists && r.Inputs != recorded.Inputs,
 		labels:      map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	if current.Freeze {

@@ -37,12 +37,36 @@ const (
 func proxyConfig(mc *v1alpha1.Memcached, servers contract.Servers) *corev1ac.ConfigMapApplyConfiguration {
 	// Limit the responses that slow clients have not read to half of the memory, or the kernel would kill the proxy.
 	memory := resource.MustParse(mc.Spec.Proxy.Memory)
-	program := fmt.Sprintf("local answers = %d -- KiB\n%s", memory.Value()/2/1024, proxyProgram)
+	source, _ := proxySource(mc.Spec.Proxy.Source)
+	program := fmt.Sprintf("local answers = %d -- KiB\nlocal source = %s\n%s", memory.Value()/2/1024, source, proxyProgram)
 	servers.Program = Digest(program)
 	return owned(corev1ac.ConfigMap(names.Proxy(mc), mc.Namespace).
 		WithData(servers.Files()).
 		WithData(map[string]string{"proxy.lua": fmt.Sprintf("local program = %q\n%s", servers.Program, program)}),
 		mc, names.Proxies)
+}
+
+// proxySource returns proxy.source as a table for the program: for ketama with one pool of all servers, otherwise with a
+// pool for each. Ketama hashes the names of the servers, so the proxies connect to the names. The aliases let their pods
+// resolve these: a look-up by DNS would block the clients of a thread.
+func proxySource(source *v1alpha1.ProxySource) (table string, aliases []*corev1ac.HostAliasApplyConfiguration) {
+	if source == nil {
+		return "nil", nil
+	}
+	separator, part := "}, {", 1
+	if source.Hash == v1alpha1.HashKetama {
+		separator, part = ", ", 0
+	}
+	var servers []string
+	for _, node := range source.Servers {
+		parts := strings.Split(node, "|")
+		servers = append(servers, fmt.Sprintf("%q", parts[part]+":"+parts[2]))
+		if parts[part] != parts[1] {
+			aliases = append(aliases, corev1ac.HostAlias().WithIP(parts[1]).WithHostnames(parts[0]))
+		}
+	}
+	return fmt.Sprintf("{ ends = %d, hash = %q, pools = { { %s } } }", source.Until.Unix(), source.Hash,
+		strings.Join(servers, separator)), aliases
 }
 
 // CanMove reports whether the items of a memcached with these arguments can be moved: memcached must list its keys, and
@@ -80,6 +104,8 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 		replaceResources("50m", memory, memory, p.Resources))
 	template.Spec.WithVolumes(corev1ac.Volume().WithName("proxy").
 		WithConfigMap(corev1ac.ConfigMapVolumeSource().WithName(names.Proxy(mc))))
+	_, aliases := proxySource(p.Source)
+	template.Spec.WithHostAliases(aliases...)
 	template.WithAnnotations(names.Pod(mc).Annotations)
 	addAgent(mc, names.Proxies, in.options.AgentImage, template.Spec)
 	mount := corev1ac.VolumeMount().WithName("proxy").WithMountPath(contract.ProxyPath).WithReadOnly(true)

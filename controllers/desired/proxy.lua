@@ -58,15 +58,20 @@ function mcp_config_pools()
     for i = 1, math.max(size, 1) do list[i] = uses(i) and backends[servers[i]] or none end
     return mcp.pool(list, { iothread = false })
   end
-  local phase, name = loaded:match("phase (%d)"), hash(loaded)
+  local phase, name, foreign, ring = loaded:match("phase (%d)"), hash(loaded), {}, mcp.dist_ring_hash
+  for i, servers in ipairs(source and source.pools or {}) do
+    for n, server in ipairs(servers) do servers[n] = mcp.backend("source " .. server, server:match("^(.*):(%d+)$")) end
+    -- The mode is that of libmemcached. For a pool of one server, any is right.
+    foreign[i] = mcp.pool(servers, { iothread = false, dist = ring, hash = ring.hash, omode = "twemproxy" })
+  end
   if not phase or phase == "0" then
     local servers = phase and old or new
-    return { name = name, stay = pool(#servers, servers, function() return true end) }
+    return { name = name, foreign = foreign, stay = pool(#servers, servers, function() return true end) }
   end
   local function moves(i) return old[i] ~= new[i] end
   local before = pool(#old, old, function(i) return #old < #new or moves(i) end)
   local after = pool(#new, new, function(i) return #new < #old or moves(i) end)
-  local pools = { name = name, first = before, second = after,
+  local pools = { name = name, foreign = foreign, first = before, second = after,
     stay = pool(math.max(#old, #new), old, function(i) return not moves(i) end) } -- fails for keys whose server changes
   if phase == "2" then pools.first, pools.second, pools.moving = after, before, true end
   return pools
@@ -99,16 +104,34 @@ end
 
 -- For an item on its way, the new server has a placeholder: it is empty, and its CAS is at least this number.
 local LEASE <const> = 1 << 62
+-- For an item that is copied from another cache, its CAS is at least this number, and less than the other one.
+local COPY <const> = 1 << 61
 local absent = { [mcp.MCMC_CODE_END] = true, [mcp.MCMC_CODE_NOT_FOUND] = true, [mcp.MCMC_CODE_NOT_STORED] = true }
 local unreachable <const> = "SERVER_ERROR server unreachable\r\n"
 local tries <const> = 7
 
+-- Hashes by whose remainder clients of another cache choose a server: gomemcache the first, libmemcached the other one.
+local hashes = {}
+function hashes.CRC32(key)
+  local h = 0xffffffff
+  for i = 0, 8 * #key - 1 do h = h >> 1 ~ ((h ~ key:byte(i // 8 + 1) >> i % 8) & 1) * 0xedb88320 end
+  return ~h & 0xffffffff
+end
+function hashes.OneAtATime(key)
+  local h = 0
+  for i = 1, #key do h = (h + key:byte(i)) * 1025 & 0xffffffff h = h ~ h >> 6 end
+  h = h * 9 & 0xffffffff
+  return (h ~ h >> 11) * 32769 & 0xffffffff
+end
+
 function mcp_config_routes(pools)
   local route = mcp.funcgen_new()
-  local stay, first, second = route:new_handle(pools.stay), {}, {}
-  for i = 1, pools.first and 3 * tries or 0 do -- a handle serves once in a request
-    first[i], second[i] = route:new_handle(pools.first), route:new_handle(pools.second)
+  local stay, first, second, foreign = {}, {}, {}, {}
+  for i = 1, source and 9 * tries or pools.first and 3 * tries or 1 do -- a handle serves once in a request
+    stay[i] = route:new_handle(pools.stay)
+    if pools.first then first[i], second[i] = route:new_handle(pools.first), route:new_handle(pools.second) end
   end
+  for i, pool in ipairs(pools.foreign) do foreign[i] = { route:new_handle(pool) } end
   local null = mcp.res_mutator_new({ t = "resnull", idx = 1 })
   route:ready({ n = pools.name, u = 1, f = function(rctx)
     local nothing = rctx:response_new()
@@ -125,30 +148,27 @@ function mcp_config_routes(pools)
     local function answer(request, response)
       return (response:ok() or is_error(response) and not is_silent(request)) and response or fail(request)
     end
-    if not pools.first then
-      return function(request) return answer(request, rctx:enqueue_and_wait(request, stay)) end
-    end
-
-    local asked, treat = {}, {}
+    local asked, treat, serve = {}, {}, nil
     local function ask(request, servers)
-      asked[servers] = asked[servers] + 1
+      asked[servers] = (asked[servers] or 0) + 1
       return rctx:enqueue_and_wait(request, servers[asked[servers]])
     end
     -- Waits for an item on its way, in all half a second: the mover may wait for a processor.
     local function pause(try) rctx:sleep(0.002 * 2 ^ try) end
-    local function meta(request, command, servers, rest, value)
-      local base64 = request:has_flag("b") and " b" or ""
+    local function meta(request, command, servers, rest, value, key)
+      local base64 = not key and request:has_flag("b") and " b" or ""
       if command == "me" then base64 = base64:rep(2) end -- memcached 1.6.45 ignores the flag if nothing follows it
-      return ask(mcp.request(command .. " " .. request:key() .. (rest or "") .. base64 .. "\r\n", value), servers)
+      local line = command .. " " .. (key or request:key()) .. (rest or "") .. base64 .. "\r\n"
+      return (servers and ask or serve)(mcp.request(line, value), servers)
     end
 
-    -- What a server has for the key: "item", "placeholder" or "none"; nil if it is unreachable. The command mg would
+    -- What a server has for the key: "item", "none", or a placeholder; nil if it is unreachable. The command mg would
     -- not do: for an item that was marked as stale, the first answer asks the client for a new value, and no other.
     local function state(request, servers)
       local response = meta(request, "me", servers)
       if not response:ok() then return nil end
-      local cas = (response:line() or ""):match(" cas=(%d+)")
-      return not cas and "none" or tonumber(cas) < LEASE and "item" or "placeholder"
+      local cas = tonumber((response:line() or ""):match(" cas=(%d+)") or 0)
+      return cas == 0 and "none" or cas < COPY and "item" or cas < LEASE and "copying" or "placeholder"
     end
 
     -- An item that is moved between the first two requests is found by the next try. An empty answer may be that of a
@@ -206,7 +226,7 @@ function mcp_config_routes(pools)
         local other = state(request, second)
         local own = other and state(request, first)
         if not own then return fail(request) end
-        if own == "item" then
+        if own == "item" or own == "copying" and other ~= "item" then
           if other == "item" and not meta(request, "md", second):ok() then return fail(request) end
           return answer(request, ask(request, first))
         elseif other == "item" then
@@ -226,12 +246,65 @@ function mcp_config_routes(pools)
 
     treat.touch = treat.change
 
-    return function(request)
-      local response = rctx:enqueue_and_wait(request, stay)
-      if response:ok() or is_error(response) then return answer(request, response) end
-      asked[first], asked[second] = 0, 0
+    function serve(request)
+      local response = ask(request, stay)
+      if not pools.first or response:ok() or is_error(response) then return answer(request, response) end
       local name = kind(request)
       return treat[name](request, name == "touch" and pools.moving)
+    end
+
+    -- Another cache, which only reads reach. A read that finds no item copies the item from there. Each other request
+    -- first notes that its key is no longer read there: otherwise, an older value would come back once the item is
+    -- deleted, evicted or expires. The placeholder keeps a copy from replacing what somebody wrote or deleted meanwhile.
+    local function send(...) -- nil if the server is unreachable
+      local response = meta(...)
+      return type(response) ~= "string" and response:ok() and response or nil
+    end
+    local function note(request) return "proxy-source-" .. hash(request:key()) end
+    local function is_placeholder(cas) return cas and tonumber(cas) >= COPY and tonumber(cas) < LEASE end
+
+    -- Copies the item. Returns whether the key may have an item now.
+    local function copy(request)
+      local lease, pick = math.random(COPY, LEASE - 1), hashes[source.hash]
+      local held = send(request, "mg", nil, " c N3 E" .. lease)
+      local line = held and held:line() or ""
+      if not line:find("W") then return line:find("c") end
+      local noted, from = send(request, "ma", nil, "", nil, note(request)), pick and pick(request:key()) % #foreign + 1 or 1
+      local item = noted and absent[noted:code()] and meta(request, "mg", foreign[from], " f t v")
+      local flags, ttl = (item and item:hit() and item:line() or ""):match("f(%d+) t(%-?[1-9]%d*)")
+      ttl = ttl and (tonumber(ttl) < 0 and 0 or ttl + os.time()) -- memcached takes more than 30 days for a date
+      local rest = ttl and (" %d C%d F%s T%d"):format(item:vlen(), lease, flags, ttl)
+      -- As a value, a response would end after 16 KiB.
+      if rest and send(request, "ms", nil, rest, item:raw_string():sub(-item:vlen() - 2)) then return true end
+      send(request, "md", nil, " C" .. lease)
+    end
+
+    -- An answer without a value may be that of a placeholder.
+    local function read(request)
+      for try = 1, tries do
+        local response = serve(request)
+        if is_error(response) or response:hit() and response:vlen() > 0 then return response end
+        local held = response:hit() and send(request, "mg", nil, " c s")
+        local cas, size = (held and held:line() or ""):match("c(%d+) s(%d+)")
+        if is_placeholder(cas) then pause(try)
+        elseif size == "0" or size and request:raw_line():find("^mg") or not held and (try > 1 or not copy(request)) then
+          return response
+        end
+      end
+      return miss(request)
+    end
+
+    return function(request)
+      for list in pairs(asked) do asked[list] = 0 end
+      if not source or os.time() >= source.ends then return serve(request) end
+      local name = kind(request)
+      if name == "read" then return read(request) end
+      for try = 1, name == "write" and 0 or tries do
+        local held = send(request, "me")
+        local cas = held and (held:line() or ""):match(" cas=(%d+)")
+        if is_placeholder(cas) then pause(try) elseif cas or try > 1 or not copy(request) then break end
+      end
+      return send(request, "ms", nil, " 1 T" .. source.ends, "1\r\n", note(request)) and serve(request) or fail(request)
     end
   end })
   mcp.attach(mcp.CMD_ANY_STORAGE, route)

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,14 +27,17 @@ func chores(v View) (s Step, busy bool) {
 	if v.Memcached.Spec.Paused {
 		return s, false
 	}
+	version, _, _ := strings.Cut(v.List.String(), "\n")
 	for _, pod := range v.Servers {
-		// A kubelet refreshes the Secrets that a pod mounts when an annotation of the pod changes, and otherwise within a
-		// minute or two.
-		if v.Secrets != "" && pod.Annotations[v1alpha1.SecretsAnnotation] != v.Secrets && pod.DeletionTimestamp.IsZero() {
-			s.Annotate = append(s.Annotate, Annotation{pod, v1alpha1.SecretsAnnotation, v.Secrets})
+		// A kubelet refreshes what a pod mounts when an annotation of the pod changes, and otherwise within a minute or two.
+		for _, a := range []Annotation{{pod, v1alpha1.SecretsAnnotation, v.Secrets},
+			{pod, v1alpha1.DiscoveryAnnotation, version}} {
+			if a.Value != "" && pod.Annotations[a.Key] != a.Value && pod.DeletionTimestamp.IsZero() {
+				s.Annotate = append(s.Annotate, a)
+			}
 		}
 	}
-	s.publish(v)
+	s.Wait = Soonest(s.Wait, v.UntilRemoval()) // which no watch event tells
 	if v.Memcached.Spec.Proxy == nil {
 		return s, false
 	}

@@ -28,17 +28,17 @@ func discoverable(listed int, servers ...*server) View {
 	v.Memcached.Spec.Workload, v.Memcached.Spec.ContainerPort = v1alpha1.WorkloadStatefulSet, 11211
 	v.Memcached.Spec.Discovery = &v1alpha1.DiscoverySpec{RemovalDelaySeconds: ptr.To(int32(removalTime.Seconds()))}
 	v.Memcached.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Reason: v1alpha1.ReasonAsExpected}}
-	v.Discovery = listOf(stored, listed)
-	v.Published = Publication{stored, v.Now.Add(-time.Hour)}
+	v.List = listOf(stored, listed)
+	v.Published = v.Now.Add(-time.Hour)
 	return v
 }
 
-func listOf(version int64, servers int) *corev1.ConfigMap {
+func listOf(version int64, servers int) contract.List {
 	list := contract.List{Version: version}
 	for n := range servers {
 		list.Nodes = append(list.Nodes, fmt.Sprintf("cache-%[1]d.cache.ns.svc|cache-%[1]d.cache.ns.svc|11211", n))
 	}
-	return &corev1.ConfigMap{Data: map[string]string{contract.ListFile: list.String()}}
+	return list
 }
 
 // resized returns the view with another size than the StatefulSet has.
@@ -72,10 +72,7 @@ func installing(v *View) { v.Memcached.Status.Conditions = nil }
 
 func paused(v *View) { v.Memcached.Spec.Paused = true }
 
-func noList(v *View) { v.Discovery, v.Published = nil, Publication{} }
-
-// otherProcess says that this process has just started.
-func otherProcess(v *View) { v.Published = Publication{} }
+func noList(v *View) { v.List, v.Published = contract.List{}, time.Time{} }
 
 func TestNextList(t *testing.T) {
 	t.Parallel()
@@ -100,25 +97,21 @@ func TestNextList(t *testing.T) {
 		"added, ready":          {discoverable(1, updated(), updated()), next, "cache-0 cache-1", 2},
 		"one removed":           {discoverable(2, updated(), updated()).resized(1), next, "cache-0", 2},
 		"one removed, just now": {discoverable(1, updated(), updated()).resized(1).with(func(v *View) {
-			v.Published.At = v.Now
+			v.Published = v.Now
 		}), same, "cache-0", 2},
 		"one removed, the delay is over": {discoverable(1, updated(), updated()).resized(1), same, "cache-0", 0},
-		"one removed, by another process": {discoverable(1, updated(), updated()).resized(1).with(otherProcess),
-			same, "cache-0", 2},
 		"removed, while another one is lost": {discoverable(3, updated(), updated().notReady(), updated()).resized(2), next,
 			"cache-0 cache-1", 3},
 		"all removed":                       {discoverable(2, updated(), updated()).resized(0), next, "", 2},
-		"more, after none, not ready":       {discoverable(0, updated(), missing), next, "cache-0 cache-1", 2},
-		"another process":                   {discoverable(2, updated(), updated()).with(otherProcess), same, "cache-0 cache-1", 0},
+		"more, after none, not ready":       {discoverable(0, updated(), missing), same, "", 0},
 		"the ConfigMap is lost":             {discoverable(2, updated(), missing).with(noList), next, "cache-0 cache-1", 2},
 		"lost, while a server is added":     {discoverable(2, updated(), updated()).resized(3).with(noList), next, "cache-0 cache-1", 2},
-		"an older list is restored":         {discoverable(2, updated(), updated()).with(restored), next, "cache-0 cache-1", 2},
-		"restored while no operator ran":    {discoverable(2, annotated(stored+5), updated()).with(otherProcess), next, "cache-0 cache-1", 2},
-		"restored and paused":               {discoverable(2, updated(), updated()).with(restored).with(paused), stored - 1, "cache-0 cache-1", 0},
+		"an older list is restored":         {discoverable(2, annotated(stored), updated()).with(restored), next, "cache-0 cache-1", 2},
+		"restored and paused":               {discoverable(2, annotated(stored), updated()).with(restored).with(paused), stored - 1, "cache-0 cache-1", 0},
 		"clients have a list of the future": {discoverable(1, annotated(next+5), updated()), next + 6, "cache-0 cache-1", 2},
 		"the largest version": {discoverable(1, annotated(contract.MaxVersion), updated()).with(func(v *View) {
-			v.Discovery = listOf(contract.MaxVersion, 1)
-		}), contract.MaxVersion, "cache-0 cache-1", 0},
+			v.List = listOf(contract.MaxVersion, 1)
+		}), contract.MaxVersion, "cache-0 cache-1", 2},
 		"somebody lists a server beyond the size": {discoverable(9, updated(), updated().notReady()), next,
 			"cache-0 cache-1", 2},
 		"addresses": {discoverable(2, updated(), updated()).with(clusterIP), next, "10.0.0.1|11211 10.0.0.1|11211", 2},
@@ -127,16 +120,16 @@ func TestNextList(t *testing.T) {
 		"addresses, none yet": {discoverable(2, updated(), updated()).with(clusterIP).with(func(v *View) {
 			v.Service = func(string) (*corev1.Service, bool) { return nil, true }
 		}), same, "cache-0 cache-1", 0},
-		"a ready proxy":        {discoverable(2, updated(), updated()).with(withProxy(true)), next, "10.0.0.1|11211", 2},
+		"a ready proxy":        {discoverable(2, updated(), updated()).with(withProxy(true)), next, "cache-proxy", 2},
 		"no ready proxy":       {discoverable(2, updated(), updated()).with(withProxy(false)), same, "cache-0 cache-1", 0},
 		"a proxy and one less": {discoverable(2, updated(), updated()).with(withProxy(false)).resized(1), same, "cache-0 cache-1", 2},
 		"a proxy without address": {discoverable(2, updated(), updated()).with(withProxy(true)).with(func(v *View) {
 			v.Service = func(string) (*corev1.Service, bool) { return nil, false }
 		}), same, "cache-0 cache-1", 0},
 		"servers behind a proxy are lost": {discoverable(2, updated(), missing).with(withProxy(true)), next,
-			"10.0.0.1|11211", 2},
+			"cache-proxy", 2},
 	} {
-		list, minServers := NextList(c.view)
+		list, published, minServers := NextList(c.view)
 		var nodes []string
 		for _, node := range list.Nodes {
 			_, rest, _ := strings.Cut(node, "|")
@@ -149,36 +142,34 @@ func TestNextList(t *testing.T) {
 			t.Errorf("%s: got version %d, nodes %q and %d servers, want %d, %q and %d", name, list.Version, nodes, minServers,
 				c.version, c.nodes, c.minServers)
 		}
+		want := c.view.Published
+		if !slices.Equal(list.Nodes, c.view.List.Nodes) || list.Version != c.view.List.Version {
+			want = now
+		}
+		if c.view.Memcached.Spec.Discovery != nil && c.version != 0 && !published.Equal(want) {
+			t.Errorf("%s: published at %s, want %s", name, published, want)
+		}
 	}
 }
 
-// restored says that somebody has restored the list before the one that this process has published.
-func restored(v *View) { v.Discovery = listOf(stored-1, 2) }
+// TestPublished: a server that leaves the list serves for the whole delay, whatever time somebody has written.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	for _, written := range []time.Time{{}, now.Add(time.Hour)} {
+		v := discoverable(1, updated(), updated()).resized(1)
+		v.Published = written
+		if _, published, _ := NextList(v); !published.Equal(now) {
+			t.Errorf("%s becomes %s", written, published)
+		}
+	}
+}
+
+// restored says that somebody has restored the list before the one that the kubelets know.
+func restored(v *View) { v.List = listOf(stored-1, 2) }
 
 // annotated is a server whose kubelet was told of a version.
 func annotated(version int64) *server {
 	return updated().annotated(v1alpha1.DiscoveryAnnotation, fmt.Sprint(version))
-}
-
-// TestPublication: a list counts as published since it was written.
-func TestPublication(t *testing.T) {
-	t.Parallel()
-	v := discoverable(2, updated(), updated())
-	for name, c := range map[string]struct {
-		view View
-		next int64
-		want Publication
-	}{
-		"nothing new":         {v, stored, v.Published},
-		"not written":         {v, stored + 1, v.Published},
-		"written":             {v.with(func(v *View) { v.Discovery = listOf(stored+1, 2) }), stored + 1, Publication{stored + 1, now}},
-		"by another process":  {v.with(otherProcess), stored, Publication{stored, now}},
-		"while it was paused": {v.with(otherProcess).with(paused), stored, Publication{}},
-	} {
-		if got := c.view.Publication(contract.List{Version: c.next}); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
 }
 
 // TestPublish: the kubelets of servers are told of a new list, and the operator looks again when the delay is over.
@@ -196,7 +187,7 @@ func TestPublish(t *testing.T) {
 		"paused":       {view: discoverable(2, updated(), updated()).with(paused)},
 		"no list":      {view: discoverable(2, updated(), updated()).with(noList)},
 		"removal": {view: discoverable(1, knows(), knows()).resized(1).with(func(v *View) {
-			v.Published.At = v.Now.Add(-50 * time.Second)
+			v.Published = v.Now.Add(-50 * time.Second)
 		}), wait: 100 * time.Second},
 	} {
 		s, _ := chores(c.view)

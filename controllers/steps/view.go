@@ -30,8 +30,6 @@ type View struct {
 	// TemplateApplied says that the pod template is the one that servers must have. It is set, as Secrets is, after the
 	// children were applied.
 	TemplateApplied bool
-	// Published is the newest list of servers that this process has published for clients to discover.
-	Published Publication
 	// Reports are those of the agents that were asked, by the names of their pods.
 	Reports map[string]Report
 	// Poll says that it is time to ask all agents for what no watch event says.
@@ -48,8 +46,9 @@ type Observed struct {
 	Workload, Proxy metav1.Object
 	// ProxyConfig is the ConfigMap of the proxies; nil for none.
 	ProxyConfig *corev1.ConfigMap
-	// Discovery is the ConfigMap with the list of servers for clients; nil for none.
-	Discovery *corev1.ConfigMap
+	// List is the list of servers that clients discover, since Published.
+	List      contract.List
+	Published time.Time
 	// Service returns a Service.
 	Service status.Service
 }

@@ -82,6 +82,19 @@ var refused = []struct {
 		`{workload: StatefulSet, proxy: {}, tls: {secretName: a}}`,
 		`{workload: StatefulSet, proxy: {}, auth: {secretName: a}}`,
 	}},
+	{"spec.proxy.source.until", "Required value", []string{
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"]}}}`,
+	}},
+	{"spec.proxy.source.servers", "should have at least 1 items", []string{
+		`{workload: StatefulSet, proxy: {source: {servers: [], until: "2027-01-31T12:00:00Z"}}}`,
+	}},
+	{"spec.proxy.source.servers[0]", "must be name|ip|port", []string{
+		`{workload: StatefulSet, proxy: {source: {servers: ["10.0.0.4:11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a\"b|10.0.0.4|11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|x|11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211 b|10.0.0.5|11211"],
+ until: "2027-01-31T12:00:00Z"}}}`,
+	}},
 	{"spec.discovery", "needs spec.workload StatefulSet", []string{`{discovery: {}}`}},
 	{"spec.discovery", "cannot be combined with spec.tls or spec.auth", []string{
 		`{workload: StatefulSet, discovery: {}, tls: {secretName: a}}`,

@@ -115,7 +115,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	// These fields have fields of ours; the fields of all others are those of core/v1.
 	for _, field := range []string{"pod", "rollout", "disruptionBudget", "tls", "auth", "metrics", "networkPolicy",
-		"proxy", "discovery", "service", "agent", "rollout.warmUp", "tls.clientCA"} {
+		"proxy", "proxy.source", "discovery", "service", "agent", "rollout.warmUp", "tls.clientCA"} {
 		s := schema.Properties["spec"]
 		for name := range strings.SplitSeq(field, ".") {
 			s = s.Properties[name]

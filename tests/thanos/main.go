@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	kitlog "github.com/go-kit/log"
@@ -38,13 +39,17 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		sum := map[string]float64{}
-		for _, family := range metrics {
-			for _, m := range family.Metric {
-				sum[family.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		sum := func(suffix string) (n float64) {
+			for _, family := range metrics {
+				for _, m := range family.Metric {
+					if strings.HasSuffix(family.GetName(), suffix) {
+						n += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+					}
+				}
 			}
+			return n
 		}
-		fmt.Printf(`{"found":%d,"servers":%g,"errors":%g}`+"\n", len(found), sum["auto_discovery_resolved_addresses"],
-			sum["thanos_memcached_operation_failures_total"]+sum["auto_discovery_failures_total"])
+		fmt.Printf(`{"found":%d,"servers":%g,"errors":%g}`+"\n", len(found), sum("auto_discovery_resolved_addresses"),
+			sum("failures_total"))
 	}
 }

@@ -89,7 +89,7 @@ func TestSchemaIsHostile(t *testing.T) {
 		},
 	}
 	found := map[string]int{}
-	for seed := uint64(1); seed <= 50 && len(found) < len(hostile); seed++ {
+	for seed := uint64(1); seed <= 200 && len(found) < len(hostile); seed++ {
 		for _, text := range schema.Random(seed, 100) {
 			var spec given
 			_ = json.Unmarshal([]byte(text), &spec) // it may be of another type
