@@ -66,7 +66,8 @@ func TestDiscovery(t *testing.T) {
 		d := &discovery{}
 		d.publish(contract.ParseList(c.list))
 		client := &script{Reader: strings.NewReader(c.commands)}
-		if d.serveClient(client); client.answers.String() != c.want {
+		d.serveClient(client)
+		if client.answers.String() != c.want {
 			t.Errorf("%q is answered by %q, want %q", c.commands, client.answers.String(), c.want)
 		}
 	}
@@ -111,7 +112,7 @@ func TestDiscoverers(t *testing.T) {
 	for range 2 * maxDiscoverers {
 		conn, err := dial("127.0.0.2")
 		harness.Must(t, err)
-		defer func() { _ = conn.Close() }()
+		t.Cleanup(func() { _ = conn.Close() })
 		open = append(open, conn)
 	}
 	for _, conn := range open {

@@ -45,7 +45,7 @@ func discovery(mc *v1alpha1.Memcached, in Inputs) []runtime.ApplyConfiguration {
 	return []runtime.ApplyConfiguration{s, config}
 }
 
-// ReadList reads the list from the content of its ConfigMap, and when it was published; the zero time if that is unknown.
+// ReadList reads the list from the content of its ConfigMap, and when it was published; zero if that is unknown.
 func ReadList(data map[string]string) (list contract.List, published time.Time) {
 	published, _ = time.Parse(time.RFC3339, data[publishedKey])
 	return contract.ParseList(data[contract.ListFile]), published

@@ -82,9 +82,10 @@ func manifests(t *testing.T, mc *v1alpha1.Memcached) []byte {
 		CanResize: true, Namespace: "operators"}
 	servers := []contract.Server{{Name: mc.Name + "-0", Address: "10.0.0.1:11211"},
 		{Name: mc.Name + "-1", Address: "[fd00::2]:11211"}}
-	current := Current{Secrets: secrets, ProxyServers: contract.Servers{After: servers}, List: contract.List{
-		Version: 1767323045, Nodes: []string{"cache-0.cache.default.svc|cache-0.cache.default.svc|11211",
-			"cache-1.cache.default.svc|fd00::1|11211"}}}
+	published := time.Unix(1767323045, 0)
+	list := contract.List{Version: published.Unix(), Nodes: []string{
+		"cache-0.cache.default.svc|cache-0.cache.default.svc|11211", "cache-1.cache.default.svc|fd00::1|11211"}}
+	current := Current{Secrets: secrets, ProxyServers: contract.Servers{After: servers}, List: list, Published: published}
 	for _, config := range NewPlan(mc, Resolve(mc, current, options)).Children {
 		b, err := yaml.Marshal(config)
 		b = recordedTemplate.ReplaceAll(b, []byte(`,"template":"..."}'`))

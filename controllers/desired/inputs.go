@@ -125,9 +125,9 @@ func Resolve(mc *v1alpha1.Memcached, current Current, o Options) Inputs {
 		r.Template = podTemplate(mc, r, o)
 	}
 	in := Inputs{options: o, proxyServers: current.ProxyServers, list: current.List,
-		published: current.Published, size: max(names.Size(mc), current.MinServers), image: image, record: r, podAnnotations: names.Pod(mc).Annotations,
-		newTemplate: exists && r.Inputs != recorded.Inputs,
-		labels:      map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
+		published: current.Published, size: max(names.Size(mc), current.MinServers), image: image, record: r,
+		podAnnotations: names.Pod(mc).Annotations, newTemplate: exists && r.Inputs != recorded.Inputs,
+		labels: map[string]string{v1alpha1.GenerationLabel: names.Generation(mc)}}
 	if current.Freeze {
 		in.record, in.newTemplate, in.podAnnotations = recorded, false, status.Template(current.Workload).Annotations
 		in.record.Secrets.TLS = recorded.Secrets.TLS.updatedBy(secrets.TLS)

@@ -46,9 +46,9 @@ func proxyConfig(mc *v1alpha1.Memcached, servers contract.Servers) *corev1ac.Con
 		mc, names.Proxies)
 }
 
-// proxySource returns proxy.source as a table for the program: for ketama with one pool of all servers, otherwise with a
-// pool for each. Ketama hashes the names of the servers, so the proxies connect to the names. The aliases let their pods
-// resolve these: a look-up by DNS would block the clients of a thread.
+// proxySource returns proxy.source as a table for the program: for ketama with one pool of all servers, otherwise with
+// a pool for each. Ketama hashes the names of the servers, so the proxies connect to the names. The aliases let their
+// pods resolve these: a look-up by DNS would block the clients of a thread.
 func proxySource(source *v1alpha1.ProxySource) (table string, aliases []*corev1ac.HostAliasApplyConfiguration) {
 	if source == nil {
 		return "nil", nil

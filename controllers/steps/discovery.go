@@ -16,8 +16,8 @@ import (
 
 // NextList returns the next list of servers for clients to discover, when it was published, and the number of servers
 // that must run even if the spec asks for fewer, because clients may use them. The version is at least the time in
-// seconds, so that it also grows if the list is lost with the Memcached. Where clients know a newer version than the list
-// has, somebody restored an old list, which gets a new version.
+// seconds, so that it also grows if the list is lost with the Memcached. Where clients know a newer version than the
+// list has, somebody restored an old list, which gets a new version.
 func NextList(v View) (next contract.List, published time.Time, minServers int32) {
 	if v.Memcached.Spec.Discovery == nil {
 		return next, published, 0
@@ -49,8 +49,8 @@ func NextList(v View) (next contract.List, published time.Time, minServers int32
 //   - A Service has no address yet: the current list.
 //   - All servers of the spec are ready: all of them.
 //   - Not all are ready: those of the current list, without servers beyond the size.
-//   - None is left, because a proxy was removed; or there is no list, though all servers were ready before, so the list was
-//     lost: the servers that exist.
+//   - None is left, because a proxy was removed; or there is no list, though all servers were ready before, so the list
+//     was lost: the servers that exist.
 //   - There is no list, and not all servers have been ready yet: none.
 func (v View) nextNodes() []string {
 	current := v.List
@@ -90,7 +90,8 @@ func nameOf(node string) string {
 	return name
 }
 
-// UntilRemoval returns how long servers beyond the size still serve clients that use an older list; 0 if there are none.
+// UntilRemoval returns how long servers beyond the size still serve clients that use an older list; 0 if there are
+// none.
 func (v View) UntilRemoval() time.Duration {
 	if v.List.Version == 0 || Replicas(v.Workload) <= names.Size(v.Memcached) {
 		return 0

@@ -3,6 +3,7 @@ package steps
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ func discoverable(listed int, servers ...*server) View {
 	v.Memcached.Namespace = "ns"
 	v.Memcached.Spec.Workload, v.Memcached.Spec.ContainerPort = v1alpha1.WorkloadStatefulSet, 11211
 	v.Memcached.Spec.Discovery = &v1alpha1.DiscoverySpec{RemovalDelaySeconds: ptr.To(int32(removalTime.Seconds()))}
-	v.Memcached.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded, Reason: v1alpha1.ReasonAsExpected}}
+	v.Memcached.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionDegraded,
+		Reason: v1alpha1.ReasonAsExpected}}
 	v.List = listOf(stored, listed)
 	v.Published = v.Now.Add(-time.Hour)
 	return v
@@ -48,10 +50,12 @@ func (v View) resized(size int32) View {
 	return v
 }
 
-// with returns the view after a change.
-func (v View) with(change func(*View)) View {
+// with returns the view after changes.
+func (v View) with(changes ...func(*View)) View {
 	v.Memcached = v.Memcached.DeepCopy()
-	change(&v)
+	for _, change := range changes {
+		change(&v)
+	}
 	return v
 }
 
@@ -70,73 +74,72 @@ func clusterIP(v *View) { v.Memcached.Spec.ServerAddresses = v1alpha1.AddressesC
 
 func installing(v *View) { v.Memcached.Status.Conditions = nil }
 
+func noService(v *View) {
+	v.Service = func(string) (*corev1.Service, bool) { return nil, v.Memcached.Spec.Proxy == nil }
+}
+
 func paused(v *View) { v.Memcached.Spec.Paused = true }
 
 func noList(v *View) { v.List, v.Published = contract.List{}, time.Time{} }
 
 func TestNextList(t *testing.T) {
 	t.Parallel()
-	const same = stored
+	const same, both = stored, "cache-0 cache-1"
 	next := now.Unix()
+	two := func() View { return discoverable(2, updated(), updated()) }
 	for name, c := range map[string]struct {
 		view       View
 		version    int64
 		nodes      string // names, or all after the first |
 		minServers int32
 	}{
-		"no discovery": {view: discoverable(2, updated(), updated()).with(func(v *View) { v.Memcached.Spec.Discovery = nil })},
-		"nothing changes": {view: discoverable(2, updated(), updated()), version: same,
-			nodes: "cache-0 cache-1"},
-		"new, not ready":        {view: discoverable(0, updated(), updated().notReady()).with(noList).with(installing)},
-		"new, all ready":        {discoverable(0, updated(), updated()).with(noList).with(installing), next, "cache-0 cache-1", 2},
-		"new, and made smaller": {view: discoverable(0, updated(), updated()).with(noList).with(installing).resized(3)},
-		"discovery added":       {discoverable(0, updated(), updated()).with(noList), next, "cache-0 cache-1", 2},
-		"a server is lost":      {discoverable(2, updated(), updated().notReady()), same, "cache-0 cache-1", 0},
-		"all are lost":          {discoverable(2, missing, missing), same, "cache-0 cache-1", 0},
+		"no discovery":          {view: two().with(func(v *View) { v.Memcached.Spec.Discovery = nil })},
+		"nothing changes":       {two(), same, both, 0},
+		"new, not ready":        {view: discoverable(0, updated(), updated().notReady()).with(noList, installing)},
+		"new, all ready":        {two().with(noList, installing), next, both, 2},
+		"new, and made smaller": {view: two().with(noList, installing).resized(3)},
+		"discovery added":       {two().with(noList), next, both, 2},
+		"a server is lost":      {discoverable(2, updated(), updated().notReady()), same, both, 0},
+		"all are lost":          {discoverable(2, missing, missing), same, both, 0},
 		"added, not ready":      {discoverable(1, updated(), updated().notReady()), same, "cache-0", 0},
-		"added, ready":          {discoverable(1, updated(), updated()), next, "cache-0 cache-1", 2},
-		"one removed":           {discoverable(2, updated(), updated()).resized(1), next, "cache-0", 2},
+		"added, ready":          {discoverable(1, updated(), updated()), next, both, 2},
+		"one removed":           {two().resized(1), next, "cache-0", 2},
 		"one removed, just now": {discoverable(1, updated(), updated()).resized(1).with(func(v *View) {
 			v.Published = v.Now
 		}), same, "cache-0", 2},
 		"one removed, the delay is over": {discoverable(1, updated(), updated()).resized(1), same, "cache-0", 0},
 		"removed, while another one is lost": {discoverable(3, updated(), updated().notReady(), updated()).resized(2), next,
-			"cache-0 cache-1", 3},
-		"all removed":                       {discoverable(2, updated(), updated()).resized(0), next, "", 2},
+			both, 3},
+		"all removed":                       {two().resized(0), next, "", 2},
 		"more, after none, not ready":       {discoverable(0, updated(), missing), same, "", 0},
-		"the ConfigMap is lost":             {discoverable(2, updated(), missing).with(noList), next, "cache-0 cache-1", 2},
-		"lost, while a server is added":     {discoverable(2, updated(), updated()).resized(3).with(noList), next, "cache-0 cache-1", 2},
-		"an older list is restored":         {discoverable(2, annotated(stored), updated()).with(restored), next, "cache-0 cache-1", 2},
-		"restored and paused":               {discoverable(2, annotated(stored), updated()).with(restored).with(paused), stored - 1, "cache-0 cache-1", 0},
-		"clients have a list of the future": {discoverable(1, annotated(next+5), updated()), next + 6, "cache-0 cache-1", 2},
+		"the ConfigMap is lost":             {discoverable(2, updated(), missing).with(noList), next, both, 2},
+		"lost, while a server is added":     {two().resized(3).with(noList), next, both, 2},
+		"an older list is restored":         {discoverable(2, annotated(stored), updated()).with(restored), next, both, 2},
+		"restored and paused":               {two().with(restored, paused), stored - 1, both, 0},
+		"clients have a list of the future": {discoverable(1, annotated(next+5), updated()), next + 6, both, 2},
 		"the largest version": {discoverable(1, annotated(contract.MaxVersion), updated()).with(func(v *View) {
 			v.List = listOf(contract.MaxVersion, 1)
-		}), contract.MaxVersion, "cache-0 cache-1", 2},
-		"somebody lists a server beyond the size": {discoverable(9, updated(), updated().notReady()), next,
-			"cache-0 cache-1", 2},
-		"addresses": {discoverable(2, updated(), updated()).with(clusterIP), next, "10.0.0.1|11211 10.0.0.1|11211", 2},
+		}), contract.MaxVersion, both, 2},
+		"somebody lists a server beyond the size": {discoverable(9, updated(), updated().notReady()), next, both, 2},
+		"addresses": {two().with(clusterIP), next, "10.0.0.1 10.0.0.1", 2},
 		"addresses, one lost": {discoverable(2, updated(), updated().notReady()).with(clusterIP), next,
-			"10.0.0.1|11211 10.0.0.1|11211", 2},
-		"addresses, none yet": {discoverable(2, updated(), updated()).with(clusterIP).with(func(v *View) {
-			v.Service = func(string) (*corev1.Service, bool) { return nil, true }
-		}), same, "cache-0 cache-1", 0},
-		"a ready proxy":        {discoverable(2, updated(), updated()).with(withProxy(true)), next, "cache-proxy", 2},
-		"no ready proxy":       {discoverable(2, updated(), updated()).with(withProxy(false)), same, "cache-0 cache-1", 0},
-		"a proxy and one less": {discoverable(2, updated(), updated()).with(withProxy(false)).resized(1), same, "cache-0 cache-1", 2},
-		"a proxy without address": {discoverable(2, updated(), updated()).with(withProxy(true)).with(func(v *View) {
-			v.Service = func(string) (*corev1.Service, bool) { return nil, false }
-		}), same, "cache-0 cache-1", 0},
-		"servers behind a proxy are lost": {discoverable(2, updated(), missing).with(withProxy(true)), next,
-			"cache-proxy", 2},
+			"10.0.0.1 10.0.0.1", 2},
+		"addresses, none yet":     {two().with(clusterIP, noService), same, both, 0},
+		"a ready proxy":           {two().with(withProxy(true)), next, "cache-proxy", 2},
+		"no ready proxy":          {two().with(withProxy(false)), same, both, 0},
+		"a proxy and one less":    {two().with(withProxy(false)).resized(1), same, both, 2},
+		"a proxy without address": {two().with(withProxy(true), noService), same, both, 0},
+		"servers behind a proxy are lost": {discoverable(2, updated(), missing).with(withProxy(true)), next, "cache-proxy",
+			2},
 	} {
 		list, published, minServers := NextList(c.view)
 		var nodes []string
 		for _, node := range list.Nodes {
-			_, rest, _ := strings.Cut(node, "|")
-			if !strings.HasPrefix(rest, "10.") {
-				rest = nameOf(node)
+			parts := strings.Split(node, "|")
+			if !strings.HasPrefix(parts[1], "10.") {
+				parts[1] = nameOf(node)
 			}
-			nodes = append(nodes, rest)
+			nodes = append(nodes, parts[1])
 		}
 		if list.Version != c.version || strings.Join(nodes, " ") != c.nodes || minServers != c.minServers {
 			t.Errorf("%s: got version %d, nodes %q and %d servers, want %d, %q and %d", name, list.Version, nodes, minServers,
@@ -169,7 +172,7 @@ func restored(v *View) { v.List = listOf(stored-1, 2) }
 
 // annotated is a server whose kubelet was told of a version.
 func annotated(version int64) *server {
-	return updated().annotated(v1alpha1.DiscoveryAnnotation, fmt.Sprint(version))
+	return updated().annotated(v1alpha1.DiscoveryAnnotation, strconv.FormatInt(version, 10))
 }
 
 // TestPublish: the kubelets of servers are told of a new list, and the operator looks again when the delay is over.

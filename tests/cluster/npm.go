@@ -79,7 +79,7 @@ func unpack(archive []byte, folder string, files map[string]string) error {
 	}
 	for r := tar.NewReader(unzipped); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -124,3 +124,33 @@ func discovers(address, want string) error {
 	}
 	return nil
 }
+
+// TestSource: proxies read the items of another cache, whose servers have names that DNS does not know.
+func TestSource(t *testing.T) {
+	needRealPods(t)
+	t.Parallel()
+	testEnv.Test(t, features.New("another cache").
+		Setup(step(func(w world) {
+			w.createSpec("other", `{size: 1, workload: StatefulSet, `+smallServer+`}`)
+			w.awaitReady("other")
+			w.mustStore("store in the other cache", memcachedClient{address: w.addressOf("other")})
+			w.createSpec("cache", fmt.Sprintf(`{size: 1, workload: StatefulSet, proxy: {size: 1, threads: 1, memory: 68Mi,
+				source: {servers: [other.example.com|%s|11211], until: %q}}, %s}`, w.servers("other")[0].Status.PodIP,
+				time.Now().Add(time.Hour).UTC().Format(time.RFC3339), smallServer))
+			w.awaitReady("cache")
+		})).
+		Assess("is read", step(func(w world) {
+			w.eventually("read the item", func() error {
+				conn, err := memcachedClient{address: w.clientAddress("cache")}.dial()
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				answer, err := ask(conn, "mg key v")
+				if err == nil && answer != "VA 5" {
+					err = errors.New(answer)
+				}
+				return err
+			})
+		})).Feature())
+}
