@@ -68,7 +68,7 @@ func (o observation) live(ctx context.Context) (observation, error) {
 	set.New = false
 	o.set, o.children = &set, maps.Clone(o.children)
 	delete(o.children, workloadKey(o.mc))
-	delete(o.children, proxyConfigKey(o.mc))
+	delete(o.children, configMapKey(names.Proxy(o.mc)))
 	if err := o.lookUp(ctx); err != nil {
 		return o, err
 	}
@@ -109,13 +109,7 @@ func proxyKey(mc *v1alpha1.Memcached) children.Key {
 	return children.Key{Kind: string(v1alpha1.WorkloadDeployment), Name: names.Proxy(mc)}
 }
 
-func proxyConfigKey(mc *v1alpha1.Memcached) children.Key {
-	return children.Key{Kind: "ConfigMap", Name: names.Proxy(mc)}
-}
-
-func discoveryKey(mc *v1alpha1.Memcached) children.Key {
-	return children.Key{Kind: "ConfigMap", Name: names.Discovery(mc)}
-}
+func configMapKey(name string) children.Key { return children.Key{Kind: "ConfigMap", Name: name} }
 
 // ownChild returns the child with this key if we control it or are about to adopt it; nil for none.
 func (o observation) ownChild(key children.Key) client.Object {
@@ -151,8 +145,8 @@ func (o observation) setWritten(written []children.Written) {
 func (o observation) update(v steps.View) steps.View {
 	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
 		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
-	observed.ProxyConfig, _ = o.ownChild(proxyConfigKey(o.mc)).(*corev1.ConfigMap)
-	if config, ok := o.ownChild(discoveryKey(o.mc)).(*corev1.ConfigMap); ok && o.mc.Spec.Discovery != nil {
+	observed.ProxyConfig, _ = o.ownChild(configMapKey(names.Proxy(o.mc))).(*corev1.ConfigMap)
+	if config, ok := o.ownChild(configMapKey(names.Discovery(o.mc))).(*corev1.ConfigMap); ok && o.mc.Spec.Discovery != nil {
 		observed.List, observed.Published = desired.ReadList(config.Data)
 	}
 	return v.With(observed)
@@ -163,10 +157,10 @@ func (o observation) update(v steps.View) steps.View {
 func (o observation) lookUp(ctx context.Context) error {
 	err := o.set.LookUp(ctx, workloadKey(o.mc), o.children)
 	if err == nil && o.mc.Spec.Proxy != nil {
-		err = o.set.LookUp(ctx, proxyConfigKey(o.mc), o.children)
+		err = o.set.LookUp(ctx, configMapKey(names.Proxy(o.mc)), o.children)
 	}
 	if err == nil && o.mc.Spec.Discovery != nil {
-		err = o.set.LookUp(ctx, discoveryKey(o.mc), o.children)
+		err = o.set.LookUp(ctx, configMapKey(names.Discovery(o.mc)), o.children)
 	}
 	return err
 }
