@@ -90,8 +90,12 @@ func proxyDeployment(mc *v1alpha1.Memcached, in Inputs) *appsv1ac.DeploymentAppl
 	p := mc.Spec.Proxy
 	// Each thread has a connection to each server, and while servers change, to those before and after. A proxy that may
 	// not open that many files exits. The number grows in steps, because a new number replaces the proxies.
+	needed := 2 * max(names.Size(mc), in.size-1) // a spare server runs only during a rollout
+	if p.Source != nil {
+		needed += int32(len(p.Source.Servers))
+	}
 	servers := int32(256)
-	for servers < 2*max(names.Size(mc), in.size-1) { // a spare server runs only during a rollout
+	for servers < needed {
 		servers *= 2
 	}
 	connections := mc.Spec.MaxConnections + servers*p.Threads + agentConnections
