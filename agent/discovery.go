@@ -72,8 +72,9 @@ func (d *discovery) serve(ctx context.Context, port int) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("serve port %d: %w", port, err)
+		if err != nil { // for example, too many open files
+			time.Sleep(readInterval)
+			continue
 		}
 		limit.follow(conn, http.StateNew)
 		_, _ = conn.SetReadBuffer(socketBuffer), conn.SetWriteBuffer(socketBuffer)

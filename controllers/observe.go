@@ -146,7 +146,8 @@ func (o observation) update(v steps.View) steps.View {
 	observed := steps.Observed{Servers: o.servers, Proxies: o.proxies, Workload: o.workload(),
 		Proxy: o.ownChild(proxyKey(o.mc)), Service: o.service}
 	observed.ProxyConfig, _ = o.ownChild(configMapKey(names.Proxy(o.mc))).(*corev1.ConfigMap)
-	if config, ok := o.ownChild(configMapKey(names.Discovery(o.mc))).(*corev1.ConfigMap); ok && o.mc.Spec.Discovery != nil {
+	discovery := o.ownChild(configMapKey(names.Discovery(o.mc)))
+	if config, ok := discovery.(*corev1.ConfigMap); ok && o.mc.Spec.Discovery != nil {
 		observed.List, observed.Published = desired.ReadList(config.Data)
 	}
 	return v.With(observed)

@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TLSSpec encrypts the connections of clients.
@@ -208,6 +207,7 @@ const (
 
 // ProxySpec puts memcached's built-in proxy in front of the servers.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.source) || has(oldSelf.source)",fieldPath=".source",message="cannot be added to proxies that are in use: while only some of them read the other cache, clients would read wrong values; add it together with proxy"
 // +kubebuilder:validation:XValidation:rule="[self.?memory] == [oldSelf.?memory] && [self.?threads] == [oldSelf.?threads] || !has(self.memory) || !has(self.threads) || !self.memory.matches('^[1-9][0-9]{0,9}(Mi|Gi)$') || quantity(self.memory).asInteger() >= 67108864 + 4194304 * self.threads",optionalOldSelf=true,fieldPath=".memory",message="must be at least 64Mi + 4Mi·threads"
 type ProxySpec struct {
 	// size is the number of proxies, from 1 to 100, 2 by default. A change touches no server.
@@ -258,7 +258,7 @@ type ProxySpec struct {
 	WhenMoveStalls WhenMoveStalls `json:"whenMoveStalls,omitempty"`
 
 	// source is another cache whose items the proxies read until a time: a migration then needs no cold start. The proxies
-	// write nothing there. A change touches no server.
+	// write nothing there. It cannot be added to proxies that are in use. A change touches no server.
 	//
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Source"
@@ -276,7 +276,8 @@ type ProxySpec struct {
 }
 
 // ProxySource is another cache whose items the proxies read. A read that finds no item copies the item from there, with
-// its flags and its remaining time. A key that clients write or delete is no longer read there.
+// its flags and its remaining time. A key that clients write or delete is no longer read there, unless the note of that
+// is evicted or flushed, or lost with its server.
 type ProxySource struct {
 	// servers are those of the other cache, from 1 to 64, each as name|ip|port, in the order of its clients' list.
 	// `config get cluster` of ElastiCache or Memorystore answers in this form. The name is what clients call the server;
@@ -286,7 +287,7 @@ type ProxySource struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=320
-	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[a-zA-Z0-9.:-]+[|][0-9a-fA-F.:]+[|][0-9]{1,5}$')",message="must be name|ip|port, such as cache-1.example.com|10.0.0.4|11211"
+	// +kubebuilder:validation:items:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*|[0-9a-f:]*:[0-9a-f:]+)[|]((25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])([.](25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])){3}|[0-9a-f:]*:[0-9a-f:]+)[|]([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$')",message="must be name|ip|port, such as cache-1.example.com|10.0.0.4|11211"
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Servers"
 	Servers []string `json:"servers"`
 
@@ -300,11 +301,13 @@ type ProxySource struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Hash",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Ketama","urn:alm:descriptor:com.tectonic.ui:select:OneAtATime","urn:alm:descriptor:com.tectonic.ui:select:CRC32"}
 	Hash SourceHash `json:"hash,omitempty"`
 
-	// until is when the proxies stop reading the other cache, a time such as 2027-01-31T12:00:00Z. It should be as far
-	// away as the longest lifetime of an item. A change touches no server.
+	// until is when the proxies stop reading the other cache, a time in UTC such as 2027-01-31T12:00:00Z, before 2038. It
+	// should be as far away as the longest lifetime of an item. A change touches no server.
 	//
+	// +kubebuilder:validation:Format=date-time
+	// +kubebuilder:validation:Pattern=`^20(2[0-9]|3[0-7])-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$`
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Until"
-	Until metav1.Time `json:"until"`
+	Until string `json:"until"`
 }
 
 // SourceHash is how clients choose a server by the key.

@@ -56,6 +56,7 @@ func addDiscovery(mc *v1alpha1.Memcached, pod *corev1ac.PodSpecApplyConfiguratio
 	agent *corev1ac.ContainerApplyConfiguration) {
 	pod.WithVolumes(corev1ac.Volume().WithName(portOfDiscovery).WithConfigMap(corev1ac.ConfigMapVolumeSource().
 		WithName(names.Discovery(mc)).
+		WithOptional(true). // a kept template may need it after discovery was removed
 		WithItems(corev1ac.KeyToPath().WithKey(contract.ListFile).WithPath(contract.ListFile))))
 	agent.WithVolumeMounts(corev1ac.VolumeMount().WithName(portOfDiscovery).WithMountPath(contract.DiscoveryPath).
 		WithReadOnly(true))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
@@ -65,7 +66,8 @@ func proxySource(source *v1alpha1.ProxySource) (table string, aliases []*corev1a
 			aliases = append(aliases, corev1ac.HostAlias().WithIP(parts[1]).WithHostnames(parts[0]))
 		}
 	}
-	return fmt.Sprintf("{ ends = %d, hash = %q, pools = { { %s } } }", source.Until.Unix(), source.Hash,
+	ends, _ := time.Parse(time.RFC3339, source.Until) // the CRD admits nothing else
+	return fmt.Sprintf("{ ends = %d, hash = %q, pools = { { %s } } }", ends.Unix(), source.Hash,
 		strings.Join(servers, separator)), aliases
 }
 

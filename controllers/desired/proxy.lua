@@ -109,6 +109,9 @@ local COPY <const> = 1 << 61
 local absent = { [mcp.MCMC_CODE_END] = true, [mcp.MCMC_CODE_NOT_FOUND] = true, [mcp.MCMC_CODE_NOT_STORED] = true }
 local unreachable <const> = "SERVER_ERROR server unreachable\r\n"
 local tries <const> = 7
+-- What internal requests get in place of a miss: a response can be rendered once in a request, as the client's answer.
+local missing = { ok = function() return true end, code = function() return mcp.MCMC_CODE_NOT_FOUND end,
+  hit = function() end, line = function() end, raw_string = function() end }
 
 -- Hashes by whose remainder clients of another cache choose a server: gomemcache the first, libmemcached the other one.
 local hashes = {}
@@ -134,8 +137,12 @@ function mcp_config_routes(pools)
   for i, pool in ipairs(pools.foreign) do foreign[i] = { route:new_handle(pool) } end
   local null = mcp.res_mutator_new({ t = "resnull", idx = 1 })
   route:ready({ n = pools.name, u = 1, f = function(rctx)
-    local nothing = rctx:response_new()
-    local function miss(request) null(nothing, request) return nothing end
+    local nothing, internal = rctx:response_new(), false
+    local function miss(request)
+      if internal then return missing end
+      null(nothing, request)
+      return nothing
+    end
     local function is_error(response) return (response:raw_string() or ""):find("^%u*_?ERROR") end
     local function is_silent(request) return request:raw_line():lower():find(" noreply%s*$") end -- memcached: noreplY
     local function is_read(request) return request:raw_line():find("^m?g") end -- get, gets, gat, gats, mg
@@ -143,7 +150,7 @@ function mcp_config_routes(pools)
     -- An unreachable server holds nothing for the moment, so a read is a miss. But it may come back with its items, so
     -- a write, above all a delete, is an error. A request with noreply gets no answer, as from a server.
     local function fail(request)
-      return (is_read(request) or is_silent(request)) and miss(request) or unreachable
+      return (is_read(request) or is_silent(request) and not internal) and miss(request) or unreachable
     end
     local function answer(request, response)
       return (response:ok() or is_error(response) and not is_silent(request)) and response or fail(request)
@@ -255,7 +262,7 @@ function mcp_config_routes(pools)
 
     -- Another cache, which only reads reach. A read that finds no item copies the item from there. Each other request
     -- first notes that its key is no longer read there: otherwise, an older value would come back once the item is
-    -- deleted, evicted or expires. The placeholder keeps a copy from replacing what somebody wrote or deleted meanwhile.
+    -- deleted or expires. The placeholder keeps a copy from replacing what somebody wrote or deleted meanwhile.
     local function send(...) -- nil if the server is unreachable
       local response = meta(...)
       return type(response) ~= "string" and response:ok() and response or nil
@@ -270,12 +277,15 @@ function mcp_config_routes(pools)
       local line = held and held:line() or ""
       if not line:find("W") then return line:find("c") end
       local noted, from = send(request, "ma", nil, "", nil, note(request)), pick and pick(request:key()) % #foreign + 1 or 1
-      local item = noted and absent[noted:code()] and meta(request, "mg", foreign[from], " f t v")
+      local item = noted and absent[noted:code()] and os.time() < source.ends and
+        meta(request, "mg", foreign[from], " f t v")
       local flags, ttl = (item and item:hit() and item:line() or ""):match("f(%d+) t(%-?[1-9]%d*)")
-      ttl = ttl and (tonumber(ttl) < 0 and 0 or ttl + os.time()) -- memcached takes more than 30 days for a date
+      -- memcached takes more than 30 days for a date, which has 31 bits.
+      ttl = ttl and (tonumber(ttl) < 0 and 0 or math.min(ttl + os.time(), 0x7fffffff))
       local rest = ttl and (" %d C%d F%s T%d"):format(item:vlen(), lease, flags, ttl)
-      -- As a value, a response would end after 16 KiB.
-      if rest and send(request, "ms", nil, rest, item:raw_string():sub(-item:vlen() - 2)) then return true end
+      local is_short = rest and item:vlen() < 8192 -- as a value, a response ends after the read buffer, 16 KiB
+      local value = rest and (is_short and item or item:raw_string():sub(-item:vlen() - 2))
+      if rest and send(request, "ms", nil, rest, value) then return true end
       send(request, "md", nil, " C" .. lease)
     end
 
@@ -294,17 +304,32 @@ function mcp_config_routes(pools)
       return miss(request)
     end
 
-    return function(request)
-      for list in pairs(asked) do asked[list] = 0 end
-      if not source or os.time() >= source.ends then return serve(request) end
+    -- A placeholder that stays is that of a proxy that was stopped. Notes last for an hour longer than they are needed,
+    -- because clocks differ.
+    local function serve_with_source(request)
       local name = kind(request)
       if name == "read" then return read(request) end
       for try = 1, name == "write" and 0 or tries do
         local held = send(request, "me")
         local cas = held and (held:line() or ""):match(" cas=(%d+)")
-        if is_placeholder(cas) then pause(try) elseif cas or try > 1 or not copy(request) then break end
+        if is_placeholder(cas) then
+          pause(try)
+          if try == tries then send(request, "md", nil, " C" .. cas) end
+        elseif cas or try > 1 or not copy(request) then
+          break
+        end
       end
-      return send(request, "ms", nil, " 1 T" .. source.ends, "1\r\n", note(request)) and serve(request) or fail(request)
+      local noted = send(request, "ms", nil, " 1 T" .. source.ends + 3600, "1\r\n", note(request))
+      return noted and serve(request) or unreachable
+    end
+
+    return function(request)
+      for list in pairs(asked) do asked[list] = 0 end
+      if not source or os.time() > source.ends + 60 then return serve(request) end -- no placeholder is left then
+      internal = true
+      local response = serve_with_source(request)
+      internal = false
+      return response == missing and miss(request) or response == unreachable and fail(request) or response
     end
   end })
   mcp.attach(mcp.CMD_ANY_STORAGE, route)

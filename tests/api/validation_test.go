@@ -85,6 +85,19 @@ var refused = []struct {
 	{"spec.proxy.source.until", "Required value", []string{
 		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"]}}}`,
 	}},
+	{"spec.proxy.source.until", "should match", []string{
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"], until: "2027-01-31t12:00:00z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"], until: "2027-01-31T12:00:00+25:00"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"], until: "2027-01-31T12:00:00x1Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"], until: "2038-01-31T12:00:00Z"}}}`,
+	}},
+	{"spec.proxy.source.until", "must be of type date-time", []string{
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211"], until: "2027-02-30T12:00:00Z"}}}`,
+	}},
+	{"spec.proxy.source", "cannot be combined with --disable-cas", []string{
+		`{workload: StatefulSet, extraArgs: [--disable-cas], proxy: {source: {servers: ["a|10.0.0.4|11211"],
+ until: "2027-01-31T12:00:00Z"}}}`,
+	}},
 	{"spec.proxy.source.servers", "should have at least 1 items", []string{
 		`{workload: StatefulSet, proxy: {source: {servers: [], until: "2027-01-31T12:00:00Z"}}}`,
 	}},
@@ -92,6 +105,11 @@ var refused = []struct {
 		`{workload: StatefulSet, proxy: {source: {servers: ["10.0.0.4:11211"], until: "2027-01-31T12:00:00Z"}}}`,
 		`{workload: StatefulSet, proxy: {source: {servers: ["a\"b|10.0.0.4|11211"], until: "2027-01-31T12:00:00Z"}}}`,
 		`{workload: StatefulSet, proxy: {source: {servers: ["a|x|11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|1.2.3.4.5|11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a..b|10.0.0.4|11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["A|10.0.0.4|11211"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|0"], until: "2027-01-31T12:00:00Z"}}}`,
+		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|65536"], until: "2027-01-31T12:00:00Z"}}}`,
 		`{workload: StatefulSet, proxy: {source: {servers: ["a|10.0.0.4|11211 b|10.0.0.5|11211"],
  until: "2027-01-31T12:00:00Z"}}}`,
 	}},

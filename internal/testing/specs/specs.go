@@ -148,7 +148,7 @@ var Accepted = []string{
 	`{workload: StatefulSet, proxy: {source: {servers: ["a.example.com|10.0.0.4|11211"], hash: Ketama,
  until: "2027-01-31T12:00:00Z"}}}`,
 	`{workload: StatefulSet, proxy: {source: {servers: ["fd00::4|fd00::4|11211", "10.0.0.5|10.0.0.5|65535"], hash: CRC32,
- until: "2027-01-31T13:00:00+01:00"}}}`,
+ until: "2037-12-31T23:59:59Z"}}}`,
 	`{workload: StatefulSet, discovery: {}}`,
 	`{workload: StatefulSet, discovery: {removalDelaySeconds: 0}, proxy: {}, serverAddresses: ClusterIP}`,
 	`{workload: StatefulSet, discovery: {removalDelaySeconds: 600}, metrics: {}, networkPolicy: {}}`,

@@ -151,6 +151,13 @@ func TestSourceItems(t *testing.T) {
 	assert.Equal(t, []string{"END"}, p.ask("get key"))
 }
 
+// sourceRequests are requests of each kind.
+var sourceRequests = []string{"get %s", "gat 100 %s", "touch %s 100", "add %s 0 0 1\r\n7", "replace %s 0 0 1\r\n7",
+	"append %s 0 0 1\r\n7", "prepend %s 0 0 1\r\n7", "incr %s 2", "decr %s 2", "delete %s", "mg %s v f t", "mg %s",
+	"mg %s T100 v", "mg %s N100 v", "md %s", "md %s I T30", "ma %s v", "ma %s N0 J5 v", "ms %s 1\r\n7", "ms %s 1 ME\r\n7",
+	"ms %s 1 MA\r\n7", "ms %s 1 MR\r\n7", "cas %s 0 0 1 999999\r\n7", "set %s 0 0 1\r\n7", "incr %s 1 noreply",
+	"delete %s noreply"}
+
 // TestSourceRequests: whatever clients request of an item that only the other cache has, they get the answer of a
 // server that has the item, also after they have deleted it. Nothing is written to the other cache.
 func TestSourceRequests(t *testing.T) {
@@ -169,23 +176,16 @@ func TestSourceRequests(t *testing.T) {
 		}
 		return counts
 	}
-	requests := []string{"get %s", "gat 100 %s", "touch %s 100", "add %s 0 0 1\r\n7", "replace %s 0 0 1\r\n7",
-		"append %s 0 0 1\r\n7", "prepend %s 0 0 1\r\n7", "incr %s 2", "decr %s 2", "delete %s", "mg %s v f t", "mg %s",
-		"mg %s T100 v", "mg %s N100 v", "md %s", "md %s I T30", "ma %s v", "ma %s N0 J5 v", "ms %s 1\r\n7", "ms %s 1 ME\r\n7",
-		"ms %s 1 MA\r\n7", "ms %s 1 MR\r\n7", "cas %s 0 0 1 999999\r\n7", "set %s 0 0 1\r\n7", "incr %s 1 noreply",
-		"delete %s noreply", "gets none %s"}
-	for i := range requests {
+	for i := range sourceRequests {
 		foreign.put("set key-%d 5 0 1\r\n5", i)
 		plain.ask("set key-%d 5 0 1\r\n5", i)
 	}
 	before := written()
-	for i, request := range requests {
+	for i, request := range sourceRequests {
 		key := fmt.Sprint("key-", i)
 		for _, request := range []string{request, "mg %s v f t", "delete %s", request, "mg %s v f t"} {
 			answer, want := p.ask(request, key), plain.ask(request, key)
-			if !strings.HasPrefix(request, "gets") { // whose versions differ
-				assert.Equal(t, want, answer, "%q after %q", request, requests[i])
-			}
+			assert.Equal(t, want, answer, "%q after %q", request, sourceRequests[i])
 		}
 	}
 	assert.Equal(t, before, written(), "the other cache was written to")
@@ -267,4 +267,53 @@ func TestSourceIsWarm(t *testing.T) {
 		}
 	}
 	t.Logf("hit ratios by the second: warm %s, cold %s", ratios["warm"], ratios["cold"])
+}
+
+// TestSourceDuringMoves: while servers change, requests for keys of the other cache are answered as by a server that
+// has the items, and requests for other keys as by one that does not.
+func TestSourceDuringMoves(t *testing.T) {
+	t.Parallel()
+	p, foreign := fleetWithSource(t, 4, time.Now().Add(time.Hour))
+	all, plain := servers(p.addresses...), dial(t, start(t, 1).addresses[0])
+	for _, phase := range []contract.Phase{contract.PreferBefore, contract.PreferAfter} {
+		p.use(contract.Servers{Before: all[:2], After: all[2:], Phase: phase})
+		for i, request := range sourceRequests {
+			for n := range 4 {
+				key := fmt.Sprintf("key-%s-%d-%d", phase, i, n)
+				if n%2 == 0 {
+					foreign.put("set %s 5 0 1\r\n5", key)
+					plain.ask("set %s 5 0 1\r\n5", key)
+				}
+				for _, next := range []string{request, "get %s", "delete %s", request, "get %s"} {
+					answer, want := p.ask(next, key), plain.ask(next, key)
+					assert.Equal(t, want, answer, "phase %s: %q after %q of %s", phase, next, request, key)
+				}
+			}
+		}
+	}
+}
+
+// TestSourceUnreachable: while a server is unavailable, clients get the same answers as without another cache.
+func TestSourceUnreachable(t *testing.T) {
+	t.Parallel()
+	p, foreign := fleetWithSource(t, 1, time.Now().Add(time.Hour))
+	foreign.put("set key 5 0 1\r\n5")
+	without := start(t, 1)
+	p.stop(0, syscall.SIGKILL)
+	without.stop(0, syscall.SIGKILL)
+	for _, request := range append([]string{"gets %s", "mg %s v q", "mg %s N10 v", "ms %s 1 q\r\n7"}, sourceRequests...) {
+		assert.Equal(t, without.ask(request, "key"), p.ask(request, "key"), request)
+	}
+}
+
+// TestSourceLeftPlaceholder: the placeholder of a proxy that was stopped does not stand for an item.
+func TestSourceLeftPlaceholder(t *testing.T) {
+	t.Parallel()
+	p, _ := fleetWithSource(t, 1, time.Now().Add(time.Hour))
+	plain := dial(t, start(t, 1).addresses[0])
+	for i, request := range sourceRequests {
+		key := fmt.Sprint("key-", i)
+		dial(t, p.addresses[0]).ask("mg %s N100 E%d", key, uint64(1<<61))
+		assert.Equal(t, plain.ask(request, key), p.ask(request, key), request)
+	}
 }
