@@ -55,6 +55,7 @@ func TestListVersions(t *testing.T) {
 	}
 	for n := range 100 {
 		happens[rand.IntN(len(happens))]()
+		f.round()
 		f.until("Ready with a new list", func() bool {
 			current := config()
 			if now := contract.ParseList(current.Data[contract.ListFile]); now.Version > last.Version {
