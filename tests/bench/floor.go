@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/example/memcached-operator/agent/contract"
 	"github.com/example/memcached-operator/api/v1alpha1"
 	"github.com/example/memcached-operator/controllers/desired"
 	"github.com/example/memcached-operator/controllers/names"
@@ -33,6 +36,8 @@ type floor struct {
 	// The fields below are protected by the lock of the world.
 	written  map[string]int64 // generations of objects whose children are all written, by object
 	podsLeft map[string]int   // number of pods, by object
+	// lists are the ConfigMaps that clients discover, with the list to publish once all servers are ready, by object.
+	lists map[string]runtime.ApplyConfiguration
 }
 
 type task func(context.Context) error
@@ -43,7 +48,8 @@ func newFloor(ctx context.Context, w *world, fail func(error)) (*floor, error) {
 		return nil, err
 	}
 	f := &floor{world: w, client: c, fail: fail, finishing: make(chan task, len(w.names)),
-		starting: make(chan task, len(w.names)), written: map[string]int64{}, podsLeft: map[string]int{}}
+		starting: make(chan task, len(w.names)), written: map[string]int64{}, podsLeft: map[string]int{},
+		lists: map[string]runtime.ApplyConfiguration{}}
 	for range workers {
 		go f.work(ctx)
 	}
@@ -82,17 +88,27 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	if err := f.apply(ctx, withFinalizer); err != nil {
 		return err
 	}
-	inputs := desired.Resolve(mc, desired.Current{},
-		desired.Options{DefaultImage: "docker.io/library/memcached:1.6.45"})
+	plan := func(list contract.List) []runtime.ApplyConfiguration {
+		return desired.NewPlan(mc, desired.Resolve(mc, desired.Current{List: list, Published: time.Now()},
+			desired.Options{DefaultImage: "docker.io/library/memcached:1.6.45", AgentImage: "example.com/agent:bench"})).Children
+	}
 	var group errgroup.Group
-	for _, child := range desired.NewPlan(mc, inputs).Children {
-		group.Go(func() error {
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(child)
-			if err != nil {
-				return err
-			}
-			return f.apply(ctx, &unstructured.Unstructured{Object: content})
-		})
+	for _, child := range plan(contract.List{}) {
+		group.Go(func() error { return f.applyChild(ctx, child) })
+	}
+	if mc.Spec.Discovery != nil {
+		list := contract.List{Version: time.Now().Unix()}
+		for n := range *mc.Spec.Size {
+			list.Nodes = append(list.Nodes, fmt.Sprintf("%[1]s-%[2]d|%[1]s-%[2]d|11211", mc.Name, n))
+		}
+		children := plan(list)
+		config := children[slices.IndexFunc(children, func(child runtime.ApplyConfiguration) bool {
+			_, ok := child.(*corev1ac.ConfigMapApplyConfiguration)
+			return ok
+		})]
+		f.mu.Lock()
+		f.lists[mc.Name] = config
+		f.mu.Unlock()
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -104,33 +120,34 @@ func (f *floor) created(ctx context.Context, u *unstructured.Unstructured) error
 	return nil
 }
 
-// changed does the operator's work after the user changed an object: it patches the Deployment.
+// changed does the operator's work after the user changed an object: it patches the workload.
 func (f *floor) changed(ctx context.Context, u *unstructured.Unstructured, patch string) error {
-	if err := f.client.Patch(ctx, deployment(u.GetName()), merge(patch)); err != nil {
+	if err := f.client.Patch(ctx, f.subject.workload(u.GetName()), merge(patch)); err != nil {
 		return err
 	}
 	f.recordWritten(u.GetName(), u.GetGeneration())
 	return nil
 }
 
-// deleted does the operator's work after the user deleted an object: it deletes the Deployment. Garbage collection
+// deleted does the operator's work after the user deleted an object: it deletes the workload. Garbage collection
 // deletes the other children.
 func (f *floor) deleted(ctx context.Context, u *unstructured.Unstructured) error {
-	return f.client.Delete(ctx, deployment(u.GetName()), client.PropagationPolicy(metav1.DeletePropagationBackground))
+	return f.client.Delete(ctx, f.subject.workload(u.GetName()),
+		client.PropagationPolicy(metav1.DeletePropagationBackground))
 }
 
 // recordWritten records that all children of a generation of an object are written. The object becomes ready once its
-// Deployment is complete too.
+// workload is complete too.
 func (f *floor) recordWritten(name string, generation int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.written[name] = generation
-	if f.deployments.good[name] {
+	if f.workloads.good[name] {
 		f.queueReady(name)
 	}
 }
 
-// queueReady queues the write of the Ready status of an object with a complete Deployment, if all its children are
+// queueReady queues the write of the Ready status of an object with a complete workload, if all its children are
 // written. The caller holds the lock.
 func (f *floor) queueReady(name string) {
 	generation, ok := f.written[name]
@@ -138,7 +155,15 @@ func (f *floor) queueReady(name string) {
 		return
 	}
 	delete(f.written, name)
-	f.finishing <- func(ctx context.Context) error { return f.writeStatus(ctx, name, generation, metav1.ConditionTrue) }
+	list := f.lists[name]
+	f.finishing <- func(ctx context.Context) error {
+		if list != nil {
+			if err := f.applyChild(ctx, list); err != nil {
+				return err
+			}
+		}
+		return f.writeStatus(ctx, name, generation, metav1.ConditionTrue)
+	}
 }
 
 // countPod counts a pod that was created or is gone. With the last pod it queues the removal of the finalizer. The
@@ -167,6 +192,14 @@ func (f *floor) writeStatus(ctx context.Context, name string, generation int64, 
 	return f.client.Status().Patch(ctx, memcached(name), merge(string(text)))
 }
 
+func (f *floor) applyChild(ctx context.Context, child runtime.ApplyConfiguration) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(child)
+	if err != nil {
+		return err
+	}
+	return f.apply(ctx, &unstructured.Unstructured{Object: content})
+}
+
 func (f *floor) apply(ctx context.Context, u *unstructured.Unstructured) error {
 	return f.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(names.Operator))
 }
@@ -177,10 +210,6 @@ func memcached(name string) *unstructured.Unstructured {
 	u.SetNamespace(namespaceOf(name))
 	u.SetName(name)
 	return u
-}
-
-func deployment(name string) *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(name), Name: name}}
 }
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }

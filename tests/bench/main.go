@@ -29,10 +29,11 @@ const (
 )
 
 type options struct {
-	counts []int
-	times  int
-	others []string
-	update bool
+	counts   []int
+	times    int
+	operator string
+	others   []string
+	update   bool
 }
 
 func main() {
@@ -48,6 +49,8 @@ func main() {
 func parse() (o options, err error) {
 	counts := flag.String("n", "300", "comma-separated `numbers` of objects")
 	flag.IntVar(&o.times, "repeat", 1, "`times` that each subject is measured; the tables show the median of each phase")
+	flag.StringVar(&o.operator, "operator", "tests/bench/operator.yaml",
+		"`file` that describes this operator, and the objects of the floor, such as tests/bench/discovery.yaml")
 	flag.Func("subject", "`file` that describes a further operator, as tests/bench/operator.yaml does; may be repeated",
 		func(file string) error { o.others = append(o.others, file); return nil })
 	flag.BoolVar(&o.update, "update", false,
@@ -84,7 +87,7 @@ func bench(ctx context.Context) error {
 	}
 	log.SetLogger(zap.New(zap.WriteTo(io.Discard))) // discards the logs of the informer cache
 	var subjects []*subject
-	for _, file := range append([]string{"tests/bench/operator.yaml"}, o.others...) {
+	for _, file := range append([]string{o.operator}, o.others...) {
 		s, err := readSubject(file)
 		if err != nil {
 			return err

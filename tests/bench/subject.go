@@ -16,16 +16,19 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/example/memcached-operator/internal/testing/harness"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
-// subject is an operator to measure, described by a file. The operator creates one Deployment for each object, with as
-// many replicas as the size of the object. $METRICS and $PROBES in command and metricsURL are replaced by free
-// addresses, host:port.
+// subject is an operator to measure, described by a file. The operator creates one workload for each object, with as
+// many replicas as the size of the object: a Deployment, unless the object has workload: StatefulSet. $METRICS and
+// $PROBES in command and metricsURL are replaced by free addresses, host:port.
 type subject struct {
 	Name string `json:"name"`
 	// CRD is a manifest, or a folder with a kustomization.
@@ -60,6 +63,18 @@ func readSubject(file string) (*subject, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return s, nil
+}
+
+// workload returns the workload of an object.
+func (s *subject) workload(name string) client.Object {
+	meta := metav1.ObjectMeta{Name: name}
+	if name != "any" {
+		meta.Namespace = namespaceOf(name)
+	}
+	if strings.Contains(s.CR, "workload: StatefulSet") {
+		return &appsv1.StatefulSet{ObjectMeta: meta}
+	}
+	return &appsv1.Deployment{ObjectMeta: meta}
 }
 
 // account returns the namespace and the name of the service account.

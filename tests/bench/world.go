@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/example/memcached-operator/api/v1alpha1"
+	"github.com/example/memcached-operator/controllers/status"
 	"github.com/example/memcached-operator/tests/cluster"
 )
 
@@ -41,12 +42,12 @@ type world struct {
 	names      []string // of all objects
 	floor      *floor   // nil unless the floor is measured
 
-	informers                  cache.Cache
-	mu                         sync.Mutex
-	objects, deployments, pods *tally
-	done                       chan struct{} // closed in the state that the phase wants
-	finished                   time.Time     // when done was closed
-	deleting                   bool
+	informers                cache.Cache
+	mu                       sync.Mutex
+	objects, workloads, pods *tally
+	done                     chan struct{} // closed in the state that the phase wants
+	finished                 time.Time     // when done was closed
+	deleting                 bool
 }
 
 // tally has the observed objects of one kind by name, and marks those that are in the state that the phase wants.
@@ -64,7 +65,7 @@ func newTally() *tally {
 // newWorld starts a cluster for a subject and this number of objects. The caller destroys the cluster, also after an
 // error.
 func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*world, error) {
-	w := &world{Cluster: c, subject: s, objects: newTally(), deployments: newTally(), pods: newTally(),
+	w := &world{Cluster: c, subject: s, objects: newTally(), workloads: newTally(), pods: newTally(),
 		done: make(chan struct{})}
 	for i := range count {
 		w.names = append(w.names, fmt.Sprintf(prefix+"%05d", i))
@@ -108,7 +109,7 @@ func newWorld(ctx context.Context, c *cluster.Cluster, s *subject, count int) (*
 	if err := w.watch(ctx, kind, w.objects); err != nil {
 		return nil, err
 	}
-	if err := w.watch(ctx, &appsv1.Deployment{}, w.deployments); err != nil {
+	if err := w.watch(ctx, s.workload("any"), w.workloads); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -166,7 +167,7 @@ func (w *world) observe(t *tally, obj client.Object, gone bool) {
 	}
 	switch {
 	case w.floor == nil:
-	case t == w.deployments && t.good[name] && !before:
+	case t == w.workloads && t.good[name] && !before:
 		w.floor.queueReady(name)
 	case t == w.pods && gone == known: // a new pod, or the deletion of a known one
 		w.floor.countPod(obj.GetLabels()[v1alpha1.NameLabel], gone)
@@ -186,9 +187,9 @@ func (t *tally) observe(obj client.Object) {
 // check closes done if all objects are in the state that the phase wants. The caller holds the lock.
 func (w *world) check() {
 	n := len(w.names)
-	reached := len(w.objects.good) == n && len(w.deployments.good) == n && len(w.deployments.seen) == n
+	reached := len(w.objects.good) == n && len(w.workloads.good) == n && len(w.workloads.seen) == n
 	if w.deleting {
-		reached = len(w.objects.seen)+len(w.deployments.seen)+len(w.pods.seen) == 0
+		reached = len(w.objects.seen)+len(w.workloads.seen)+len(w.pods.seen) == 0
 	}
 	select {
 	case <-w.done:
@@ -201,7 +202,7 @@ func (w *world) check() {
 }
 
 // expect sets the state that the next phase wants. For each object: a newer generation for which the condition is True,
-// and a complete Deployment of this size, with a changed pod template if otherTemplate is set.
+// and a complete workload of this size, with a changed pod template if otherTemplate is set.
 func (w *world) expect(size int, otherTemplate bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,20 +210,19 @@ func (w *world) expect(size int, otherTemplate bool) {
 	for name, obj := range w.objects.seen {
 		generations[name] = obj.GetGeneration()
 	}
-	for name, obj := range w.deployments.seen {
-		templates[name] = &obj.(*appsv1.Deployment).Spec.Template
+	for name, obj := range w.workloads.seen {
+		templates[name] = status.Template(obj)
 	}
 	w.objects.want = func(obj client.Object) bool {
 		return obj.GetGeneration() > generations[obj.GetName()] &&
 			isTrue(obj.(*unstructured.Unstructured), w.subject.Condition)
 	}
-	w.deployments.want = func(obj client.Object) bool {
-		d := obj.(*appsv1.Deployment)
-		return complete(d, int32(size)) &&
-			(!otherTemplate || !equality.Semantic.DeepEqual(templates[d.Name], &d.Spec.Template))
+	w.workloads.want = func(obj client.Object) bool {
+		return complete(obj, int32(size)) &&
+			(!otherTemplate || !equality.Semantic.DeepEqual(templates[obj.GetName()], status.Template(obj)))
 	}
 	w.done = make(chan struct{})
-	w.objects.good, w.deployments.good = map[string]bool{}, map[string]bool{}
+	w.objects.good, w.workloads.good = map[string]bool{}, map[string]bool{}
 }
 
 // expectNothing makes the next phase wait until everything is gone.
@@ -247,8 +247,8 @@ func (w *world) await(ctx context.Context, start time.Time) (time.Duration, erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return 0, fmt.Errorf("%d of %d objects and %d of %d Deployments are as expected: %w", len(w.objects.good),
-		len(w.objects.seen), len(w.deployments.good), len(w.deployments.seen), context.Cause(ctx))
+	return 0, fmt.Errorf("%d of %d objects and %d of %d workloads are as expected: %w", len(w.objects.good),
+		len(w.objects.seen), len(w.workloads.good), len(w.workloads.seen), context.Cause(ctx))
 }
 
 // each makes a request for each object with the user's workers, and queues the work of the floor after it.
@@ -289,9 +289,15 @@ func isTrue(u *unstructured.Unstructured, conditionType string) bool {
 	return false
 }
 
-// complete reports whether a Deployment has this size and all its pods are updated and available.
-func complete(d *appsv1.Deployment, size int32) bool {
-	s := d.Status
-	return ptr.Deref(d.Spec.Replicas, 1) == size && s.ObservedGeneration == d.Generation && s.UpdatedReplicas == size &&
-		s.AvailableReplicas == size && s.Replicas == size
+// complete reports whether a workload has this size and all its pods are updated and available.
+func complete(obj client.Object, size int32) bool {
+	if d, ok := obj.(*appsv1.Deployment); ok {
+		s := d.Status
+		return ptr.Deref(d.Spec.Replicas, 1) == size && s.ObservedGeneration == d.Generation && s.UpdatedReplicas == size &&
+			s.AvailableReplicas == size && s.Replicas == size
+	}
+	set := obj.(*appsv1.StatefulSet)
+	s := set.Status
+	return ptr.Deref(set.Spec.Replicas, 1) == size && s.ObservedGeneration == set.Generation &&
+		s.UpdatedReplicas == size && s.AvailableReplicas == size && s.Replicas == size
 }
