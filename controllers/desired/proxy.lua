@@ -276,7 +276,8 @@ function mcp_config_routes(pools)
       local held = send(request, "mg", nil, " c N3 E" .. lease)
       local line = held and held:line() or ""
       if not line:find("W") then return line:find("c") end
-      local noted, from = send(request, "ma", nil, "", nil, note(request)), pick and pick(request:key()) % #foreign + 1 or 1
+      local from = pick and pick(request:key()) % #foreign + 1 or 1
+      local noted = send(request, "ma", nil, "", nil, note(request))
       local item = noted and absent[noted:code()] and os.time() < source.ends and
         meta(request, "mg", foreign[from], " f t v")
       local flags, ttl = (item and item:hit() and item:line() or ""):match("f(%d+) t(%-?[1-9]%d*)")
@@ -296,8 +297,10 @@ function mcp_config_routes(pools)
         if is_error(response) or response:hit() and response:vlen() > 0 then return response end
         local held = response:hit() and send(request, "mg", nil, " c s")
         local cas, size = (held and held:line() or ""):match("c(%d+) s(%d+)")
-        if is_placeholder(cas) then pause(try)
-        elseif size == "0" or size and request:raw_line():find("^mg") or not held and (try > 1 or not copy(request)) then
+        local is_item = size == "0" or size and request:raw_line():find("^mg")
+        if is_placeholder(cas) then
+          pause(try)
+        elseif is_item or not held and (try > 1 or not copy(request)) then
           return response
         end
       end
